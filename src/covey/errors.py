@@ -1,0 +1,53 @@
+"""Every deliberate error of covey.
+
+    CoveyError
+    ├── ConfigError         a configuration that cannot be used            (ValueError)
+    ├── DataError           a row or column that cannot be used            (ValueError)
+    │   └── ContextError    a context outside the unit cube
+    ├── FunctionError       a classification function failed               (RuntimeError)
+    ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
+    ├── MissingExtra        an optional package is not installed           (ImportError)
+    └── TicketError         a label that cannot be settled                 (LookupError)
+        ├── UnknownTicket       never given out, or waited for too long
+        └── ConflictingLabel    another label was settled for this ticket
+"""
+
+
+class CoveyError(Exception):
+    """The root: catch this to catch all that covey raises on purpose."""
+
+
+class ConfigError(CoveyError, ValueError):
+    """A configuration that cannot be used; the message names the field and what to do."""
+
+
+class DataError(CoveyError, ValueError):
+    """A row or a column that cannot be used; the message names both."""
+
+
+class ContextError(DataError):
+    """A context of the wrong length, not finite, or outside [0, 1]."""
+
+
+class FunctionError(CoveyError, RuntimeError):
+    """A classification function raised, or answered with something that is not a label."""
+
+
+class LimitError(CoveyError, RuntimeError):
+    """A stated cap on the number of cells or on their level was reached."""
+
+
+class MissingExtra(CoveyError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+class TicketError(CoveyError, LookupError):
+    """A label that cannot be settled."""
+
+
+class UnknownTicket(TicketError):
+    """The ticket was never given out, or its label was waited for too long."""
+
+
+class ConflictingLabel(TicketError):
+    """Another label has already been settled for this ticket."""

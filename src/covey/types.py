@@ -1,0 +1,99 @@
+"""The records that flow between modules, and the seams where implementations plug in."""
+
+import enum
+from collections.abc import Hashable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+Label = Hashable
+Context = tuple[float, ...]
+
+
+class Phase(enum.IntEnum):
+    """Why an arm was chosen."""
+
+    TRAIN = 0
+    EXPLORE = 1
+    EXPLOIT = 2
+
+
+PHASES = tuple(phase.name.lower() for phase in Phase)
+
+
+class Cell(NamedTuple):
+    """A region of the context space: a level of a partition, and integer coordinates in it."""
+
+    level: int
+    coordinates: tuple[int, ...]
+
+
+class Level(NamedTuple):
+    """One resolution of a partition: `side` slices per dimension."""
+
+    side: int
+    split_at: float  # own arrivals from which a cell of this level is split; inf = never
+
+
+class Partition(Protocol):
+    """Context -> cell, described as data so that the kernel can walk it."""
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the resolutions, coarsest first; each divides the one before."""
+
+    def name(self, cell: Cell) -> str:
+        """Return the canonical name under which learners speak of `cell`."""
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a canonical name; the inverse of `name`."""
+
+
+class CellView(msgspec.Struct, frozen=True):
+    """What a learner knows of one of its own cells, for a person to look at."""
+
+    name: str
+    low: Context
+    high: Context
+    arrivals: int
+    arm: str | None  # the one with the largest estimate; None before any label
+    estimate: float | None
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Counts of one learner in equal stretches of time."""
+
+    slots_per_bucket: int
+    slots: list[int]
+    judged: list[int]  # slots whose true label the log holds
+    errors: list[int]
+    train: list[int]
+    explore: list[int]
+
+
+class LearnerOutcome(msgspec.Struct, frozen=True):
+    """One learner's part of a replay."""
+
+    name: str
+    functions: list[str]
+    slots: int
+    judged: int
+    errors: int
+    train: int
+    explore: int
+    exploit: int
+    cost_total: float
+    arms: dict[str, int]  # arm -> times chosen
+    alone_errors: int  # of the same policy, had it nobody to ask
+    timeline: Timeline
+    cells: list[CellView]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """All that a replay found out, ready to be printed or drawn."""
+
+    slots: int
+    dimension: int
+    context_names: list[str]
+    policy: str  # one line for a person
+    learners: list[LearnerOutcome]
+    functions: dict[str, float | None]  # function -> error percent over the log
