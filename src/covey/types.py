@@ -97,3 +97,18 @@ class Outcome(msgspec.Struct, frozen=True):
     policy: str  # one line for a person
     learners: list[LearnerOutcome]
     functions: dict[str, float | None]  # function -> error percent over the log
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one learner's kernel table is told: its arms, its partition, its reading of the rule."""
+
+    dimension: int
+    functions: int
+    costs: tuple[float, ...]  # one per arm: own functions, then peers
+    levels: tuple[Level, ...]
+    most_cells: int
+    trains_first: bool
+    explores_to_help: bool
+    counted: int  # what is reported as an arrival: 0 arrivals, 1 labelled ones, 2 labelled uses
+    is_pending: bool
+    seed: int | None  # None: ties go to the lowest index

@@ -1,0 +1,6 @@
+"""Independent sites classify their streams together: a cooperative contextual bandit."""
+
+from covey.backtest import replay
+from covey.policies import DCZA, CoS
+
+__all__ = ["DCZA", "CoS", "replay"]

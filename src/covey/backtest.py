@@ -1,0 +1,297 @@
+"""`replay`: recorded predictions in, a trace of decisions out.
+
+The same network is also played with nobody to ask, so that what cooperation gained can be said.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from covey import logs
+from covey.config import ReplayConfig, Site, load
+from covey.contexts import Contexts, check_unit
+from covey.encoding import Log, Vocabulary, arrivals, encode
+from covey.engine import Arena, Clock, Table
+from covey.errors import ConfigError, DataError
+from covey.policies import Policy
+from covey.tally import Tally
+from covey.traces import Trace, TraceFile
+from covey.types import PHASES, CellView, Label, Outcome
+
+Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
+
+
+class Game:
+    """A network under replay: the learners' tables, played chunk after chunk."""
+
+    def __init__(self, sites: Sequence[Site], policy: Policy, labels: Sequence[Label]) -> None:
+        clock = Clock(policy.scales(), policy.powers())
+        self.sites = sites
+        self.policy = policy
+        self.tables = [
+            Table(clock, policy.rule(functions=len(s.functions), costs=s.costs, position=k))
+            for k, s in enumerate(sites)
+        ]
+        self.slots = 0
+        self._arena = _arena(self.tables, sites, policy)
+        self._arms, self._costs = _arm_tables(sites)
+        self._cells: list[list[int]] = [[] for _ in sites]
+        self._cell_numbers: dict[str, int] = {}
+        functions = [name for site in sites for name in site.functions]
+        learners = [site.name for site in sites]
+        self._names: dict[str, Sequence[Label]] = {
+            "learner": learners,
+            "phase": PHASES,
+            "arm": [*functions, *learners],
+            "function": functions,
+            "prediction": labels,
+            "label": labels,
+        }
+
+    def play(self, log: Log) -> Trace:
+        """Play the rows of `log` and return their trace."""
+        slots = len(log.labels)
+        per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
+        raw = _Raw(
+            np.empty(slots * per_slot, np.int64),
+            *(np.empty(slots * per_slot, np.int32) for _ in _Raw._fields[1:]),
+        )
+        self._arena.run(log, self.slots + 1, _Raw(*map(memoryview, raw)))
+        label = np.asarray(log.labels)[raw.slot - (self.slots + 1)]
+        self.slots += slots
+        return Trace(
+            slot=raw.slot,
+            learner=raw.learner,
+            cell=self._number_cells(raw.learner, raw.cell),
+            phase=raw.phase,
+            arm=self._arms[raw.learner, raw.arm],
+            function=raw.function,
+            prediction=raw.prediction,
+            label=label,
+            correct=np.where(label < 0, -1, raw.prediction == label).astype(np.int8),
+            cost=self._costs[raw.learner, raw.arm],
+            names={**self._names, "cell": list(self._cell_numbers)},
+        )
+
+    def _number_cells(self, learner: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Return numbers of cells that mean the same for every learner."""
+        most = max(len(table) for table in self.tables)
+        numbers = np.zeros((len(self.tables), max(1, most)), np.int32)
+        for place, table in enumerate(self.tables):
+            known = self._cells[place]
+            for new in range(len(known), len(table)):
+                name = self.policy.partition.name(table.cell(new))
+                known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
+            numbers[place, : len(known)] = known
+        return numbers[learner, row]
+
+    def cells(self, place: int) -> list[CellView]:
+        """Return the cells that a learner uses, for a person to look at."""
+        table = self.tables[place]
+        site = self.sites[place]
+        arms = [*site.functions, *(self.sites[peer].name for peer in site.peers)]
+        rows = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
+        return [self._view(table, row, arms) for row in rows]
+
+    def _view(self, table: Table, row: int, arms: list[str]) -> CellView:
+        cell = table.cell(row)
+        side = self.policy.partition.levels(self.policy.dimension)[cell.level].side
+        best = table.best(row)
+        labels, right = table.record(row, best)
+        return CellView(
+            name=self.policy.partition.name(cell),
+            low=tuple(coordinate / side for coordinate in cell.coordinates),
+            high=tuple((coordinate + 1) / side for coordinate in cell.coordinates),
+            arrivals=table.own(row),
+            arm=arms[best] if labels else None,
+            estimate=right / labels if labels else None,
+        )
+
+
+class _Raw(NamedTuple):
+    """Where the kernel writes; cells and arms are as each learner numbers its own."""
+
+    slot: Any
+    learner: Any
+    cell: Any
+    phase: Any
+    arm: Any
+    function: Any
+    prediction: Any
+
+
+def replay(
+    config: str | Path | Mapping[str, Any],
+    *,
+    predictions: Any,
+    labels: Any,
+    contexts: Any,
+    at: Any = None,
+    revealed: Any = None,
+    delay: Any = None,
+) -> Trace:
+    """Replay arrays and return the trace.
+
+    `predictions` is functions x slots, in the order in which the learners list them; `labels` has
+    one entry per slot, `contexts` is slots x dimensions. `at` (names of the receiving learners),
+    `revealed` (0 or 1) and `delay` (in slots) have one entry per slot, where they are given.
+
+    >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
+    >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
+    >>> trace.columns()["arm"], trace.columns()["correct"]
+    (['nb', 'nb'], [1, 1])
+    """
+    given = {"at": at, "revealed": revealed, "delay": delay}
+    setup = _for_arrays(load(config), {name for name, value in given.items() if value is not None})
+    points = _points(setup, contexts, len(labels))
+    columns = _columns(setup, predictions, {"label": labels, **given})
+    vocabulary = Vocabulary(is_typed=True)
+    arrived = arrivals(setup, columns, vocabulary, 1)
+    log = encode(setup, columns, arrived, points, vocabulary, 1)
+    _check_horizon(setup, len(log.labels))
+    return Game(setup.sites, setup.policy(points.shape[1]), vocabulary.values).play(log)
+
+
+def replay_file(
+    path: Path,
+    setup: ReplayConfig,
+    *,
+    trace: TraceFile | None = None,
+    progress: Progress = lambda share, slots: None,
+) -> Outcome:
+    """Replay the log at `path`, chunk by chunk, and return what came of it."""
+    reader = logs.open_log(path, _wanted(setup))
+    vocabulary = Vocabulary(is_typed=reader.is_typed)
+    policy = setup.policy(setup.context.dimension)
+    together = Game(setup.sites, policy, vocabulary.values)
+    alone = Game([site.alone() for site in setup.sites], policy, vocabulary.values)
+    tally = Tally(setup.sites)
+    _check_horizon(setup, reader.rows_total or 0)
+    for log in _read(setup, reader, vocabulary):
+        _check_horizon(setup, together.slots + len(log.labels))
+        played = together.play(log)
+        tally.add(played, alone.play(log))
+        tally.add_functions(log)
+        if trace is not None:
+            trace.write(played.columns())
+        progress(reader.share_read(), together.slots)
+    if not together.slots:
+        raise DataError(f"{path.name} has no rows; a log needs at least one")
+    views = [together.cells(place) for place in range(len(setup.sites))]
+    return tally.outcome(setup.context.names, policy.title, views)
+
+
+def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
+    peers = np.full((len(sites), max(1, len(sites))), -1, np.int32)
+    for place, site in enumerate(sites):
+        peers[place, : len(site.peers)] = site.peers
+    hidden_from = 1 if policy.switches.hidden_from == "first" else len(sites)
+    receives = [site.receives for site in sites]
+    return Arena(tables, memoryview(peers), receives, hidden_from, policy.settings.label_wait)
+
+
+def _arm_tables(sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per learner and arm of its own, the arm's number in the network and its cost."""
+    most = max(len(site.costs) for site in sites)
+    arms = np.zeros((len(sites), most), np.int32)
+    costs = np.zeros((len(sites), most))
+    functions = sum(len(site.functions) for site in sites)
+    first = 0
+    for place, site in enumerate(sites):
+        own = range(first, first + len(site.functions))
+        arms[place, : len(site.costs)] = [*own, *(functions + peer for peer in site.peers)]
+        costs[place, : len(site.costs)] = site.costs
+        first += len(site.functions)
+    return arms, costs
+
+
+def _wanted(setup: ReplayConfig) -> list[str]:
+    data = setup.data
+    named = [data.label, data.at, data.revealed, data.delay]
+    functions = [name for site in setup.sites for name in site.functions]
+    return list(dict.fromkeys([*filter(None, named), *setup.context.columns, *functions]))
+
+
+def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> Iterator[Log]:
+    slot = 1
+    for columns in _with_sample(setup.context, reader.chunks()):
+        arrived = arrivals(setup, columns, vocabulary, slot)
+        known = [*vocabulary.values, None]
+        points = setup.context.extract(
+            columns,
+            first_slot=slot,
+            labels=[known[code] for code in arrived.labels.tolist()],
+            at=arrived.at,
+            revealed=arrived.revealed,
+            delay=arrived.delay,
+        )
+        yield encode(setup, columns, arrived, points, vocabulary, slot)
+        slot += len(arrived.labels)
+
+
+def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
+    """Show the first rows to the scales that rank against a sample, then yield every chunk."""
+    held: list[logs.Columns] = []
+    rows = 0
+    while rows < context.sample_rows and (chunk := next(chunks, None)):
+        held.append(chunk)
+        rows += len(next(iter(chunk.values())))
+    if held:
+        sample = {
+            name: [value for chunk in held for value in chunk[name]][: context.sample_rows]
+            for name in context.columns
+        }
+        context.learn_sample(sample)
+    return chain(held, chunks)
+
+
+def _check_horizon(setup: ReplayConfig, slots: int) -> None:
+    horizon = setup.settings.horizon
+    if horizon is not None and slots > horizon:
+        raise ConfigError(
+            f"the log has more rows than the horizon of {horizon} slots; raise horizon in [policy]"
+        )
+
+
+def _for_arrays(setup: ReplayConfig, given: set[str]) -> ReplayConfig:
+    """Return the set-up with the names of columns that are under our control."""
+    names = {name: name if name in given else None for name in ("at", "revealed", "delay")}
+    data = type(setup.data)(label="label", context=setup.data.context, **names)
+    return setup._replace(data=data)
+
+
+def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
+    points = np.ascontiguousarray(contexts, np.float64)
+    if points.ndim != 2 or len(points) != slots:
+        raise DataError(
+            f"contexts has shape {points.shape}; it must be slots x dimensions, here {slots} x d"
+        )
+    names = setup.context.names
+    if setup.data.context and len(names) != points.shape[1]:
+        raise ConfigError(
+            f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
+        )
+    names = names or [f"context {k}" for k in range(points.shape[1])]
+    check_unit(points, names=names, first_slot=1)
+    return points
+
+
+def _columns(setup: ReplayConfig, predictions: Any, per_slot: dict[str, Any]) -> logs.Columns:
+    functions = [name for site in setup.sites for name in site.functions]
+    if len(predictions) != len(functions):
+        raise DataError(
+            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
+            "functions; give one row per function"
+        )
+    columns = dict(zip(functions, map(np.asarray, predictions), strict=True))
+    columns |= {name: np.asarray(v) for name, v in per_slot.items() if v is not None}
+    slots = len(columns["label"])
+    for name, column in columns.items():
+        if column.shape != (slots,):
+            raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")
+    if not slots:
+        raise DataError("there are no slots to replay")
+    return dict(columns)

@@ -1,0 +1,471 @@
+"""Turn raw columns into contexts, points of the unit cube, and prove that they stayed there."""
+
+import difflib
+import heapq
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import ConfigError, ContextError, DataError
+from covey.types import Context, Label
+
+Floats = npt.NDArray[np.float64]
+Column = npt.NDArray[Any] | Sequence[Any]
+
+DAY_S = 86_400
+YEAR_10000_S = 253_402_300_800  # in seconds since the epoch
+NO_LABEL = (0, None)
+UNUSABLE = (LookupError, OverflowError, TypeError, ValueError)
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Consecutive rows of a log, or one record of a live service."""
+
+    columns: Mapping[str, Column]
+    first_slot: int
+    count: int
+    previous: Sequence[Label | None] = ()  # per row the latest label that had come, if any
+
+    def column(self, name: str) -> Column:
+        if name not in self.columns:
+            hint = _suggest(name, self.columns)
+            raise DataError(f"slot {self.first_slot}: there is no column {name!r}; {hint}")
+        return self.columns[name]
+
+
+class Scale(Protocol):
+    """One coordinate: where each row lies between 0 and 1."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def column(self) -> str | None: ...
+
+    def place(self, rows: Rows) -> Floats: ...
+
+
+class Contexts:
+    """The coordinates of a configuration, ready to read a log or live records."""
+
+    def __init__(self, scales: Sequence[Scale]) -> None:
+        self._configured = list(scales)
+        self._scales = list(scales)
+        self._memory = _Memory()
+        self._has_previous = any(isinstance(scale, PreviousLabel) for scale in scales)
+        self.dimension = len(self._scales)
+        self.names = [scale.name for scale in scales]
+        self.columns = list(dict.fromkeys(scale.column for scale in scales if scale.column))
+        self.sample_rows = max((getattr(scale, "sample_rows", 0) for scale in scales), default=0)
+
+    def learn_sample(self, columns: Mapping[str, Column]) -> None:
+        """Take the samples to rank against from the first rows of a log.
+
+        Fewer than `sample_rows` rows are all used; none at all is a `DataError`.
+        """
+        rows = Rows(columns, first_slot=1, count=0)
+        self._scales = [
+            scale.learnt(rows) if isinstance(scale, Rank) and scale.sample_rows else scale
+            for scale in self._configured
+        ]
+
+    def extract(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        first_slot: int,
+        labels: Column | None = None,
+        at: Column | None = None,
+        revealed: Column | None = None,
+        delay: Column | None = None,
+    ) -> Floats:
+        """Return one context per row, as a matrix of `dimension` columns.
+
+        Chunks of a log are given in order; the one with slot 1 begins a new log. Raises `DataError`
+        or `ContextError` for a row that has no place in the unit cube.
+        """
+        told = {"labels": labels, "at": at, "revealed": revealed, "delay": delay}
+        given = {repr(name): columns[name] for name in self.columns if name in columns}
+        given |= {name: values for name, values in told.items() if values is not None}
+        count = _row_count(given or columns, first_slot)
+        previous = self._recall(given, first_slot, count) if self._has_previous else ()
+        return self._place(Rows(columns, first_slot, count, previous))
+
+    def extract_one(
+        self, record: Mapping[str, Any], *, slot: int, previous_label: Label | None = None
+    ) -> Context:
+        """Return the context of one live record; `previous_label` is None while unknown.
+
+        Raises as `extract` does, and leaves what `extract` remembers alone.
+        """
+        columns = {name: _single(value) for name, value in record.items()}
+        (context,) = self._place(Rows(columns, slot, 1, [previous_label])).tolist()
+        return tuple(context)
+
+    def _recall(self, given: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
+        if "labels" not in given:
+            raise DataError(
+                f"slot {first_slot}: scale 'previous-label' needs the labels; pass them"
+            )
+        usual = {"labels": None, "at": 0, "revealed": 1, "delay": 0}
+        rows = (_listed(given.get(name, [value] * count)) for name, value in usual.items())
+        return self._memory.recall(zip(*rows, strict=True), first_slot=first_slot)
+
+    def _place(self, rows: Rows) -> Floats:
+        contexts = np.empty((rows.count, self.dimension))
+        for coordinate, scale in enumerate(self._scales):
+            contexts[:, coordinate] = scale.place(rows)
+        check_unit(contexts, names=self.names, first_slot=rows.first_slot)
+        return contexts
+
+
+def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
+    """Build the contexts of a configuration; raises `ConfigError` for the first wrong entry."""
+    return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
+
+
+def check_unit(contexts: npt.NDArray[Any], *, names: Sequence[str], first_slot: int) -> None:
+    """Raise `ContextError` for the first context that is not a point of the unit cube."""
+    if contexts.ndim != 2 or contexts.shape[1] != len(names):
+        shape = f"an array of shape {contexts.shape}"
+        raise ContextError(f"slot {first_slot}: {len(names)} contexts per row wanted, not {shape}")
+    outside = ~((contexts >= 0) & (contexts <= 1))
+    if not outside.any():
+        return
+    row, coordinate = np.argwhere(outside)[0].tolist()
+    raise ContextError(
+        f"slot {first_slot + row}: context {names[coordinate]!r} is "
+        f"{_show(contexts[row, coordinate])}; contexts must lie in [0, 1] "
+        "(scale the column, or ask for clip = true)"
+    )
+
+
+class _ColumnScale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
+    column: Annotated[str, msgspec.Meta(min_length=1)]
+    clip: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+
+class AsIs(_ColumnScale, frozen=True, kw_only=True):
+    """The column itself."""
+
+    def place(self, rows: Rows) -> Floats:
+        values = _numbers(rows, self.column)
+        return np.clip(values, 0.0, 1.0) if self.clip else values
+
+
+class Linear(_ColumnScale, frozen=True, kw_only=True):
+    """From 0 at `low` to 1 at `high`, in equal steps."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def place(self, rows: Rows) -> Floats:
+        return (_bounded(rows, self) - self.low) / (self.high - self.low)
+
+
+class Log(_ColumnScale, frozen=True, kw_only=True):
+    """From 0 at `low` to 1 at `high`, in steps that grow: for a column with a heavy tail."""
+
+    low: float = 0.0
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def place(self, rows: Rows) -> Floats:
+        ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
+        # No library promises a monotone log1p: just below `high` the ratio may round past 1.
+        return np.clip(ratio, 0.0, 1.0)
+
+
+class Rank(_ColumnScale, frozen=True, kw_only=True):
+    """The fraction of a sample that lies below; what equals the value counts half."""
+
+    sample_rows: Annotated[int, msgspec.Meta(gt=0)] = 0
+    sample: np.ndarray[Any, np.dtype[np.float64]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.sample_rows == 0) == (self.sample is None):
+            raise ValueError("scale 'rank' needs one of 'sample-rows' and 'sample'")
+
+    def learnt(self, rows: Rows) -> "Rank":
+        sample = _numbers(rows, self.column)[: self.sample_rows]
+        if not sample.size:
+            raise DataError(f"column {self.column!r} has no rows to rank against; show it some")
+        return Rank(column=self.column, clip=self.clip, sample=np.sort(sample))
+
+    def place(self, rows: Rows) -> Floats:
+        values = _numbers(rows, self.column)
+        if self.sample is None:
+            raise DataError(
+                f"slot {rows.first_slot}: column {self.column!r} has no sample to rank against; "
+                f"show learn_sample the first {self.sample_rows} rows, or configure a sample"
+            )
+        below = np.searchsorted(self.sample, values, side="left")
+        not_above = np.searchsorted(self.sample, values, side="right")
+        return np.asarray((below + not_above) / (2 * self.sample.size), dtype=np.float64)
+
+
+class Hour(_ColumnScale, frozen=True, kw_only=True):
+    """The share of the day that has passed, in UTC."""
+
+    def place(self, rows: Rows) -> Floats:
+        wanted = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
+        return _each(
+            _day_share,
+            rows.column(self.column),
+            rows,
+            subject=f"column {self.column!r}",
+            wanted=wanted,
+        )
+
+
+class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of the latest known label among the classes."""
+
+    column: ClassVar[None] = None
+    name: ClassVar[str] = "previous label"
+    classes: tuple[str | int | float | bool, ...] | None = None
+    initial: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and not 2 <= len(self.classes) == len(set(self.classes)):
+            raise ValueError("classes must be two or more, all different")
+
+    def place(self, rows: Rows) -> Floats:
+        wanted = "one of the classes; add it to them"
+        if self.classes is None:
+            wanted = "a number in [0, 1]; list the labels as classes"
+        return _each(
+            self._share(), rows.previous, rows, subject="the previous label", wanted=wanted
+        )
+
+    def _share(self) -> Callable[[Any], float]:
+        if self.classes is None:
+            return lambda label: self.initial if label is None else _unit_number(label)
+        last = len(self.classes) - 1
+        shares: dict[Label, float] = {name: place / last for place, name in enumerate(self.classes)}
+        return {**shares, None: self.initial}.__getitem__
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the horizon has passed."""
+
+    column: ClassVar[None] = None
+    name: ClassVar[str] = "slot / horizon"
+    horizon: Annotated[int, msgspec.Meta(gt=0)]
+
+    def place(self, rows: Rows) -> Floats:
+        end = rows.first_slot + rows.count
+        if rows.count and end - 1 > self.horizon:
+            late = max(rows.first_slot, self.horizon + 1)
+            raise ContextError(
+                f"slot {late}: the horizon ends at slot {self.horizon}; give a longer horizon"
+            )
+        return np.arange(rows.first_slot, end, dtype=np.float64) / self.horizon
+
+
+SCALES: dict[str, Any] = {
+    "as-is": AsIs,
+    "linear": Linear,
+    "log": Log,
+    "rank": Rank,
+    "hour": Hour,
+    "previous-label": PreviousLabel,
+    "slot": Slot,
+}
+
+
+class _Memory:
+    """The latest label that has come to each learner, kept from one chunk to the next."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, tuple[int, Label]] = {}  # learner -> slot, label
+        self._waiting: list[tuple[int, int, int, Label]] = []  # heap of due, slot, learner, label
+        self._next_slot: int | None = None
+
+    def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
+        """Return what was the latest label at each row, and remember what these rows tell."""
+        self._begin(first_slot)
+        previous = []
+        for slot, (label, learner, is_revealed, delay) in enumerate(rows, start=first_slot):
+            if self._waiting:
+                self._settle(slot)
+            previous.append(self._latest.get(learner, NO_LABEL)[1])
+            if label is None or not is_revealed:
+                continue
+            if delay == 0:
+                self._latest[learner] = (slot, label)
+            elif delay > 0:
+                heapq.heappush(self._waiting, (slot + delay, slot, learner, label))
+            else:
+                raise DataError(f"slot {slot}: the delay is {delay}; give 0 slots or more")
+        self._next_slot = first_slot + len(previous)
+        return previous
+
+    def _begin(self, first_slot: int) -> None:
+        if first_slot == 1:
+            self._latest.clear()
+            self._waiting.clear()
+        elif self._next_slot not in (None, first_slot):
+            raise DataError(
+                f"slot {first_slot}: slot {self._next_slot} was to come next; scale "
+                "'previous-label' needs the chunks of a log in order"
+            )
+
+    def _settle(self, slot: int) -> None:
+        while self._waiting and self._waiting[0][0] < slot:
+            _, row, learner, label = heapq.heappop(self._waiting)
+            if row > self._latest.get(learner, NO_LABEL)[0]:
+                self._latest[learner] = (row, label)
+
+
+def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
+    if isinstance(entry, str):
+        entry = {"column": entry}
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{place}: write a column's name or a table, not {_show(entry)}")
+    options = dict(entry)
+    scale = options.pop("scale", "as-is")
+    if not isinstance(scale, str) or scale not in SCALES:
+        raise ConfigError(f"{place}: there is no scale {_show(scale)}; {_suggest(scale, SCALES)}")
+    _check_keys(options, scale, place)
+    try:
+        built: Scale = msgspec.convert(options, SCALES[scale], dec_hook=_sample)
+    except msgspec.ValidationError as error:
+        reason, _, key = str(error).partition(" - at `$")
+        raise ConfigError(f"{place}{key.rstrip('`')}: {reason}") from None
+    return built
+
+
+def _check_keys(options: Mapping[str, Any], scale: str, place: str) -> None:
+    needed = {field.encode_name: field.required for field in msgspec.structs.fields(SCALES[scale])}
+    for key in options:
+        if key not in needed:
+            hint = _suggest(key, needed)
+            raise ConfigError(f"{place}: scale {scale!r} takes no key {key!r}; {hint}")
+    for key, is_required in needed.items():
+        if is_required and key not in options:
+            raise ConfigError(f"{place}: scale {scale!r} needs the key {key!r}")
+
+
+def _suggest(name: object, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names) or 'none'}"
+
+
+def _sample(_: type, values: Any) -> Floats:
+    try:
+        sample = np.array(msgspec.convert(values, list[float]), dtype=np.float64)
+    except msgspec.ValidationError:
+        sample = np.empty(0)
+    if not sample.size or not np.isfinite(sample).all():
+        raise ValueError("give one or more finite numbers")
+    return np.sort(sample)
+
+
+def _check_bounds(low: float, high: float) -> None:
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueError(f"low must be less than high, both finite; got {low} and {high}")
+
+
+def _row_count(read: Mapping[str, Column], first_slot: int) -> int:
+    counts = {name: len(values) for name, values in read.items()}
+    if len(set(counts.values())) != 1:
+        held = ", ".join(f"{name}: {count}" for name, count in counts.items()) or "none of them"
+        raise DataError(f"slot {first_slot}: columns and labels must be equally long; got {held}")
+    return next(iter(counts.values()))
+
+
+def _numbers(rows: Rows, name: str) -> Floats:
+    wanted = "a number; correct the row or leave it out"
+    return _each(float, rows.column(name), rows, subject=f"column {name!r}", wanted=wanted)
+
+
+def _bounded(rows: Rows, scale: Linear | Log) -> Floats:
+    values = _numbers(rows, scale.column)
+    if scale.clip:
+        return np.clip(values, scale.low, scale.high)
+    outside = np.flatnonzero((values < scale.low) | (values > scale.high))
+    if outside.size:
+        raise ContextError(
+            f"slot {rows.first_slot + outside[0]}: column {scale.column!r} is "
+            f"{_show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
+            "move low or high, or ask for clip = true"
+        )
+    return values
+
+
+def _day_share(value: Any) -> float:
+    if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        seconds = float(value)
+        # Milliseconds given for seconds would pass for hours, did they not leave the calendar.
+        return seconds % DAY_S / DAY_S if abs(seconds) < YEAR_10000_S else math.nan
+    moment = value if value.tzinfo is None else value.astimezone(UTC)
+    minutes = moment.hour * 60 + moment.minute
+    return (minutes * 60 + moment.second + moment.microsecond / 1e6) / DAY_S
+
+
+def _unit_number(label: Any) -> float:
+    number = float(label)
+    return number if 0 <= number <= 1 else math.nan
+
+
+def _each(
+    convert: Callable[[Any], float], values: Column, rows: Rows, *, subject: str, wanted: str
+) -> Floats:
+    listed = _listed(values)
+    try:
+        numbers = np.fromiter(map(convert, listed), dtype=np.float64, count=len(listed))
+    except UNUSABLE:
+        numbers = np.array([_or_nan(convert, value) for value in listed], dtype=np.float64)
+    missing = np.isnan(numbers)
+    if missing.any():
+        row = int(missing.argmax())
+        value = _show(listed[row])
+        raise DataError(
+            f"slot {rows.first_slot + row}: {subject} is {value}, which is not {wanted}"
+        )
+    return numbers
+
+
+def _or_nan(convert: Callable[[Any], float], value: Any) -> float:
+    try:
+        return convert(value)
+    except UNUSABLE:
+        return math.nan
+
+
+def _listed(values: Column) -> Sequence[Any]:
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind in "mM":
+        # In nanoseconds they would be listed as plain integers, which pass for numbers.
+        values = values.astype(f"{values.dtype.kind}8[us]")
+    return list(values.tolist())
+
+
+def _single(value: Any) -> Column:
+    return np.array([value]) if isinstance(value, np.generic) else [value]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return reprlib.repr(value.item() if isinstance(value, np.generic) else value)

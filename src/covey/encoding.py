@@ -1,0 +1,199 @@
+"""Columns of a log -> the flat integers that the kernel replays, every value checked."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from covey.config import ReplayConfig
+from covey.errors import DataError
+from covey.fields import nearest
+from covey.logs import Column
+from covey.types import Label
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MOST_DELAY = 2**53
+
+
+class Log(NamedTuple):
+    """Rows of a log as the kernel takes them."""
+
+    contexts: memoryview  # coordinates, one after the other
+    predictions: memoryview  # function, slot -> code
+    labels: memoryview  # slot -> code, -1 where the log holds none
+    at: memoryview | None  # slot -> receiving learner
+    delays: memoryview | None  # slot -> delay, written as -1 - delay where the label is hidden
+
+
+class Arrivals(NamedTuple):
+    """Who receives each row, and whether and when its label comes."""
+
+    labels: np.ndarray  # codes
+    at: np.ndarray | None
+    revealed: np.ndarray | None
+    delay: np.ndarray | None
+
+
+class Vocabulary:
+    """Labels and predictions as small integers: all numbers, or all exact text."""
+
+    def __init__(self, *, is_typed: bool) -> None:
+        self.values: list[Label] = []
+        self._codes: dict[Label, int] = {}
+        self._memory: dict[Any, int] = {"": -1, None: -1}
+        self._reads_numbers = not is_typed
+        self._first: tuple[bool, str, int] | None = None
+
+    def encode(self, column: Column, *, name: str, first_slot: int) -> np.ndarray:
+        """Return the codes of a column, -1 where it is empty.
+
+        Raises `DataError` where numbers and text are mixed.
+        """
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+            return self._encode_numbers(column, name, first_slot)
+        memory = self._memory
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        codes = np.fromiter((memory.get(v, -2) for v in values), np.int32, len(values))
+        for place in np.flatnonzero(codes == -2).tolist():
+            value = values[place]
+            if value not in memory:
+                memory[value] = self._code(self._read(value), name, first_slot + place)
+            codes[place] = memory[value]
+        return codes
+
+    def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
+        distinct, places = np.unique(column, return_inverse=True)
+        table = np.empty(len(distinct), np.int32)
+        for k, value in enumerate(distinct.tolist()):
+            if value != value:
+                table[k] = -1
+                continue
+            slot = first_slot + int(np.argmax(places == k)) if value not in self._codes else 0
+            table[k] = self._code(value + 0, name, slot)
+        return table[places.reshape(-1)]
+
+    def _read(self, value: Any) -> Label:
+        if self._reads_numbers and isinstance(value, str) and _NUMBER.fullmatch(value):
+            return int(value) if value.lstrip("+-").isdigit() else float(value)
+        return value  # type: ignore[no-any-return]
+
+    def _code(self, value: Label, name: str, slot: int) -> int:
+        if value in self._codes:
+            return self._codes[value]
+        is_number = not isinstance(value, str)
+        if isinstance(value, float) and not np.isfinite(value):
+            raise DataError(f"row {slot}: column {name!r} holds {value}, which is not a label")
+        if self._first is None:
+            self._first = (is_number, name, slot)
+        elif self._first[0] != is_number:
+            raise DataError(self._mixture(value, name, slot))
+        self._codes[value] = len(self.values)
+        self.values.append(value)
+        return self._codes[value]
+
+    def _mixture(self, value: Label, name: str, slot: int) -> str:
+        assert self._first is not None
+        kind = "numbers" if self._first[0] else "text"
+        return (
+            f"row {slot}: column {name!r} holds {value!r}, but column {self._first[1]!r} (row "
+            f"{self._first[2]}) holds {kind}; labels and predictions must be all numbers or all text"
+        )
+
+
+def arrivals(
+    setup: ReplayConfig, columns: Mapping[str, Column], vocabulary: Vocabulary, first_slot: int
+) -> Arrivals:
+    """Return who receives each row, and whether and when its label comes."""
+    data = setup.data
+    labels = vocabulary.encode(columns[data.label], name=data.label, first_slot=first_slot)
+    revealed = delay = at = None
+    if data.revealed is not None:
+        revealed = _whole(columns[data.revealed], data.revealed, first_slot, most=1)
+    if data.delay is not None:
+        delay = _whole(columns[data.delay], data.delay, first_slot, most=_MOST_DELAY)
+    if data.at is not None:
+        at = _receivers(setup, columns[data.at], first_slot)
+    may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
+    missing = np.flatnonzero((labels < 0) & ~may_miss)
+    if len(missing):
+        hint = "" if data.revealed is None else f"; only where {data.revealed!r} is 0 may it be empty"
+        raise DataError(f"row {first_slot + missing[0]}: the label in {data.label!r} is missing{hint}")
+    return Arrivals(labels, at, revealed, delay)
+
+
+def encode(
+    setup: ReplayConfig,
+    columns: Mapping[str, Column],
+    arrived: Arrivals,
+    points: np.ndarray,
+    vocabulary: Vocabulary,
+    first_slot: int,
+) -> Log:
+    """Return rows of a log for the kernel; `points` are their contexts, already in the cube."""
+    names = [name for site in setup.sites for name in site.functions]
+    codes = {name: _predictions(columns, name, vocabulary, first_slot) for name in set(names)}
+    return Log(
+        contexts=memoryview(np.ascontiguousarray(points, np.float64).reshape(-1)),
+        predictions=memoryview(np.array([codes[name] for name in names], np.int32)),
+        labels=memoryview(arrived.labels),
+        at=None if arrived.at is None else memoryview(arrived.at),
+        delays=_delays(arrived),
+    )
+
+
+def _predictions(
+    columns: Mapping[str, Column], name: str, vocabulary: Vocabulary, first_slot: int
+) -> np.ndarray:
+    codes = vocabulary.encode(columns[name], name=name, first_slot=first_slot)
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
+        raise DataError(f"row {first_slot + missing[0]}: the prediction in {name!r} is missing")
+    return codes
+
+
+def _delays(arrived: Arrivals) -> memoryview | None:
+    if arrived.revealed is None and arrived.delay is None:
+        return None
+    delay = np.zeros(len(arrived.labels), np.int64) if arrived.delay is None else arrived.delay
+    if arrived.revealed is not None:
+        delay = np.where(arrived.revealed == 0, -1 - delay, delay)
+    return memoryview(np.ascontiguousarray(delay))
+
+
+def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarray:
+    try:
+        values = np.asarray(column).astype(np.float64)
+    except (TypeError, ValueError):
+        values = np.array([_number(value) for value in column])
+    bad = np.flatnonzero(~((values >= 0) & (values <= most) & (values == np.floor(values))))
+    if len(bad):
+        kind = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
+        shown = column[int(bad[0])]
+        raise DataError(f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}")
+    return values.astype(np.int64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _receivers(setup: ReplayConfig, column: Column, first_slot: int) -> np.ndarray:
+    places = {site.name: place for place, site in enumerate(setup.sites)}
+    values = column.tolist() if isinstance(column, np.ndarray) else column
+    at = np.array([places.get(str(value), -1) for value in values], np.int32)
+    for row in np.flatnonzero(at < 0)[:1].tolist():
+        raise DataError(
+            f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which is not "
+            f"a learner{nearest(str(values[row]), places)}"
+        )
+    deaf = [place for place, site in enumerate(setup.sites) if not site.receives]
+    for row in np.flatnonzero(np.isin(at, deaf))[:1].tolist():
+        raise DataError(
+            f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which has "
+            "arrivals = false"
+        )
+    return at

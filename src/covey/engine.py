@@ -1,0 +1,34 @@
+"""Which form of the kernel runs: compiled where it was built, else plain.
+
+COVEY_KERNEL=compiled demands the compiled form, COVEY_KERNEL=plain forbids it.
+"""
+
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+from covey.errors import ConfigError
+
+if TYPE_CHECKING:
+    from covey.kernel import Arena, Clock, Table, is_compiled
+else:
+
+    def _load():
+        wish = os.environ.get("COVEY_KERNEL", "")
+        if wish not in ("", "compiled", "plain"):
+            raise ConfigError(f"COVEY_KERNEL is {wish!r}; set it to compiled or plain, or not at all")
+        try:
+            return importlib.import_module("covey.kernel" if wish == "plain" else "covey._kernel")
+        except ModuleNotFoundError:
+            if wish == "compiled":
+                raise ConfigError(
+                    "COVEY_KERNEL demands the compiled kernel, but it was not built; install a C "
+                    "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
+                ) from None
+            return importlib.import_module("covey.kernel")
+
+    _kernel = _load()
+    Arena, Clock, Table = _kernel.Arena, _kernel.Clock, _kernel.Table
+    is_compiled = _kernel.is_compiled
+
+__all__ = ["Arena", "Clock", "Table", "is_compiled"]

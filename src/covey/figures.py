@@ -1,0 +1,381 @@
+"""The drawings of a report, each as one inline SVG element.
+
+Matplotlib is imported only while something is drawn, so this module loads without it.
+"""
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from covey.errors import MissingExtra
+from covey.types import CellView, LearnerOutcome, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# From Okabe and Ito, and from Tol: they stay apart under the common colour blindnesses.
+LEARNER_COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#882255",
+    "#b5a642",
+)
+# Own functions are grey, so that a hue in a partition always means that somebody is asked.
+FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
+PHASE_COLOURS = {"train": "#17324d", "explore": "#7a9cbd", "exploit": "#d9e3ec"}
+BLANK = "#f4f4f1"
+NONE = "\N{EN DASH}"
+RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
+
+_INK = "#1f2428"
+_FAINT = "#626a72"
+_DEEP = "#1b4a73"
+_PIXELS_PER_INCH = 96
+_LETTER = 6.5  # pixels, on the wide side for the size of text used here
+_MATRIX_TOP = 44
+_MANY_CELLS = 400  # beyond this many, vectors weigh more than an image of them
+_STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 8.25,
+    "text.color": _INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.labelcolor": _FAINT,
+    "axes.edgecolor": _FAINT,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e7ea",
+    "grid.linewidth": 0.6,
+    "xtick.color": _FAINT,
+    "ytick.color": _FAINT,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "hatch.linewidth": 1.4,
+}
+
+
+def shorten(name: str, length: int) -> str:
+    """Return `name` in at most `length` printable letters, the last an ellipsis if it was cut."""
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
+
+
+def percent(share: float) -> str:
+    """Return `share` in whole percents, such that little and nothing look different."""
+    if share == 0:
+        return NONE
+    return "<1%" if share < 0.005 else f"{100 * share:.0f}%"
+
+
+def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
+    """Return a grey for each function and a hue for each learner.
+
+    The functions of one learner share no grey, nor two learners a hue, until the palette runs out.
+    """
+    colours: dict[str, str] = {}
+    for learner in learners:
+        for function in learner.functions:
+            taken = {colours.get(other) for other in learner.functions}
+            free = [grey for grey in FUNCTION_COLOURS if grey not in taken]
+            colours.setdefault(function, (free or FUNCTION_COLOURS)[0])
+    for position, learner in enumerate(learners):
+        colours[learner.name] = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
+    return colours
+
+
+def smoothed_errors(timeline: Timeline) -> list[float]:
+    """Return the error percent around each bucket; NaN where no slot nearby could be judged."""
+    reach = min(2, len(timeline.slots) // 12)
+    windows = [
+        slice(max(0, bucket - reach), bucket + reach + 1) for bucket in range(len(timeline.slots))
+    ]
+    return _percents(
+        [sum(timeline.errors[window]) for window in windows],
+        [sum(timeline.judged[window]) for window in windows],
+    )
+
+
+def answered_by(learner: LearnerOutcome) -> dict[str, float]:
+    """Return the share of slots that each site answered; own functions count as the learner."""
+    shares: dict[str, float] = {}
+    for arm, times in learner.arms.items():
+        site = learner.name if arm in learner.functions else arm
+        shares[site] = shares.get(site, 0.0) + times / learner.slots
+    return shares
+
+
+def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:
+    """Draw one learner's smoothed error, its long-run error, and that of it alone."""
+    values = smoothed_errors(learner.timeline)
+    middles = [(bucket + 0.5) * learner.timeline.slots_per_bucket for bucket in range(len(values))]
+    marker = "o" if len(values) == 1 else ""
+
+    def draw(figure: "Figure") -> None:
+        axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
+        alone = 100 * learner.alone_errors / learner.judged
+        axes.axhline(alone, color=_FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
+        axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
+        axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
+
+    return _svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
+
+
+def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
+    """Draw one learner's shares of training, exploring and exploiting as stacked areas."""
+    timeline = learner.timeline
+    trained = _percents(timeline.train, timeline.slots)
+    searched = _percents(
+        [train + explore for train, explore in zip(timeline.train, timeline.explore, strict=True)],
+        timeline.slots,
+    )
+    everything = _percents(timeline.slots, timeline.slots)
+
+    def draw(figure: "Figure") -> None:
+        axes = _time_axes(figure, timeline, ceiling=100)
+        axes.set_yticks([0, 50, 100])
+        for phase, heights in (("exploit", everything), ("explore", searched), ("train", trained)):
+            axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
+
+    return _svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
+
+
+def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
+    """Draw who answered whose slots, one row per learner."""
+    names = [learner.name for learner in learners]
+    rows = [answered_by(learner) if learner.slots else {} for learner in learners]
+    strangers = dict.fromkeys(site for row in rows for site in row if site not in names)
+    columns = [*names, *strangers]
+    cell = max(44, min(110, 880 // len(columns)))
+    left = int(max(len(shorten(name, 20)) for name in names) * _LETTER) + 14
+
+    def draw(figure: "Figure") -> None:
+        axes = _matrix_axes(figure, left=left, rows=len(rows), columns=len(columns))
+        middles = [position + 0.5 for position in range(len(columns))]
+        axes.set_xticks(middles, [shorten(name, int(cell / _LETTER)) for name in columns])
+        axes.set_yticks(middles[: len(rows)], [shorten(name, 20) for name in names])
+        for position, row in enumerate(rows):
+            _draw_row(axes, position, [row.get(site) for site in columns])
+
+    size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
+    return _svg(draw, size=size, label="who answered whose slots")
+
+
+def draw_strip(
+    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
+) -> str:
+    """Draw the cells of a one-dimensional partition, coloured by the arm each prefers."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _unit_axes(figure, left=12, bottom=34)
+        axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
+        axes.set_yticks([])
+        _draw_cells(axes, learner.cells, colours, pixels=width)
+
+    return _svg(draw, size=(width, 82), label=f"arms that {learner.name} prefers")
+
+
+def draw_square(
+    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
+) -> str:
+    """Draw the cells of a two-dimensional partition, coloured by the arm each prefers."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _unit_axes(figure, left=42, bottom=36)
+        axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
+        axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        _draw_cells(axes, learner.cells, colours, pixels=width - 52)
+
+    return _svg(draw, size=(width, width - 12), label=f"arms that {learner.name} prefers")
+
+
+def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
+    try:
+        import matplotlib.style
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(
+            'the figures of a report need matplotlib: pip install "covey[report]"'
+        ) from error
+    stream = io.StringIO()
+    # "default" keeps a user's matplotlibrc out; the salt keeps the ids of figures apart.
+    style = {**_STYLE, "svg.hashsalt": label}
+    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
+        # The reader's browser draws the letters, so a gap in matplotlib's own font is no matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
+        draw(figure)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(stream, format="svg", dpi=192, metadata=nothing)
+    return _inline(stream.getvalue(), size=size, label=label)
+
+
+def _inline(document: str, *, size: tuple[int, int], label: str) -> str:
+    """Return the `svg` element alone, in the font of the page and without unused ids."""
+    body = document[document.index("</defs>") + len("</defs>") :]
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r'(<text style="font-size: [^;"]*); font-family: [^;"]*', r"\1", body)
+    points = " ".join(f"{pixels * 72 / _PIXELS_PER_INCH:g}" for pixels in size)
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {points}" style="max-width: {size[0]}px" '
+        f'role="img" aria-label="{escape(shorten(label, 120))}">{body}'
+    )
+
+
+def _axes(figure: "Figure", *, left: int, bottom: int, top: int, right: int) -> "Axes":
+    """Return axes with margins in pixels, so that panels side by side line up."""
+    width, height = (inches * _PIXELS_PER_INCH for inches in figure.get_size_inches())
+    across, up = 1 - (left + right) / width, 1 - (bottom + top) / height
+    axes = figure.add_axes((left / width, bottom / height, across, up))
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes":
+    axes = _axes(figure, left=40, bottom=36, top=8, right=14)
+    axes.spines["bottom"].set_visible(True)
+    axes.set_xlim(0, max(1, _edges(timeline)[-1]))
+    axes.set_ylim(0, ceiling)
+    axes.locator_params(axis="x", nbins=4, integer=True)
+    axes.locator_params(axis="y", nbins=4)
+    axes.xaxis.set_major_formatter(lambda value, _: _brief(value))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    axes.set_xlabel("slot", labelpad=1)
+    axes.grid(axis="y")
+    return axes
+
+
+def _matrix_axes(figure: "Figure", *, left: int, rows: int, columns: int) -> "Axes":
+    axes = _axes(figure, left=left, bottom=2, top=_MATRIX_TOP, right=2)
+    axes.set_xlim(0, columns)
+    axes.set_ylim(rows, 0)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("answered by")
+    axes.tick_params(length=0, labelcolor=_INK)
+    return axes
+
+
+def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
+    axes = _axes(figure, left=left, bottom=bottom, top=4, right=10)
+    axes.set_facecolor(BLANK)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+    return axes
+
+
+def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
+    faces = [_blend(BLANK, _DEEP, share or 0.0) for share in shares]
+    lefts = [column + 0.02 for column in range(len(shares))]
+    axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
+    for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
+        middle = (column + 0.5, row + 0.5)
+        weight = "bold" if column == row else "normal"
+        axes.text(
+            *middle,
+            percent(share or 0.0),
+            color=_text_on(face),
+            weight=weight,
+            ha="center",
+            va="center",
+        )
+
+
+def _draw_cells(
+    axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, str], *, pixels: float
+) -> None:
+    # Coarse first, so that a finer cell within another one stays in sight.
+    ordered = sorted(cells, key=lambda cell: cell.low[0] - cell.high[0])
+    boxes = [_box(cell) for cell in ordered]
+    often = RARE_SHARE * sum(cell.arrivals for cell in cells) / max(1, len(cells))
+    axes.bar(
+        [left for left, _, _, _ in boxes],
+        [height for _, _, _, height in boxes],
+        width=[width for _, _, width, _ in boxes],
+        bottom=[low for _, low, _, _ in boxes],
+        align="edge",
+        color=[colours.get(cell.arm or "", BLANK) for cell in ordered],
+        hatch=["////" if cell.arm and cell.arrivals < often else "" for cell in ordered],
+        edgecolor="white",
+        linewidth=0.7 if len(cells) <= 64 else 0.3,
+    )
+    if len(cells) > _MANY_CELLS:
+        axes.set_rasterization_zorder(2)
+    for position, cell in enumerate(ordered):
+        if cell.arrivals >= often:
+            _label_cell(axes, cell, colours, pixels=pixels, above=boxes[position + 1 :])
+
+
+def _label_cell(
+    axes: "Axes",
+    cell: CellView,
+    colours: Mapping[str, str],
+    *,
+    pixels: float,
+    above: Sequence["_Box"],
+) -> None:
+    left, low, width, height = _box(cell)
+    x, y = left + width / 2, low + height / 2
+    room = int(width * pixels / _LETTER) - 1
+    # Were short names written where long ones do not fit, some arms would look more important.
+    if cell.arm is None or room < 7 or height * pixels < 16 or _hidden(x, y, above):
+        return
+    ink = _text_on(colours.get(cell.arm, BLANK))
+    axes.text(x, y, shorten(cell.arm, room), color=ink, ha="center", va="center")
+
+
+_Box = tuple[float, float, float, float]  # left, low, width, height
+
+
+def _box(cell: CellView) -> _Box:
+    low, high = (*cell.low, 0.0), (*cell.high, 1.0)
+    return low[0], low[1], high[0] - low[0], high[1] - low[1]
+
+
+def _hidden(x: float, y: float, boxes: Sequence[_Box]) -> bool:
+    return any(
+        left <= x <= left + width and low <= y <= low + height for left, low, width, height in boxes
+    )
+
+
+def _edges(timeline: Timeline) -> list[int]:
+    return [bucket * timeline.slots_per_bucket for bucket in range(len(timeline.slots) + 1)]
+
+
+def _percents(parts: Sequence[int], wholes: Sequence[int]) -> list[float]:
+    return [
+        100 * part / whole if whole else math.nan for part, whole in zip(parts, wholes, strict=True)
+    ]
+
+
+def _brief(value: float) -> str:
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _blend(start: str, end: str, share: float) -> str:
+    pairs = zip(_channels(start), _channels(end), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in pairs)
+
+
+def _text_on(face: str) -> str:
+    red, green, blue = _channels(face)
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else _INK

@@ -1,0 +1,951 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, cpow=True, legacy_implicit_noexcept=True
+"""The decision kernel: counters, thresholds and the choice, in one place.
+
+Ordinary Python that Cython also compiles (as `covey._kernel`); `covey.engine` says which form runs.
+A learner's cells are rows of one integer array, opened when a context first falls into them, so
+memory follows the cells that are used and not the size of the grid. A decision is one integer,
+`row << 20 | arm << 2 | phase`: whoever keeps it can settle it later.
+"""
+
+from array import array
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from covey import cythonless as cython
+
+from covey.errors import ContextError, LimitError
+from covey.types import Cell, Rule
+
+if cython.compiled:
+    from cython.cimports.libc.math import log
+else:
+    from math import log
+
+# Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
+LEVEL = cython.declare(cython.int, 0)
+SINCE = cython.declare(cython.int, 1)  # the slot in which the cell became known
+ARRIVALS = cython.declare(cython.int, 2)  # what others are told
+OWN = cython.declare(cython.int, 3)  # what splits the cell
+BEST = cython.declare(cython.int, 4)  # arm with the largest estimate, -1 = look again
+BEST_OWN = cython.declare(cython.int, 5)  # most accurate own function, -1 = look again
+COORDINATES = cython.declare(cython.int, 6)
+
+TRAIN = cython.declare(cython.int, 0)
+EXPLORE = cython.declare(cython.int, 1)
+EXPLOIT = cython.declare(cython.int, 2)
+SERVE = cython.declare(cython.int, 3)
+NEVER = cython.declare(cython.int, -1)  # in `delays`: the label does not come
+
+ARRIVED = cython.declare(cython.int, 0)
+LABELLED = cython.declare(cython.int, 1)
+USED = cython.declare(cython.int, 2)
+
+# Products are cut to 62 bits so that C's integers and Python's give the same hash.
+BITS = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)
+FACTOR = cython.declare(cython.longlong, 2685821657736338717)
+FAR = cython.declare(cython.longlong, 1 << 60)
+
+
+def is_compiled() -> bool:
+    """Say whether this is the compiled form of the kernel."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.cclass
+class Clock:
+    """The thresholds D(t) = scale * t**power * ln t of the three tests, as whole numbers.
+
+    A counter is at most D(t) just when it is at most the floor of D(t), and the floors change
+    rarely: the next slot at which one does is found once, by galloping and then halving.
+    """
+
+    scales: cython.double[::1]
+    powers: cython.double[::1]
+    floors: cython.longlong[::1]
+    start: cython.longlong
+    end: cython.longlong
+    stride: cython.longlong
+
+    def __init__(self, scales: list[float], powers: list[float]) -> None:
+        self.scales = array("d", scales)
+        self.powers = array("d", powers)
+        self.floors = array("q", [0] * len(scales))
+        self.start = self.end = 0
+        self.stride = 1
+
+    def at(self, slot: int) -> tuple[int, ...]:
+        """Return the floors of the thresholds at `slot`."""
+        self.move(slot)
+        return tuple(self.floors)
+
+    @cython.cfunc
+    def move(self, slot: cython.longlong) -> cython.void:
+        if slot >= self.end or slot < self.start:
+            self._look(slot)
+
+    @cython.cfunc
+    def _look(self, slot: cython.longlong) -> cython.void:
+        which: cython.int
+        low: cython.longlong = slot
+        high: cython.longlong
+        middle: cython.longlong
+        for which in range(3):
+            self.floors[which] = self._floor(which, slot)
+        high = slot + max(1, self.stride // 2)
+        while not self._has_changed(high) and high < FAR:
+            low = high
+            high = slot + 2 * (high - slot)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._has_changed(middle):
+                high = middle
+            else:
+                low = middle
+        self.stride = high - slot
+        self.start = slot
+        self.end = high
+
+    @cython.cfunc
+    def _has_changed(self, slot: cython.longlong) -> cython.bint:
+        return (
+            self._floor(0, slot) != self.floors[0]
+            or self._floor(1, slot) != self.floors[1]
+            or self._floor(2, slot) != self.floors[2]
+        )
+
+    @cython.cfunc
+    def _floor(self, which: cython.int, slot: cython.longlong) -> cython.longlong:
+        value: cython.double = self.scales[which] * slot ** self.powers[which] * log(slot)
+        if value > FAR:
+            return FAR
+        return cython.cast(cython.longlong, value)
+
+
+@cython.final
+@cython.cclass
+class Table:
+    """One learner's counters, and what it chooses on their strength."""
+
+    clock: Clock
+    dimension: cython.int
+    functions: cython.int
+    arms: cython.int
+    costs: cython.double[::1]
+    sides: cython.double[::1]
+    limits: cython.double[::1]
+    levels: cython.int
+    deepest: cython.int
+    most_cells: cython.longlong
+    trains_first: cython.bint
+    explores_to_help: cython.bint
+    counted: cython.int
+    is_pending: cython.bint
+    is_random: cython.bint
+    state: cython.longlong
+    labels: cython.int
+    right: cython.int
+    untrained: cython.int
+    underway: cython.int
+    stride: cython.int
+    used: cython.longlong
+    rows: cython.longlong[::1]
+    index: cython.int[::1]
+    context: cython.double[::1]
+    point: cython.longlong[::1]
+    path: cython.longlong[::1]
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        self.clock = clock
+        self.dimension = rule.dimension
+        self.functions = rule.functions
+        self.arms = len(rule.costs)
+        self.costs = array("d", rule.costs)
+        self.sides = array("d", [level.side for level in rule.levels])
+        self.limits = array("d", [level.split_at for level in rule.levels])
+        self.levels = len(rule.levels)
+        self.deepest = 0
+        self.most_cells = rule.most_cells
+        self.trains_first = rule.trains_first
+        self.explores_to_help = rule.explores_to_help
+        self.counted = rule.counted
+        self.is_pending = rule.is_pending
+        self.is_random = rule.seed is not None
+        self.state = rule.seed or 0
+        self.labels = COORDINATES + self.dimension
+        self.right = self.labels + self.arms
+        self.untrained = self.right + self.arms
+        self.underway = self.untrained + self.arms - self.functions
+        self.stride = self.underway + (self.arms if self.is_pending else 0)
+        self.used = 0
+        self.rows = array("q", bytes(8 * 4 * self.stride))
+        self.index = array("i", bytes(4 * 8))
+        self.context = array("d", bytes(8 * max(1, self.dimension)))
+        self.point = array("q", bytes(8 * max(1, self.dimension)))
+        self.path = array("q", bytes(8 * (self.levels + 1)))
+
+    # -- one decision at a time ---------------------------------------------------------------
+
+    def decide(self, context: tuple[float, ...], slot: cython.longlong) -> int:
+        """Choose an arm for `context` and count its arrival; return the decision.
+
+        Where peers must first be asked for their arrivals, nothing is counted and the result is
+        `-1 - row`: ask those of `stale(row, slot)`, `refresh` each, then `resume`.
+        """
+        row: cython.longlong
+        choice: cython.longlong
+        self._read(context)
+        row = self._locate(slot)
+        self.clock.move(slot)
+        choice = self._choose(row, False)
+        if choice < 0:
+            return -1 - row
+        return self._begin(row, choice)
+
+    def stale(self, row: int, slot: int) -> list[int]:
+        """Return the peers whose training counter must be refreshed before `row` is decided."""
+        base: cython.longlong = row * self.stride + self.untrained
+        self.clock.move(slot)
+        limit: cython.longlong = self.clock.floors[1]
+        return [k for k in range(self.arms - self.functions) if self.rows[base + k] <= limit]
+
+    def refresh(self, row: int, peer: int, arrivals: int) -> int:
+        """Store how little `peer` was trained in `row`, given its arrivals; return the old value."""
+        old: cython.longlong = self.rows[row * self.stride + self.untrained + peer]
+        self._refresh(row, peer, arrivals)
+        return old
+
+    def unrefresh(self, row: int, peer: int, old: int) -> None:
+        """Put back what `refresh` returned."""
+        self.rows[row * self.stride + self.untrained + peer] = old
+
+    def resume(self, row: cython.longlong, context: tuple[float, ...], slot: cython.longlong) -> int:
+        """Go on with a decision whose stale peers have been refreshed."""
+        self._read(context)
+        self.clock.move(slot)
+        return self._begin(row, self._choose(row, True))
+
+    def retract(self, decision: int, context: tuple[float, ...]) -> None:
+        """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
+        row: cython.longlong = decision >> 20
+        if decision & 3 == SERVE:
+            self._count_served(row, -1)
+        else:
+            self._read(context)
+            self._count_own(row, -1)
+        self._expect(row, decision >> 2 & 0x3FFFF, decision & 3, -1)
+
+    def settle(
+        self,
+        decision: cython.longlong,
+        is_right: cython.bint,
+        context: tuple[float, ...],
+        slot: cython.longlong,
+    ) -> None:
+        """Take the label of a decision made at `slot`: was it right?"""
+        row: cython.longlong = decision >> 20
+        arm: cython.longlong = decision >> 2 & 0x3FFFF
+        phase: cython.int = decision & 3
+        self._expect(row, arm, phase, -1)
+        if phase == SERVE:
+            self._learn_served(row, arm, is_right)
+        else:
+            if self.levels > 1:
+                self._read(context)
+            self._learn_own(row, arm, phase, is_right, slot)
+
+    def forget(self, decision: int) -> None:
+        """Stop waiting for the label of `decision`."""
+        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, -1)
+
+    def meet(self, cell: Cell, slot: int) -> int:
+        """Return the row of a cell that somebody else speaks of; it is known from now on."""
+        dimension: cython.int
+        for dimension in range(self.dimension):
+            self.point[dimension] = cell.coordinates[dimension]
+        return self._open(cell.level, slot)
+
+    def arrivals(self, row: int) -> int:
+        """Return the arrivals that others are told of."""
+        return self.rows[row * self.stride + ARRIVALS]
+
+    def serve(self, row: cython.longlong, slot: cython.longlong) -> int:
+        """Choose an own function for somebody else's instance in `row`, and count it."""
+        function: cython.longlong
+        self.clock.move(slot)
+        function = self._help(row)
+        self._count_served(row, 1)
+        self._expect(row, function, SERVE, 1)
+        return row << 20 | function << 2 | SERVE
+
+    def decide_batch(
+        self,
+        contexts: cython.double[::1],
+        first_slot: cython.longlong,
+        decisions: cython.longlong[::1],
+    ) -> None:
+        """Decide for consecutive slots on the counters as they are; arrivals are counted last.
+
+        `contexts` holds the coordinates one after the other. An entry of `decisions` is what
+        `decide` would return; with labels under way counted, a batch spreads its exploration.
+        """
+        k: cython.longlong
+        row: cython.longlong
+        choice: cython.longlong
+        for k in range(len(decisions)):
+            self._take(contexts, k)
+            row = self._locate(first_slot + k)
+            self.clock.move(first_slot + k)
+            choice = self._choose(row, False)
+            if choice >= 0:
+                self._expect(row, choice >> 2, choice & 3, 1)
+            decisions[k] = row << 20 | choice if choice >= 0 else -1 - row
+        for k in range(len(decisions)):
+            if decisions[k] >= 0:
+                self._take(contexts, k)
+                self._count_own(decisions[k] >> 20, 1)
+
+    # -- looking in, saving, loading ----------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.used
+
+    def nbytes(self) -> int:
+        """Return the memory that the cells take, spare room included."""
+        return 8 * len(self.rows) + 4 * len(self.index)
+
+    def cell(self, row: int) -> Cell:
+        """Return the cell of `row`."""
+        base: cython.longlong = row * self.stride
+        first: cython.longlong = base + COORDINATES
+        coordinates = tuple([self.rows[first + k] for k in range(self.dimension)])
+        return Cell(self.rows[base + LEVEL], coordinates)
+
+    def is_split(self, row: int) -> bool:
+        """Say whether the learner itself uses finer cells here."""
+        base: cython.longlong = row * self.stride
+        return self.rows[base + OWN] >= self.limits[self.rows[base + LEVEL]]
+
+    def own(self, row: int) -> int:
+        """Return the learner's own arrivals in `row` while it was its finest cell there."""
+        return self.rows[row * self.stride + OWN]
+
+    def record(self, row: int, arm: int) -> tuple[int, int]:
+        """Return the labels of `arm` in `row`, and how many of them it got right."""
+        base: cython.longlong = row * self.stride
+        return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
+
+    def best(self, row: int) -> int:
+        """Return the arm with the largest estimate."""
+        return self._best(row * self.stride)
+
+    def counters(self, row: int) -> list[int]:
+        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm."""
+        base: cython.longlong = row * self.stride
+        head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
+        return head + [self.rows[base + k] for k in range(self.labels, self.stride)]
+
+    def load(self, cell: Cell, counters: list[int]) -> None:
+        """Open `cell` with what `counters` returned for it."""
+        base: cython.longlong = self.meet(cell, 0) * self.stride
+        self.rows[base + SINCE] = counters[0]
+        self.rows[base + ARRIVALS] = counters[1]
+        self.rows[base + OWN] = counters[2]
+        for k in range(self.labels, self.stride):
+            self.rows[base + k] = counters[3 + k - self.labels]
+
+    # -- context -> row -----------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _read(self, context: tuple) -> cython.void:
+        k: cython.int
+        value: cython.double
+        if len(context) != self.dimension:
+            raise ContextError(
+                f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
+            )
+        for k in range(self.dimension):
+            value = context[k]
+            if not 0.0 <= value <= 1.0:
+                raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
+            self.context[k] = value
+
+    @cython.cfunc
+    def _take(self, contexts: cython.double[::1], position: cython.longlong) -> cython.void:
+        """Take the context at `position` of a flat array that has been checked before."""
+        k: cython.int
+        for k in range(self.dimension):
+            self.context[k] = contexts[position * self.dimension + k]
+
+    @cython.cfunc
+    def _aim(self, level: cython.longlong) -> cython.void:
+        """Set `point` to the coordinates of the cell of `level` around the context."""
+        k: cython.int
+        side: cython.double = self.sides[level]
+        slice_: cython.longlong
+        for k in range(self.dimension):
+            slice_ = cython.cast(cython.longlong, self.context[k] * side)
+            self.point[k] = slice_ if slice_ < side else slice_ - 1
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _locate(self, slot: cython.longlong) -> cython.longlong:
+        """Return the row of the learner's own cell around the context."""
+        level: cython.longlong = 0
+        row: cython.longlong
+        while True:
+            self._aim(level)
+            row = self._open(level, slot)
+            if self.rows[row * self.stride + OWN] < self.limits[level]:
+                return row
+            level += 1
+            if level == self.levels:
+                raise LimitError(
+                    f"a cell of level {level - 1} is due to be split, and no finer level is "
+                    "allowed; raise max-level, or split-power so that cells split later"
+                )
+
+    @cython.cfunc
+    def _hash(self, level: cython.longlong) -> cython.longlong:
+        k: cython.int
+        value: cython.ulonglong = level + 1
+        for k in range(self.dimension):
+            value = (value * FACTOR + self.point[k]) & BITS
+        value = (value * FACTOR) & BITS
+        return value ^ value >> 31
+
+    @cython.cfunc
+    def _find(self, level: cython.longlong) -> cython.longlong:
+        """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
+        mask: cython.longlong = len(self.index) - 1
+        place: cython.longlong = self._hash(level) & mask
+        entry: cython.longlong
+        while True:
+            entry = self.index[place]
+            if entry == 0:
+                return -2 - place
+            if self._is_at(entry - 1, level):
+                return entry - 1
+            place = place + 1 & mask
+
+    @cython.cfunc
+    def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
+        k: cython.int
+        base: cython.longlong = row * self.stride
+        if self.rows[base + LEVEL] != level:
+            return False
+        for k in range(self.dimension):
+            if self.rows[base + COORDINATES + k] != self.point[k]:
+                return False
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _open(self, level: cython.longlong, slot: cython.longlong) -> cython.longlong:
+        """Return the row of the cell at `point`, opening it if it is new."""
+        row: cython.longlong = self._find(level)
+        if row >= 0:
+            return row
+        return self._add(level, slot, -2 - row)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _meet(self, other: "Table", row: cython.longlong, slot: cython.longlong) -> cython.longlong:
+        """Return the own row of the cell that `other` keeps in `row`."""
+        k: cython.int
+        base: cython.longlong = row * other.stride
+        for k in range(self.dimension):
+            self.point[k] = other.rows[base + COORDINATES + k]
+        return self._open(other.rows[base + LEVEL], slot)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _add(
+        self, level: cython.longlong, slot: cython.longlong, place: cython.longlong
+    ) -> cython.longlong:
+        k: cython.int
+        row: cython.longlong = self.used
+        base: cython.longlong = row * self.stride
+        if row >= self.most_cells:
+            raise LimitError(f"{row} cells are in use, which is the cap; raise max-cells")
+        if base + self.stride > len(self.rows):
+            self.rows = _longer(self.rows, base + max(4, row // 2) * self.stride)
+        self.rows[base + LEVEL] = level
+        self.rows[base + SINCE] = slot
+        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        for k in range(self.dimension):
+            self.rows[base + COORDINATES + k] = self.point[k]
+        self.used += 1
+        self.deepest = max(self.deepest, level)
+        self.index[place] = row + 1
+        if 3 * self.used > 2 * len(self.index):
+            self._reindex()
+        return row
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _reindex(self) -> cython.void:
+        row: cython.longlong
+        base: cython.longlong
+        k: cython.int
+        kept: cython.longlong[::1] = self.point
+        self.index = array("i", bytes(8 * len(self.index)))
+        self.point = array("q", bytes(8 * len(kept)))
+        for row in range(self.used):
+            base = row * self.stride
+            for k in range(self.dimension):
+                self.point[k] = self.rows[base + COORDINATES + k]
+            self.index[-2 - self._find(self.rows[base + LEVEL])] = row + 1
+        self.point = kept
+
+    @cython.cfunc
+    def _follow(self) -> cython.int:
+        """Set `path` to the known cells around the context, coarsest first; return how many."""
+        level: cython.longlong
+        row: cython.longlong
+        found: cython.int = 0
+        for level in range(self.deepest + 1):
+            self._aim(level)
+            row = self._find(level)
+            if row >= 0:
+                self.path[found] = row
+                found += 1
+        return found
+
+    # -- the choice ---------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _choose(self, row: cython.longlong, is_fresh: cython.bint) -> cython.longlong:
+        """Return `arm << 2 | phase`; -1 if peers must be asked first."""
+        base: cython.longlong = row * self.stride
+        arm: cython.longlong
+        if not self.trains_first:
+            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        arm = self._undertrained(base)
+        if arm >= 0:
+            return arm << 2 | TRAIN if is_fresh else -1
+        if self.trains_first:
+            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        arm = self._underexplored(base, self.functions, self.arms, self.clock.floors[2])
+        if arm >= 0:
+            return arm << 2 | EXPLORE
+        return self._best(base) << 2 | EXPLOIT
+
+    @cython.cfunc
+    def _tried(self, base: cython.longlong, arm: cython.longlong) -> cython.longlong:
+        if self.is_pending:
+            return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
+        return self.rows[base + self.labels + arm]
+
+    @cython.cfunc
+    def _underexplored(
+        self,
+        base: cython.longlong,
+        first: cython.longlong,
+        end: cython.longlong,
+        limit: cython.longlong,
+    ) -> cython.longlong:
+        arm: cython.longlong
+        chosen: cython.longlong = -1
+        rivals: cython.longlong = 0
+        for arm in range(first, end):
+            if self._tried(base, arm) <= limit:
+                if not self.is_random:
+                    return arm
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    @cython.cfunc
+    def _undertrained(self, base: cython.longlong) -> cython.longlong:
+        arm: cython.longlong
+        chosen: cython.longlong = -1
+        rivals: cython.longlong = 0
+        first: cython.longlong = base + self.untrained - self.functions
+        for arm in range(self.functions, self.arms):
+            if self.rows[first + arm] <= self.clock.floors[1]:
+                if not self.is_random:
+                    return arm
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    @cython.cfunc
+    def _best(self, base: cython.longlong) -> cython.longlong:
+        if self.rows[base + BEST] < 0 or self.is_random:
+            self.rows[base + BEST] = self._largest(base, self.arms, True)
+        return self.rows[base + BEST]
+
+    @cython.cfunc
+    def _help(self, row: cython.longlong) -> cython.longlong:
+        """Return the own function for somebody else's instance: costs are not the asker's."""
+        base: cython.longlong = row * self.stride
+        arm: cython.longlong
+        if self.explores_to_help:
+            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            if arm >= 0:
+                return arm
+        if self.rows[base + BEST_OWN] < 0 or self.is_random:
+            self.rows[base + BEST_OWN] = self._largest(base, self.functions, False)
+        return self.rows[base + BEST_OWN]
+
+    @cython.cfunc
+    def _largest(
+        self, base: cython.longlong, end: cython.longlong, is_net: cython.bint
+    ) -> cython.longlong:
+        arm: cython.longlong
+        chosen: cython.longlong = 0
+        rivals: cython.longlong = 1
+        value: cython.double
+        largest: cython.double = 0.0
+        for arm in range(end):
+            value = self._accuracy(base, arm)
+            if is_net:
+                value = value - self.costs[arm]
+            if arm == 0 or value > largest:
+                largest = value
+                chosen = arm
+                rivals = 1
+            elif self.is_random and value == largest:
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    @cython.cfunc
+    def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
+        labels: cython.double = self.rows[base + self.labels + arm]
+        if labels == 0:
+            return 0.0
+        return self.rows[base + self.right + arm] / labels
+
+    @cython.cfunc
+    def _is_drawn(self, rivals: cython.longlong) -> cython.bint:
+        """Say whether the latest of `rivals` equal arms takes the place of the one held."""
+        state: cython.ulonglong = self.state
+        state = (state * FACTOR + 1442695040888963407) & BITS
+        self.state = state
+        return (state >> 30) % rivals == 0
+
+    @cython.cfunc
+    def _refresh(
+        self, row: cython.longlong, peer: cython.longlong, arrivals: cython.longlong
+    ) -> cython.void:
+        base: cython.longlong = row * self.stride
+        asked: cython.longlong = self.rows[base + self.labels + self.functions + peer]
+        # What is under way has been counted by the peer only if it counts before the label comes.
+        if self.counted == ARRIVED:
+            asked = self._tried(base, self.functions + peer)
+        self.rows[base + self.untrained + peer] = arrivals - asked
+
+    # -- what moves -----------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _begin(self, row: cython.longlong, choice: cython.longlong) -> cython.longlong:
+        self._count_own(row, 1)
+        self._expect(row, choice >> 2, choice & 3, 1)
+        return row << 20 | choice
+
+    @cython.cfunc
+    def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.void:
+        """Count an own arrival around the context, whose own cell is `row`."""
+        k: cython.int
+        self.rows[row * self.stride + OWN] += by
+        if self.counted != ARRIVED:
+            return
+        if self.levels == 1:
+            self.rows[row * self.stride + ARRIVALS] += by
+            return
+        for k in range(self._follow()):
+            self.rows[self.path[k] * self.stride + ARRIVALS] += by
+
+    @cython.cfunc
+    def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.void:
+        if self.counted == ARRIVED:
+            self.rows[row * self.stride + ARRIVALS] += by
+
+    @cython.cfunc
+    def _expect(
+        self,
+        row: cython.longlong,
+        arm: cython.longlong,
+        phase: cython.longlong,
+        by: cython.longlong,
+    ) -> cython.void:
+        """Note that a label is under way; the asker's training labels move nothing of the arm."""
+        if self.is_pending and phase != TRAIN:
+            self.rows[row * self.stride + self.underway + arm] += by
+
+    @cython.cfunc
+    def _learn_own(
+        self,
+        row: cython.longlong,
+        arm: cython.longlong,
+        phase: cython.longlong,
+        is_right: cython.bint,
+        slot: cython.longlong,
+    ) -> cython.void:
+        """Take the label of an own decision; `context` is still (or again) that of its slot."""
+        k: cython.int
+        base: cython.longlong
+        is_own: cython.bint = arm < self.functions
+        is_counted: cython.bint = self.counted == LABELLED or (self.counted == USED and is_own)
+        if not is_own and phase != TRAIN:
+            self._record(row * self.stride, arm, is_right)
+        if self.levels == 1:
+            base = row * self.stride
+            self.rows[base + ARRIVALS] += is_counted
+            if is_own:
+                self._record(base, arm, is_right)
+        elif is_own or is_counted:
+            for k in range(self._follow()):
+                base = self.path[k] * self.stride
+                # A cell that became known only later stays as it is: the decision was not its.
+                if self.rows[base + SINCE] <= slot:
+                    self.rows[base + ARRIVALS] += is_counted
+                    if is_own:
+                        self._record(base, arm, is_right)
+
+    @cython.cfunc
+    def _learn_served(
+        self, row: cython.longlong, function: cython.longlong, is_right: cython.bint
+    ) -> cython.void:
+        base: cython.longlong = row * self.stride
+        self.rows[base + ARRIVALS] += self.counted != ARRIVED
+        self._record(base, function, is_right)
+
+    @cython.cfunc
+    def _record(
+        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+    ) -> cython.void:
+        self.rows[base + self.labels + arm] += 1
+        self.rows[base + self.right + arm] += is_right
+        # The leader stays ahead when it is right or a rival is wrong; only else look again.
+        if (self.rows[base + BEST] == arm) != is_right:
+            self.rows[base + BEST] = -1
+        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != is_right:
+            self.rows[base + BEST_OWN] = -1
+
+
+@cython.final
+@cython.cclass
+class Arena:
+    """Many learners in one process, in step, on recorded predictions.
+
+    In a slot every receiving learner decides on the state as the slot found it; then arrivals are
+    counted, then the labels that are due are settled.
+    """
+
+    clock: Clock
+    tables: list
+    peers: cython.int[:, ::1]  # learner, place among its peer arms -> learner
+    offsets: cython.int[::1]  # learner -> the first of its rows of predictions
+    receives: cython.int[::1]
+    hidden_from: cython.int  # as many learners, from the first, never see a hidden label
+    wait: cython.longlong  # slots that a label is waited for; -1 = for ever
+    calendar: dict  # slot -> the labels that come at its end
+    row: cython.longlong[::1]
+    choice: cython.longlong[::1]
+    helper: cython.longlong[::1]
+    helper_row: cython.longlong[::1]
+    function: cython.longlong[::1]
+
+    def __init__(
+        self,
+        tables: list[Table],
+        peers: object,
+        receives: list[bool],
+        hidden_from: int,
+        label_wait: int | None,
+    ) -> None:
+        self.tables = tables
+        self.clock = tables[0].clock
+        self.peers = peers
+        self.offsets = array("i", [0] * len(tables))
+        for k in range(1, len(tables)):
+            self.offsets[k] = self.offsets[k - 1] + self._table(k - 1).functions
+        self.receives = array("i", receives)
+        self.hidden_from = hidden_from
+        self.wait = -1 if label_wait is None else label_wait
+        self.calendar = {}
+        self.row, self.choice, self.helper, self.helper_row, self.function = [
+            array("q", bytes(8 * len(tables))) for _ in range(5)
+        ]
+
+    def run(self, log: object, first_slot: cython.longlong, trace: object) -> int:
+        """Play the rows of `log`, the first of them at `first_slot`; return the rows of `trace`."""
+        contexts: cython.double[::1] = log.contexts
+        predictions: cython.int[:, ::1] = log.predictions
+        labels: cython.int[::1] = log.labels
+        at: cython.int[::1] = log.at
+        delays: cython.longlong[::1] = log.delays
+        slots: cython.longlong[::1] = trace.slot
+        learners: cython.int[::1] = trace.learner
+        cells: cython.int[::1] = trace.cell
+        phases: cython.int[::1] = trace.phase
+        arms: cython.int[::1] = trace.arm
+        functions: cython.int[::1] = trace.function
+        predicted: cython.int[::1] = trace.prediction
+        t: cython.longlong
+        slot: cython.longlong
+        i: cython.longlong
+        first: cython.longlong = 0
+        end: cython.longlong = len(self.tables)
+        written: cython.longlong = 0
+        delay: cython.longlong = 0
+        for t in range(len(labels)):
+            slot = first_slot + t
+            self.clock.move(slot)
+            if at is not None:
+                first = at[t]
+                end = first + 1
+            for i in range(first, end):
+                if self.receives[i]:
+                    self._table(i)._take(contexts, t)
+                    self._decide(i, slot)
+            for i in range(first, end):
+                if self.receives[i]:
+                    self._count(i)
+            for i in range(first, end):
+                if self.receives[i]:
+                    slots[written] = slot
+                    learners[written] = i
+                    cells[written] = self.row[i]
+                    phases[written] = self.choice[i] & 3
+                    arms[written] = self.choice[i] >> 2
+                    functions[written] = self._answering(i)
+                    predicted[written] = predictions[functions[written], t]
+                    if delays is not None:
+                        delay = self._delay(i, delays[t])
+                    if labels[t] < 0:
+                        delay = NEVER
+                    self._label(i, slot, predicted[written] == labels[t], delay)
+                    written += 1
+                    delay = 0
+            if self.calendar:
+                self._deliver(slot)
+        return written
+
+    @cython.cfunc
+    def _table(self, learner: cython.longlong) -> Table:
+        return self.tables[learner]
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _decide(self, i: cython.longlong, slot: cython.longlong) -> cython.void:
+        table: Table = self._table(i)
+        helper: Table
+        row: cython.longlong = table._locate(slot)
+        choice: cython.longlong = table._choose(row, False)
+        if choice < 0:
+            self._ask(i, row, slot)
+            choice = table._choose(row, True)
+        self.row[i] = row
+        self.choice[i] = choice
+        self.helper[i] = -1
+        self.function[i] = choice >> 2
+        if self.function[i] >= table.functions:
+            self.helper[i] = self.peers[i, self.function[i] - table.functions]
+            helper = self._table(self.helper[i])
+            self.helper_row[i] = helper._meet(table, row, slot)
+            self.function[i] = helper._help(self.helper_row[i])
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _ask(
+        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
+    ) -> cython.void:
+        """Refresh what learner `i` knows of the training of its peers in `row`."""
+        k: cython.longlong
+        met: cython.longlong
+        table: Table = self._table(i)
+        peer: Table
+        for k in range(table.arms - table.functions):
+            if table.rows[row * table.stride + table.untrained + k] <= self.clock.floors[1]:
+                peer = self._table(self.peers[i, k])
+                met = peer._meet(table, row, slot)
+                table._refresh(row, k, peer.rows[met * peer.stride + ARRIVALS])
+
+    @cython.cfunc
+    def _count(self, i: cython.longlong) -> cython.void:
+        self._table(i)._count_own(self.row[i], 1)
+        if self.helper[i] >= 0:
+            self._table(self.helper[i])._count_served(self.helper_row[i], 1)
+
+    @cython.cfunc
+    def _answering(self, i: cython.longlong) -> cython.longlong:
+        owner: cython.longlong = self.helper[i] if self.helper[i] >= 0 else i
+        return self.offsets[owner] + self.function[i]
+
+    @cython.cfunc
+    def _delay(self, i: cython.longlong, delay: cython.longlong) -> cython.longlong:
+        """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
+        if delay < 0:
+            delay = -1 - delay if i >= self.hidden_from else NEVER
+        return delay if self.wait < 0 or delay <= self.wait else NEVER
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _label(
+        self,
+        i: cython.longlong,
+        slot: cython.longlong,
+        is_right: cython.bint,
+        delay: cython.longlong,
+    ) -> cython.void:
+        """Settle the present decision of learner `i`, or note when that is to be done."""
+        helper: cython.longlong = self.helper[i]
+        if delay == 0:
+            table: Table = self._table(i)
+            table._learn_own(self.row[i], self.choice[i] >> 2, self.choice[i] & 3, is_right, slot)
+            if helper >= 0:
+                self._table(helper)._learn_served(self.helper_row[i], self.function[i], is_right)
+            return
+        note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
+        self._expect(note, 1)
+        if delay != NEVER:
+            kept = (note, is_right, slot, tuple(self._table(i).context))
+            self.calendar.setdefault(slot + delay, []).append(kept)
+        elif self.wait >= 0:
+            self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _deliver(self, slot: cython.longlong) -> cython.void:
+        """Settle the labels that come at the end of `slot`."""
+        table: Table
+        for note, is_right, decided, context in self.calendar.pop(slot, ()):
+            self._expect(note, -1)
+            if is_right is None:
+                continue
+            i, row, choice, helper, helper_row, function = note
+            table = self._table(i)
+            table._take(array("d", context), 0)
+            table._learn_own(row, choice >> 2, choice & 3, is_right, decided)
+            if helper >= 0:
+                self._table(helper)._learn_served(helper_row, function, is_right)
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _expect(self, note: tuple, by: cython.longlong) -> cython.void:
+        i, row, choice, helper, helper_row, function = note
+        self._table(i)._expect(row, choice >> 2, choice & 3, by)
+        if helper >= 0:
+            self._table(helper)._expect(helper_row, function, SERVE, by)
+
+
+@cython.cfunc
+def _longer(old: cython.longlong[::1], length: cython.longlong) -> object:
+    new = array("q", bytes(8 * length))
+    view: cython.longlong[::1] = new
+    view[: len(old)] = old
+    return new

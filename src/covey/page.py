@@ -1,0 +1,324 @@
+"""The HTML of a report: its frame, its style, and a section for each figure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from covey import figures
+from covey.figures import NONE, shorten
+from covey.types import CellView, LearnerOutcome, Outcome
+
+_WIDTH = 1080  # pixels that figures may fill
+_GAP = 24  # pixels between panels
+_BUSIEST = 12  # cells listed where they cannot be drawn
+_PREFERENCES = "Whom each region prefers"
+
+
+def document(body: str, *, title: str) -> str:
+    """Return a whole page that loads nothing and runs nothing."""
+    return _FRAME.format(title=escape(title), style=_STYLE, body=body)
+
+
+def section(heading: str, content: str, how: str) -> str:
+    """Return a section of ready HTML, with `how` below it saying how to read it."""
+    return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
+
+
+def swatch(colour: str) -> str:
+    """Return a small square of `colour`."""
+    return f'<i style="background: {colour}"></i>'
+
+
+def errors(outcome: Outcome) -> str:
+    """Return the section that shows each learner's error over time."""
+    judged = [learner for learner in outcome.learners if learner.judged]
+    if not judged:
+        return section("Error over time", "", "The log holds no true label, so none is known.")
+    colours = figures.arm_colours(outcome.learners)
+    ceiling, width = _ceiling(judged), _panel_width(len(judged))
+    panels = []
+    for learner in judged:
+        colour = colours[learner.name]
+        drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
+        panels.append(_panel(learner, drawn, note=_long_run(learner)))
+    keys = [
+        _sign("heavy", "around that time"),
+        _sign("thin", "whole log"),
+        _sign("dotted", "alone"),
+    ]
+    how = (
+        "The heavy line is the share of errors around that time, taken over a few neighbouring "
+        "stretches. Where the thin line lies below the dotted one, asking peers paid off in "
+        "errors. All panels share one scale."
+    )
+    return section("Error over time", _legend(keys) + _grid(panels), how)
+
+
+def phases(outcome: Outcome) -> str:
+    """Return the section that shows how each learner's slots were used over time."""
+    busy = [learner for learner in outcome.learners if learner.slots]
+    if not busy:
+        return section("Phases over time", "", "The log holds no rows, so there is none.")
+    width = _panel_width(len(busy))
+    panels = [_panel(learner, figures.draw_phases(learner, width=width)) for learner in busy]
+    keys = [_key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
+    how = (
+        "<b>train</b>: a peer is asked so that it learns, and its answer is not held for or "
+        "against it. <b>explore</b>: an arm is tried because too little is known of it. "
+        "<b>exploit</b>: the arm that looks best is used. A healthy run turns pale as it learns; "
+        "where dark comes back, cells were split or new regions visited."
+    )
+    return section("Phases over time", _legend(keys) + _grid(panels), how)
+
+
+def matrix(outcome: Outcome) -> str:
+    """Return the section that shows who answered whose slots."""
+    if len(outcome.learners) < 2:
+        return section("Who asked whom", "", "There is one learner, so there was nobody to ask.")
+    how = (
+        "Each row is a learner, and says who answered its slots: itself with its own functions "
+        "(bold, on the diagonal) or the peer named above the column. A row adds up to 100%. "
+        "A dark column off the diagonal is a site on which others lean."
+    )
+    return section("Who asked whom", figures.draw_matrix(outcome.learners), how)
+
+
+def preferences(outcome: Outcome) -> str:
+    """Return the section that shows which arm each region of the context space prefers."""
+    if outcome.dimension == 0:
+        return section(_PREFERENCES, "", _without_contexts(outcome.learners))
+    if outcome.dimension > 2:
+        how = (
+            f"These are the {_BUSIEST} most visited cells of all; {outcome.dimension} dimensions "
+            "cannot be drawn without misleading. A context that is not named may have any value. "
+            "The estimate is the share of right answers less the price."
+        )
+        return section(_PREFERENCES, _busiest(outcome), how)
+    how = (
+        "Each box is a cell of the context space, in the colour of the arm with the largest "
+        "estimate there: a grey is an own function, a hue is the peer of that colour. Percents "
+        "are shares of the learner's arrivals. Hatched cells had less than a tenth of the visits "
+        "of an average cell, so that their preference is little more than a guess."
+    )
+    keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
+    return section(_PREFERENCES, _legend(keys) + _maps(outcome), how + _repeats(outcome))
+
+
+def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
+    """Return the top of the common scale: it shows every line, and is never zero."""
+    smoothed = [value for learner in judged for value in figures.smoothed_errors(learner.timeline)]
+    alone = [100 * learner.alone_errors / learner.judged for learner in judged]
+    highest = max(value for value in [*smoothed, *alone, 1.0] if not math.isnan(value))
+    return min(100.0, highest * 1.08)
+
+
+def _long_run(learner: LearnerOutcome) -> str:
+    error = 100 * learner.errors / learner.judged
+    alone = 100 * learner.alone_errors / learner.judged
+    return f"{error:.2f}%, alone {alone:.2f}%"
+
+
+def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:
+    found = [
+        f"{shorten(learner.name, 30)} prefers {shorten(cell.arm, 30)}"
+        for learner in learners
+        for cell in learner.cells
+        if cell.arm is not None
+    ]
+    ending = f" In the end {', '.join(found)}." if found else ""
+    return escape(f"No context was used, so each learner has one cell for everything.{ending}")
+
+
+def _busiest(outcome: Outcome) -> str:
+    found = [(learner, cell) for learner in outcome.learners for cell in learner.cells]
+    found.sort(key=lambda pair: -pair[1].arrivals)
+    colours = figures.arm_colours(outcome.learners)
+    lines = [
+        f'<tr><th scope="row">{_key(colours[learner.name], learner.name)}</th>'
+        f'<td class="words">{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>'
+        f'<td class="words">{_preferred(cell, colours)}</td><td>{_estimate(cell)}</td></tr>'
+        for learner, cell in found[:_BUSIEST]
+    ]
+    return (
+        '<div class="wide"><table><thead><tr><th scope="col">learner</th>'
+        '<th scope="col" class="words">region</th><th scope="col">visits</th>'
+        '<th scope="col" class="words">prefers</th><th scope="col">estimate</th></tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _region(cell: CellView, outcome: Outcome) -> str:
+    sides = zip(_context_names(outcome), cell.low, cell.high, strict=True)
+    bounds = [
+        f"{shorten(name, 20)} {low:.3g}{NONE}{high:.3g}"
+        for name, low, high in sides
+        if high - low < 1
+    ]
+    return ", ".join(bounds) or "everywhere"
+
+
+def _context_names(outcome: Outcome) -> list[str]:
+    unnamed = [f"context {position + 1}" for position in range(outcome.dimension)]
+    return [*outcome.context_names, *unnamed[len(outcome.context_names) :]]
+
+
+def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:
+    return "no label yet" if cell.arm is None else _key(_colour(cell.arm, colours), cell.arm)
+
+
+def _estimate(cell: CellView) -> str:
+    return NONE if cell.estimate is None else f"{cell.estimate:.3f}"
+
+
+def _maps(outcome: Outcome) -> str:
+    mapped = [learner for learner in outcome.learners if learner.cells]
+    width = _WIDTH if outcome.dimension == 1 else min(400, _panel_width(len(mapped)))
+    colours = figures.arm_colours(outcome.learners)
+    names = _context_names(outcome)
+    draw = figures.draw_strip if outcome.dimension == 1 else figures.draw_square
+    panels = []
+    for learner in mapped:
+        drawn = draw(learner, colours=colours, contexts=names, width=width)
+        panels.append(_panel(learner, drawn + _legend(_shares(learner.cells, colours))))
+    return _grid(panels, columns=1 if outcome.dimension == 1 else None)
+
+
+def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
+    """Return a key for each preferred arm, with the share of arrivals in cells that prefer it."""
+    arrivals: dict[str, int] = {}
+    for cell in cells:
+        if cell.arm is not None:
+            arrivals[cell.arm] = arrivals.get(cell.arm, 0) + cell.arrivals
+    everything = sum(cell.arrivals for cell in cells) or 1
+    return [
+        _key(_colour(arm, colours), arm, note=figures.percent(count / everything))
+        for arm, count in sorted(arrivals.items(), key=lambda pair: -pair[1])
+    ]
+
+
+def _colour(arm: str, colours: Mapping[str, str]) -> str:
+    return colours.get(arm, figures.BLANK)
+
+
+def _repeats(outcome: Outcome) -> str:
+    distinct = len(figures.LEARNER_COLOURS)
+    if len(outcome.learners) <= distinct:
+        return ""
+    return f" Hues repeat after {distinct} learners: go by the names."
+
+
+def _grid(panels: Sequence[str], *, columns: int | None = None) -> str:
+    columns = columns or _columns(len(panels))
+    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
+
+
+def _columns(panels: int) -> int:
+    """Return how many panels stand side by side, such that the last row is not left lonely."""
+    if panels <= 4:
+        return max(1, panels)
+    return 3 if panels in (5, 6, 9) else 4
+
+
+def _panel_width(panels: int) -> int:
+    columns = _columns(panels)
+    return (_WIDTH - _GAP * (columns - 1)) // columns
+
+
+def _panel(learner: LearnerOutcome, drawn: str, *, note: str = "") -> str:
+    name = escape(shorten(learner.name, 60))
+    heading = f'<h3 title="{escape(learner.name)}"><b>{name}</b><span>{note}</span></h3>'
+    return f"<figure>{heading}{drawn}</figure>"
+
+
+def _legend(keys: Iterable[str]) -> str:
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
+def _key(colour: str, name: str, *, note: str = "") -> str:
+    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
+    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
+
+
+def _sign(kind: str, meaning: str) -> str:
+    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
+
+
+# The content policy holds even if a name ever slipped through unescaped.
+_FRAME = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { color-scheme: light; --ink: #1f2428; --faint: #626a72; --rule: #e0e4e7; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #fff; color: var(--ink);
+  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
+main { max-width: 1144px; margin: 0 auto; padding: 40px 32px 64px; }
+h1 { margin: 0; font-size: 30px; line-height: 1.2; overflow-wrap: anywhere; }
+h2 { margin: 0 0 16px; font-size: 19px; break-after: avoid; }
+h3 { margin: 0 0 2px; font-size: 14px; display: flex; justify-content: space-between; gap: 10px; }
+h3 b { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+h3 span { font-weight: 400; font-size: 13px; color: var(--faint); white-space: nowrap; }
+section { margin-top: 48px; padding-top: 24px; border-top: 1px solid var(--rule); }
+.extent, .policy, .how { color: var(--faint); overflow-wrap: anywhere; }
+.extent { margin: 6px 0 0; }
+.policy { margin: 0; }
+.how { max-width: 760px; margin: 16px 0 0; font-size: 14px; }
+.how b { color: var(--ink); font-weight: 600; }
+.verdict { font-size: 18px; max-width: 860px; margin: 20px 0 0; }
+.tiles { display: flex; flex-wrap: wrap; gap: 16px 56px; margin: 28px 0 0; }
+.tiles dt { color: var(--faint); font-size: 13px; }
+.tiles dd { margin: 0; font-size: 32px; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.tiles small { font-size: 15px; color: var(--faint); margin-left: 4px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 6px 0 6px 18px; text-align: right; font-weight: 400; white-space: nowrap; }
+th:first-child { padding-left: 0; text-align: left; }
+thead th { color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--ink); }
+tbody tr + tr > * { border-top: 1px solid var(--rule); }
+tbody th, tfoot tr > * { font-weight: 600; }
+tfoot tr > * { border-top: 1px solid var(--ink); }
+th.words, td.words { text-align: left; white-space: normal; }
+.functions, .legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 0; padding: 0;
+  list-style: none; font-size: 13px; }
+.legend { margin: 0 0 14px; }
+figure .legend { margin: 4px 0 0; gap: 0 12px; }
+.functions li:first-child { color: var(--faint); }
+.key { white-space: nowrap; }
+i { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border-radius: 2px; }
+i.heavy, i.thin, i.dotted { width: 22px; height: 0; border-radius: 0; vertical-align: middle; }
+i.heavy { border-top: 3px solid var(--ink); }
+i.thin { border-top: 1px solid var(--ink); }
+i.dotted { border-top: 2px dotted var(--faint); }
+i.rare { background: repeating-linear-gradient(-45deg, #8a9096 0 2px, #fff 2px 4px); }
+i.blank { background: #f4f4f1; outline: 1px solid var(--rule); }
+.grid { display: grid; gap: 28px 24px;
+  grid-template-columns: repeat(var(--columns), minmax(0, 1fr)); }
+figure { margin: 0; min-width: 0; break-inside: avoid; }
+svg { display: block; width: 100%; height: auto; }
+svg * { stroke-linejoin: round; stroke-linecap: butt; }
+@media screen and (max-width: 900px) {
+  main { padding: 24px 16px 48px; }
+  .grid { grid-template-columns: repeat(auto-fit, minmax(min(240px, 100%), 1fr)); }
+}
+@media print {
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  main { zoom: 0.66; padding: 0; max-width: none; }
+  h3 { flex-wrap: wrap; gap: 0 10px; }
+  section { margin-top: 24px; break-inside: avoid; }
+}
+"""

@@ -1,0 +1,114 @@
+"""Context -> cell: the grid of CoS and the dyadic cubes of DCZA.
+
+A partition is data that the kernel walks: levels, each with its slices per dimension and the own
+arrivals from which a cell of that level is split.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+from covey.errors import ConfigError, DataError
+from covey.types import Cell, Level
+
+
+class Uniform(NamedTuple):
+    """A grid of `slices` equal slices per dimension; cells are never split.
+
+    >>> Uniform(12).name(Cell(0, (3, 7)))
+    'g12:3:7'
+    """
+
+    slices: int
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the one level there is."""
+        return (Level(self.slices, math.inf),)
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: the grid, then the coordinates."""
+        return _join(f"g{self.slices}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name of this grid."""
+        number, coordinates = _split("g", name)
+        if number != self.slices:
+            raise DataError(f"cell {name!r} is not one of a grid of {self.slices} slices")
+        return _within(name, Cell(0, coordinates), self.slices)
+
+
+class Zooming(NamedTuple):
+    """Dyadic cubes: one of level l is split at `scale * 2 ** (power * (l + offset))` own arrivals.
+
+    >>> Zooming(power=4.0).levels(1)[:3]
+    (Level(side=1, split_at=1.0), Level(side=2, split_at=16.0), Level(side=4, split_at=256.0))
+    """
+
+    scale: float = 1.0
+    power: float = 4.0
+    offset: int = 0
+    max_level: int = 40
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the levels from the whole space down to the finest one allowed."""
+        if dimension == 0:
+            return (Level(1, math.inf),)
+        return tuple(Level(2**level, self._limit(level)) for level in range(self.max_level + 1))
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: the level, then the coordinates."""
+        return _join(f"z{cell.level}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name."""
+        level, coordinates = _split("z", name)
+        if level > self.max_level:
+            raise DataError(f"cell {name!r} lies below the finest level, {self.max_level}")
+        return _within(name, Cell(level, coordinates), 2**level)
+
+    def _limit(self, level: int) -> float:
+        exponent = self.power * (level + self.offset)
+        return self.scale * 2.0**exponent if exponent < 1000 else math.inf
+
+
+def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
+    """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
+
+    >>> slices_for(20_000, alpha=1.0, dimension=1)
+    12
+    """
+    if dimension == 0:
+        return 1
+    root = horizon ** (1.0 / (3.0 * alpha + dimension))
+    # A whole root must not become the next number by a rounding of its last digit.
+    return round(root) if math.isclose(root, round(root), rel_tol=1e-12) else math.ceil(root)
+
+
+def side_of(name: str) -> int:
+    """Return how many slices per dimension the cell of `name` has at its level."""
+    number = int(re.split(":", name[1:])[0])
+    return number if name.startswith("g") else 2**number
+
+
+def checked_slices(slices: int) -> int:
+    """Return `slices` if a grid can have as many."""
+    if not 1 <= slices <= 2**31:
+        raise ConfigError(f"slices is {slices}; it must be a whole number from 1 to 2**31")
+    return slices
+
+
+def _join(head: str, coordinates: tuple[int, ...]) -> str:
+    return ":".join([head, *map(str, coordinates)])
+
+
+def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:
+    if not re.fullmatch(kind + r"\d{1,10}(:\d{1,19})*", name, re.ASCII):
+        raise DataError(f"{name!r} is not the name of a cell; expected one like '{kind}4:3:7'")
+    number, *coordinates = map(int, name[1:].split(":"))
+    return number, tuple(coordinates)
+
+
+def _within(name: str, cell: Cell, side: int) -> Cell:
+    if any(coordinate >= side for coordinate in cell.coordinates):
+        raise DataError(f"cell {name!r} has a coordinate beyond {side - 1}")
+    return cell

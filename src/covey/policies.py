@@ -1,0 +1,257 @@
+"""Cell -> decision: the paper's three phases, as named presets over one rule.
+
+`Settings` is what a person writes (the `[policy]` table, or `CoS(...)` and `DCZA(...)` in Python);
+`Policy` is what it comes to once the dimension and the number of functions are known.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from covey import fields
+from covey.errors import ConfigError
+from covey.partitions import Uniform, Zooming, checked_slices, slices_for
+from covey.types import Partition, Rule
+
+COUNTS = ("arrivals", "labelled", "uses")
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """D(t) = scale * t ** power * ln t: an arm seen at most so often is not known well enough."""
+
+    scale: float
+    power: float
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """How to decide, as a person writes it; None means "what the preset and the mode say"."""
+
+    preset: str = "cos"
+    mode: Literal["spec", "paper"] = "spec"
+    parameters: Literal["z1", "z2", "theorem"] = "z1"
+    slices: int | None = None
+    horizon: int | None = None  # slots
+    alpha: float = 1.0
+    most_functions: int | None = None
+    split_scale: float = 1.0
+    split_power: float | None = None
+    explore: Threshold | None = None
+    train: Threshold | None = None
+    explore_peers: Threshold | None = None
+    order: Literal["own-train-peers", "train-own-peers"] | None = None
+    helper: Literal["explore-first", "greedy"] | None = None
+    count: Literal["arrivals", "labelled", "uses"] | None = None
+    level_offset: Literal[0, 1] | None = None
+    ties: Literal["lowest", "random"] | None = None
+    seed: int = 0
+    pending: bool | None = None
+    askers: Literal["all", "first"] | None = None
+    hidden_from: Literal["all", "first"] | None = None
+    label_wait: int | None = None  # slots
+    max_level: int = 40
+    max_cells: int = 5_000_000
+
+
+class Switches(NamedTuple):
+    """The readings of the paper, in one record; the two modes are two values of it."""
+
+    order: str
+    helper: str
+    count: str
+    level_offset: int
+    ties: str
+    pending: bool
+    askers: str
+    hidden_from: str
+
+
+MODES = {
+    "spec": Switches("own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"),
+    "paper": Switches(
+        "train-own-peers", "explore-first", "arrivals", 1, "lowest", False, "first", "first"
+    ),
+}
+
+
+class Policy(NamedTuple):
+    """A partition, the three thresholds and a reading of the rule: all that a learner needs."""
+
+    title: str
+    partition: Partition
+    dimension: int
+    explore: Threshold
+    train: Threshold
+    explore_peers: Threshold
+    switches: Switches
+    settings: Settings
+
+    def rule(self, *, functions: int, costs: tuple[float, ...], position: int) -> Rule:
+        """Return what the kernel is told for the learner at `position` of the network."""
+        switches, settings = self.switches, self.settings
+        return Rule(
+            dimension=self.dimension,
+            functions=functions,
+            costs=costs,
+            levels=self.partition.levels(self.dimension),
+            most_cells=settings.max_cells,
+            trains_first=switches.order == "train-own-peers",
+            explores_to_help=switches.helper == "explore-first",
+            counted=COUNTS.index(switches.count),
+            is_pending=switches.pending,
+            seed=settings.seed * 1_000_003 + position if switches.ties == "random" else None,
+        )
+
+    def scales(self) -> list[float]:
+        """Return the scales of the three thresholds, in the kernel's order."""
+        return [self.explore.scale, self.train.scale, self.explore_peers.scale]
+
+    def powers(self) -> list[float]:
+        """Return their powers."""
+        return [self.explore.power, self.train.power, self.explore_peers.power]
+
+
+def CoS(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
+    """Return settings of CoS: a grid of equal cells.
+
+    >>> CoS(slices=12).preset
+    'cos'
+    """
+    return settings_from({"preset": "cos", **_kebab(settings)})
+
+
+def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
+    """Return settings of DCZA: cells that are split where contexts are many.
+
+    >>> DCZA(parameters="z2").parameters
+    'z2'
+    """
+    return settings_from({"preset": "dcza", **_kebab(settings)})
+
+
+def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
+    """Return checked settings from a `[policy]` table.
+
+    Raises `ConfigError` with a sentence for an unknown key, a wrong type or a value out of range.
+    """
+    settings = fields.read(table, Settings, where=where)
+    _check(settings)
+    return settings
+
+
+def resolve(settings: Settings, *, dimension: int, most_functions: int) -> Policy:
+    """Return the policy that `settings` come to in a network of this kind."""
+    switches = _switches(settings)
+    most = settings.most_functions or most_functions
+    return PRESETS[settings.preset](settings, switches, dimension, most)
+
+
+def _cos(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
+    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(settings.alpha, dimension)}
+    slices = _slices(settings, dimension)
+    thresholds = _thresholds(settings, power[settings.parameters], most_functions)
+    title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
+    return Policy(title, Uniform(slices), dimension, *thresholds, switches, settings)
+
+
+def _dcza(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
+    alpha = settings.alpha
+    split = {
+        "z1": 4.0,
+        "z2": (3 + math.sqrt(17)) / 2,
+        "theorem": (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2,
+    }[settings.parameters]
+    power = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * alpha / split}[settings.parameters]
+    thresholds = _thresholds(settings, power, most_functions)
+    if settings.split_power is not None:
+        split = settings.split_power
+    partition = Zooming(settings.split_scale, split, switches.level_offset, settings.max_level)
+    title = (
+        f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * level) "
+        f"own arrivals; {_formulas(thresholds)}"
+    )
+    return Policy(title, partition, dimension, *thresholds, switches, settings)
+
+
+PRESETS: dict[str, Callable[[Settings, Switches, int, int], Policy]] = {"cos": _cos, "dcza": _dcza}
+
+
+def _cos_power(alpha: float, dimension: int) -> float:
+    return 2 * alpha / (3 * alpha + dimension)
+
+
+def _slices(settings: Settings, dimension: int) -> int:
+    if settings.slices is not None:
+        return settings.slices
+    if dimension == 0:
+        return 1
+    if settings.horizon is not None:
+        return slices_for(settings.horizon, alpha=settings.alpha, dimension=dimension)
+    if settings.parameters == "theorem":
+        raise ConfigError("the theorem's parameters for cos need a horizon (in slots), or slices")
+    return 12
+
+
+def _thresholds(
+    settings: Settings, power: float, most_functions: int
+) -> tuple[Threshold, Threshold, Threshold]:
+    most = float(most_functions) if settings.parameters == "theorem" else 2.0
+    return (
+        settings.explore or Threshold(1.0, power),
+        settings.train or Threshold(most, power),
+        settings.explore_peers or Threshold(1.0, power),
+    )
+
+
+def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
+    names = ("explore", "train", "explore peers")
+    parts = [f"{n} {d.scale:g} t^{d.power:.4g} ln t" for n, d in zip(names, thresholds, strict=True)]
+    return ", ".join(parts)
+
+
+def _switches(settings: Settings) -> Switches:
+    given = {name: getattr(settings, name) for name in Switches._fields}
+    return MODES[settings.mode]._replace(**{k: v for k, v in given.items() if v is not None})
+
+
+def _check(settings: Settings) -> None:
+    if settings.preset not in PRESETS:
+        raise ConfigError(
+            f"unknown preset {settings.preset!r} in [policy]{fields.nearest(settings.preset, PRESETS)}"
+        )
+    if settings.slices is not None:
+        checked_slices(settings.slices)
+    for name in ("explore", "train", "explore_peers"):
+        threshold = getattr(settings, name)
+        if threshold is not None:
+            _check_threshold(name.replace("_", "-"), threshold)
+    for name, low, high in _RANGES:
+        value = getattr(settings, name)
+        if value is not None and not low <= value <= high:
+            key = name.replace("_", "-")
+            raise ConfigError(f"[policy] {key} is {value}; it must lie from {low:g} to {high:g}")
+
+
+_RANGES = (
+    ("horizon", 1, 2**53),
+    ("alpha", 1e-3, 1),
+    ("most_functions", 1, 10**6),
+    ("split_scale", 1e-9, 1e18),
+    ("split_power", 0, 64),
+    ("seed", 0, 2**40),
+    ("label_wait", 0, 2**53),
+    ("max_level", 0, 52),
+    ("max_cells", 1, 2**31 - 2),
+)
+
+
+def _check_threshold(name: str, threshold: Threshold) -> None:
+    if not 0 <= threshold.scale < math.inf:
+        raise ConfigError(f"[policy] {name}.scale is {threshold.scale}; it must be 0 or more")
+    if not 0 <= threshold.power < 1:
+        raise ConfigError(f"[policy] {name}.power is {threshold.power}; it must lie in [0, 1)")
+
+
+def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in settings.items()}

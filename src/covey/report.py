@@ -1,0 +1,306 @@
+"""What a replay found out, for a person to look at: numbers, a terminal table, an HTML page."""
+
+import math
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from covey import page
+from covey.figures import NONE, arm_colours, shorten
+from covey.types import LearnerOutcome, Outcome
+
+_HEADINGS = (
+    "learner",
+    "slots",
+    "error %",
+    "alone %",
+    "gained",
+    "best own %",
+    "cost/slot",
+    "train %",
+    "explore %",
+    "exploit %",
+)
+_COLUMNS = 100  # of a terminal
+_NAME = 30  # letters of a name in a table
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Return the numbers of `outcome` as plain values for JSON, None where nothing is known."""
+    return {
+        "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
+        "functions": dict(outcome.functions),
+    }
+
+
+def text(outcome: Outcome) -> str:
+    """Return `outcome` as a table for a terminal, and a sentence on what cooperation gained."""
+    rows = [*_rows(outcome), *_totals(outcome)]
+    parts = (
+        f"{_extent(outcome)}\n{_fill(outcome.policy)}",
+        _table([_HEADINGS, *map(_printed, rows)]),
+        _fill(_best_single(outcome)),
+        _fill(_verdict(outcome)),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def html(outcome: Outcome, *, title: str) -> str:
+    """Return `outcome` as one HTML page with its figures inside; it needs no other file.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    sections = (
+        _header(outcome, title),
+        _numbers_section(outcome),
+        page.errors(outcome),
+        page.phases(outcome),
+        page.matrix(outcome),
+        page.preferences(outcome),
+    )
+    return page.document("\n".join(sections), title=title)
+
+
+def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
+    """Write `report.html` and `summary.json` into `folder`, and return the path of the page.
+
+    Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
+    """
+    content = html(outcome, title=title)
+    numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / "summary.json", numbers + b"\n")
+    _replace(folder / "report.html", content.encode(errors="replace"))
+    return folder / "report.html"
+
+
+class _Row(NamedTuple):
+    name: str
+    slots: int
+    error: float | None
+    alone: float | None
+    best_own: float | None
+    cost: float | None  # per slot
+    train: float | None
+    explore: float | None
+    exploit: float | None
+
+    @property
+    def gained(self) -> float | None:
+        if self.error is None or self.alone is None:
+            return None
+        return self.alone - self.error
+
+
+def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
+    has_rows = learner.slots > 0
+    return {
+        "slots": learner.slots,
+        "errors": learner.errors if has_rows else None,
+        "error_percent": _percent(learner.errors, learner.judged),
+        "train_percent": _percent(learner.train, learner.slots),
+        "explore_percent": _percent(learner.explore, learner.slots),
+        "exploit_percent": _percent(learner.exploit, learner.slots),
+        "cost_total": learner.cost_total if has_rows else None,
+        "arms": dict(learner.arms) if has_rows else {},
+        "alone": _percent(learner.alone_errors, learner.judged),
+    }
+
+
+def _rows(outcome: Outcome) -> list[_Row]:
+    return [_row(learner, outcome) for learner in outcome.learners]
+
+
+def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
+    return _Row(
+        name=learner.name,
+        slots=learner.slots,
+        error=_percent(learner.errors, learner.judged),
+        alone=_percent(learner.alone_errors, learner.judged),
+        best_own=_smallest(outcome.functions.get(name) for name in learner.functions),
+        cost=learner.cost_total / learner.slots if learner.slots else None,
+        train=_percent(learner.train, learner.slots),
+        explore=_percent(learner.explore, learner.slots),
+        exploit=_percent(learner.exploit, learner.slots),
+    )
+
+
+def _total(outcome: Outcome) -> _Row:
+    """Return the means over all learners, each weighted by its slots."""
+    rows = _rows(outcome)
+    return _Row(
+        name="all",
+        slots=sum(row.slots for row in rows),
+        error=_mean(rows, lambda row: row.error),
+        alone=_mean(rows, lambda row: row.alone),
+        best_own=None,
+        cost=_mean(rows, lambda row: row.cost),
+        train=_mean(rows, lambda row: row.train),
+        explore=_mean(rows, lambda row: row.explore),
+        exploit=_mean(rows, lambda row: row.exploit),
+    )
+
+
+def _totals(outcome: Outcome) -> list[_Row]:
+    return [_total(outcome)] if len(outcome.learners) > 1 else []
+
+
+def _mean(rows: Iterable[_Row], value_of: Callable[[_Row], float | None]) -> float | None:
+    pairs = [(row.slots, value_of(row)) for row in rows]
+    known = [(slots, value) for slots, value in pairs if value is not None]
+    weight = sum(slots for slots, _ in known)
+    return sum(slots * value for slots, value in known) / weight if weight else None
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _smallest(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _printed(row: _Row) -> tuple[str, ...]:
+    return (
+        shorten(row.name, _NAME),
+        f"{row.slots:,}",
+        _number(row.error, ".2f"),
+        _number(row.alone, ".2f"),
+        _number(row.gained, "+.2f"),
+        _number(row.best_own, ".2f"),
+        _number(row.cost, ".4f"),
+        _number(row.train, ".1f"),
+        _number(row.explore, ".1f"),
+        _number(row.exploit, ".1f"),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    printed = []
+    for name, *numbers in lines:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        printed.append("  ".join([name.ljust(widths[0]), *cells]))
+    return "\n".join([printed[0], "-" * len(printed[0]), *printed[1:]])
+
+
+def _fill(sentence: str) -> str:
+    return textwrap.fill(sentence, width=_COLUMNS)
+
+
+def _extent(outcome: Outcome) -> str:
+    learners = len(outcome.learners)
+    return f"{learners} learner{'' if learners == 1 else 's'}, {outcome.slots:,} slots"
+
+
+def _best_single(outcome: Outcome) -> str:
+    known = {name: error for name, error in outcome.functions.items() if error is not None}
+    if not known:
+        return "No function can be judged, since the log holds no true label."
+    best = min(known, key=lambda name: known[name])
+    return (
+        f"The best single function of the network is {shorten(best, _NAME)}, "
+        f"wrong on {known[best]:.2f}% of the log; only hindsight tells which one that is."
+    )
+
+
+def _verdict(outcome: Outcome) -> str:
+    total = _total(outcome)
+    if total.error is None or total.alone is None or total.gained is None:
+        return "The log holds no true label, so what cooperation gained cannot be said."
+    wrong = f"{total.error:.2f}%"
+    if len(outcome.learners) == 1:
+        return f"There is one learner and nobody to ask; it was wrong on {wrong} of its slots."
+    change = f"from {total.alone:.2f}% alone to {wrong} with peers"
+    price = f"at a cost of {total.cost:.4f} per slot"
+    if abs(total.gained) < 0.005:
+        return f"Over all sites cooperation changed nothing: {wrong} wrong either way, {price}."
+    points = f"{abs(total.gained):.2f} points"
+    if total.gained < 0:
+        return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
+    return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+
+
+def _header(outcome: Outcome, title: str) -> str:
+    total = _total(outcome)
+    tiles = [
+        _tile("error with peers", _number(total.error, ".2f"), "%"),
+        _tile("error alone", _number(total.alone, ".2f"), "%"),
+        _tile("gained", _number(total.gained, "+.2f"), "points"),
+        _tile("cost per slot", _number(total.cost, ".4f"), ""),
+    ]
+    if len(outcome.learners) == 1:
+        tiles = [_tile("error", _number(total.error, ".2f"), "%")]
+    return (
+        f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
+        f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
+        f'<p class="verdict">{_verdict(outcome)}</p></header>'
+    )
+
+
+def _tile(name: str, number: str, unit: str) -> str:
+    suffix = "" if number == NONE else f"<small>{unit}</small>"
+    return f"<div><dt>{name}</dt><dd>{_minus(number)}{suffix}</dd></div>"
+
+
+def _numbers_section(outcome: Outcome) -> str:
+    colours = arm_colours(outcome.learners)
+    body = "".join(_line(row, colour=colours[row.name]) for row in _rows(outcome))
+    foot = "".join(_line(row, colour=None) for row in _totals(outcome))
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
+    table = (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table></div>"
+    )
+    how = (
+        "<b>alone</b> is the same policy on the same slots with nobody to ask; <b>gained</b> is "
+        "what peers took off that, in points. <b>best own</b> is the best of a learner's own "
+        f"functions over the whole log. {escape(_best_single(outcome))}{escape(_idle(outcome))}"
+    )
+    return page.section("The numbers", table + _functions(outcome), how)
+
+
+def _line(row: _Row, *, colour: str | None) -> str:
+    name, *numbers = _printed(row)
+    swatch = "" if colour is None else page.swatch(colour)
+    cells = "".join(f"<td>{_minus(number)}</td>" for number in numbers)
+    return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
+def _functions(outcome: Outcome) -> str:
+    known = outcome.functions.items()
+    ranked = sorted(known, key=lambda pair: math.inf if pair[1] is None else pair[1])
+    items = [
+        f'<li title="{escape(name)}">{escape(shorten(name, _NAME))} '
+        f"<b>{_number(error, '.2f')}</b></li>"
+        for name, error in ranked
+    ]
+    return f'<ul class="functions"><li>Error % of each function</li>{"".join(items)}</ul>'
+
+
+def _idle(outcome: Outcome) -> str:
+    names = [shorten(learner.name, _NAME) for learner in outcome.learners if not learner.slots]
+    return f" Without rows in the log: {', '.join(names)}." if names else ""
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write `path` so that a reader sees the old content or the new one, never a part."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

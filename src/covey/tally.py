@@ -1,0 +1,111 @@
+"""What a replay adds up to: errors, costs, phases and arms per learner, and how they went."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from covey.config import Site
+from covey.encoding import Log
+from covey.traces import Trace
+from covey.types import CellView, LearnerOutcome, Outcome, Phase, Timeline
+
+MOST_BUCKETS = 256
+
+
+class Tally:
+    """Sums over the chunks of a replay; its memory does not grow with the log."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._functions = [name for site in sites for name in site.functions]
+        self._learners = [_Learner(len(self._functions) + len(sites)) for _ in sites]
+        self._wrong = np.zeros(len(self._functions), np.int64)
+        self._slots = 0
+        self._judged = 0
+
+    def add(self, together: Trace, alone: Trace) -> None:
+        """Add the same rows as played together and as played alone."""
+        for place, learner in enumerate(self._learners):
+            learner.add(together, together.learner == place)
+            own = alone.correct[alone.learner == place]
+            learner.alone_errors += int(np.count_nonzero(own == 0))
+
+    def add_functions(self, log: Log) -> None:
+        """Add what every function would have answered."""
+        labels = np.asarray(log.labels)
+        judged = labels >= 0
+        self._slots += len(labels)
+        self._judged += int(np.count_nonzero(judged))
+        for k, row in enumerate(np.asarray(log.predictions)):
+            self._wrong[k] += np.count_nonzero((row != labels) & judged)
+
+    def outcome(
+        self, context_names: list[str], policy: str, cells: Sequence[list[CellView]]
+    ) -> Outcome:
+        """Return all of it as one record."""
+        arms = [*self._functions, *(site.name for site in self._sites)]
+        return Outcome(
+            slots=self._slots,
+            dimension=len(context_names),
+            context_names=context_names,
+            policy=policy,
+            learners=[
+                learner.outcome(site, arms, views)
+                for learner, site, views in zip(self._learners, self._sites, cells, strict=True)
+            ],
+            functions={
+                name: 100.0 * int(wrong) / self._judged if self._judged else None
+                for name, wrong in zip(self._functions, self._wrong, strict=True)
+            },
+        )
+
+
+class _Learner:
+    def __init__(self, arms: int) -> None:
+        self.alone_errors = 0
+        self._chosen = np.zeros(arms, np.int64)
+        self._cost = 0.0
+        self._slots_per_bucket = 1
+        # Rows: slots, judged, errors, train, explore.
+        self._buckets = np.zeros((5, MOST_BUCKETS), np.int64)
+
+    def add(self, trace: Trace, mine: np.ndarray) -> None:
+        slot, phase, correct = trace.slot[mine], trace.phase[mine], trace.correct[mine]
+        if not len(slot):
+            return
+        self._chosen += np.bincount(trace.arm[mine], minlength=len(self._chosen))
+        self._cost += float(trace.cost[mine].sum())
+        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
+            self._widen()
+        bucket = (slot - 1) // self._slots_per_bucket
+        kinds = (correct >= -1, correct >= 0, correct == 0, phase == Phase.TRAIN, phase == Phase.EXPLORE)
+        for row, kind in enumerate(kinds):
+            self._buckets[row] += np.bincount(bucket[kind], minlength=MOST_BUCKETS)
+
+    def _widen(self) -> None:
+        pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
+        self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
+        self._slots_per_bucket *= 2
+
+    def outcome(self, site: Site, arms: list[str], cells: list[CellView]) -> LearnerOutcome:
+        slots, judged, errors, train, explore = (int(n) for n in self._buckets.sum(axis=1))
+        return LearnerOutcome(
+            name=site.name,
+            functions=list(site.functions),
+            slots=slots,
+            judged=judged,
+            errors=errors,
+            train=train,
+            explore=explore,
+            exploit=slots - train - explore,
+            cost_total=self._cost,
+            arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
+            alone_errors=self.alone_errors,
+            timeline=self._timeline(),
+            cells=cells,
+        )
+
+    def _timeline(self) -> Timeline:
+        used = np.flatnonzero(self._buckets[0])
+        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0].tolist()
+        return Timeline(self._slots_per_bucket, *rows)

@@ -1,0 +1,104 @@
+"""The trace of a replay: decisions as integers with tables of names, in memory and in files."""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from covey.errors import ConfigError
+from covey.logs import parquet_module
+from covey.types import Label
+
+
+class Trace(NamedTuple):
+    """Decisions as integers, by slot and then by learner; `names` says what they stand for.
+
+    `names` has a table for each of learner, cell, phase, arm, function, prediction and label;
+    `correct` is 1, 0, or -1 where the log holds no label.
+    """
+
+    slot: np.ndarray
+    learner: np.ndarray
+    cell: np.ndarray
+    phase: np.ndarray
+    arm: np.ndarray
+    function: np.ndarray
+    prediction: np.ndarray
+    label: np.ndarray
+    correct: np.ndarray
+    cost: np.ndarray
+    names: Mapping[str, Sequence[Label]]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the trace as columns of names and numbers, as a trace file holds it."""
+        return {
+            "slot": self.slot.tolist(),
+            **{name: _named(self.names[name], getattr(self, name)) for name in _NAMED},
+            "correct": [None if value < 0 else value for value in self.correct.tolist()],
+            "cost": self.cost.tolist(),
+        }
+
+
+_NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
+
+
+def _named(names: Sequence[Label], places: np.ndarray) -> list[Any]:
+    # One more entry, so that -1 (no label) reads as None.
+    table = np.array([*names, None], dtype=object)
+    return table[places].tolist()
+
+
+class TraceFile:
+    """A trace under way; it appears under its name only once it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in (".csv", ".parquet", ".pq"):
+            raise ConfigError(f"the trace {path.name} must end in .csv or .parquet")
+        if not path.parent.is_dir():
+            raise ConfigError(f"there is no folder {path.parent} for the trace")
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._write = self._to_csv if path.suffix == ".csv" else self._to_parquet
+        self._file: Any = None
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append rows; the first call fixes the columns."""
+        self._write(columns)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        for opened in (self._writer, self._file):
+            if hasattr(opened, "close"):
+                opened.close()
+        if kind is None:
+            os.replace(self._partial, self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
+
+    def _to_csv(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        if self._file is None:
+            self._file = self._partial.open("w", encoding="utf-8", newline="")
+            self._writer = csv.writer(self._file, lineterminator="\n")
+            self._writer.writerow(columns)
+        self._writer.writerows(zip(*columns.values(), strict=True))
+
+    def _to_parquet(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        parquet = parquet_module()
+        import pyarrow as arrow
+
+        table = arrow.table(dict(columns), schema=self._writer.schema if self._writer else None)
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._partial, table.schema)
+        self._writer.write_table(table)
