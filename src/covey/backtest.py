@@ -6,7 +6,7 @@ The same network is also played with nobody to ask, so that what cooperation gai
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from covey.engine import Arena, Clock, Table
 from covey.errors import ConfigError, DataError
 from covey.policies import Policy
 from covey.tally import Tally
-from covey.traces import Trace, TraceFile
+from covey.traces import Decided, Trace, TraceFile
 from covey.types import PHASES, CellView, Label, Outcome
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
@@ -37,7 +37,7 @@ class Game:
         ]
         self.slots = 0
         self._arena = _arena(self.tables, sites, policy)
-        self._arms, self._costs = _arm_tables(sites)
+        self._costs = _costs(sites)
         self._cells: list[list[int]] = [[] for _ in sites]
         self._cell_numbers: dict[str, int] = {}
         functions = [name for site in sites for name in site.functions]
@@ -55,38 +55,33 @@ class Game:
         """Play the rows of `log` and return their trace."""
         slots = len(log.labels)
         per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
-        raw = _Raw(
-            np.empty(slots * per_slot, np.int64),
-            *(np.empty(slots * per_slot, np.int32) for _ in _Raw._fields[1:]),
-        )
-        self._arena.run(log, self.slots + 1, _Raw(*map(memoryview, raw)))
-        label = np.asarray(log.labels)[raw.slot - (self.slots + 1)]
+        rows = slots * per_slot
+        kinds = Decided(cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int8)
+        decided = Decided(*(memoryview(np.empty(rows, kind)) for kind in kinds))
+        self._arena.run(log, self.slots + 1, decided)
+        self._number_cells(np.asarray(decided.cell))
+        first_slot = self.slots + 1
         self.slots += slots
         return Trace(
-            slot=raw.slot,
-            learner=raw.learner,
-            cell=self._number_cells(raw.learner, raw.cell),
-            phase=raw.phase,
-            arm=self._arms[raw.learner, raw.arm],
-            function=raw.function,
-            prediction=raw.prediction,
-            label=label,
-            correct=np.where(label < 0, -1, raw.prediction == label).astype(np.int8),
-            cost=self._costs[raw.learner, raw.arm],
+            decided,
+            log,
+            first_slot=first_slot,
+            costs=self._costs,
+            receivers=[place for place, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_numbers)},
         )
 
-    def _number_cells(self, learner: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Return numbers of cells that mean the same for every learner."""
+    def _number_cells(self, cell: np.ndarray) -> None:
+        """Turn the learners' own rows into numbers of cells that mean the same for everybody."""
         most = max(len(table) for table in self.tables)
-        numbers = np.zeros((len(self.tables), max(1, most)), np.int32)
+        numbers = np.zeros((max(1, most), len(self.tables)), np.int32)
         for place, table in enumerate(self.tables):
             known = self._cells[place]
             for new in range(len(known), len(table)):
                 name = self.policy.partition.name(table.cell(new))
                 known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
-            numbers[place, : len(known)] = known
-        return numbers[learner, row]
+            numbers[: len(known), place] = known
+        np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for a person to look at."""
@@ -109,18 +104,6 @@ class Game:
             arm=arms[best] if labels else None,
             estimate=right / labels if labels else None,
         )
-
-
-class _Raw(NamedTuple):
-    """Where the kernel writes; cells and arms are as each learner numbers its own."""
-
-    slot: Any
-    learner: Any
-    cell: Any
-    phase: Any
-    arm: Any
-    function: Any
-    prediction: Any
 
 
 def replay(
@@ -193,19 +176,14 @@ def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
     return Arena(tables, memoryview(peers), receives, hidden_from, policy.settings.label_wait)
 
 
-def _arm_tables(sites: Sequence[Site]) -> tuple[np.ndarray, np.ndarray]:
-    """Return, per learner and arm of its own, the arm's number in the network and its cost."""
-    most = max(len(site.costs) for site in sites)
-    arms = np.zeros((len(sites), most), np.int32)
-    costs = np.zeros((len(sites), most))
-    functions = sum(len(site.functions) for site in sites)
-    first = 0
+def _costs(sites: Sequence[Site]) -> np.ndarray:
+    """Return what each learner pays for each arm of the network."""
+    functions = [place for place, site in enumerate(sites) for _ in site.functions]
+    costs = np.zeros((len(sites), len(functions) + len(sites)))
     for place, site in enumerate(sites):
-        own = range(first, first + len(site.functions))
-        arms[place, : len(site.costs)] = [*own, *(functions + peer for peer in site.peers)]
-        costs[place, : len(site.costs)] = site.costs
-        first += len(site.functions)
-    return arms, costs
+        own = [arm for arm, owner in enumerate(functions) if owner == place]
+        costs[place, own + [len(functions) + peer for peer in site.peers]] = site.costs
+    return costs
 
 
 def _wanted(setup: ReplayConfig) -> list[str]:

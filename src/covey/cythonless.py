@@ -25,7 +25,7 @@ class _CType:
 
 
 bint = _CType(bool)
-char = int = longlong = ulonglong = _CType(int)
+schar = int = longlong = ulonglong = _CType(int)
 double = _CType(float)
 
 

@@ -201,8 +201,8 @@ def draw_square(
 
 def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
     try:
-        import matplotlib.style
-        from matplotlib.figure import Figure
+        import matplotlib.style  # noqa: PLC0415 - optional
+        from matplotlib.figure import Figure  # noqa: PLC0415 - optional
     except ImportError as error:
         raise MissingExtra(
             'the figures of a report need matplotlib: pip install "covey[report]"'
@@ -212,7 +212,7 @@ def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str)
     style = {**_STYLE, "svg.hashsalt": label}
     with matplotlib.style.context(["default", style]), warnings.catch_warnings():
         # The reader's browser draws the letters, so a gap in matplotlib's own font is no matter.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
         draw(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -223,7 +223,7 @@ def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str)
 def _inline(document: str, *, size: tuple[int, int], label: str) -> str:
     """Return the `svg` element alone, in the font of the page and without unused ids."""
     body = document[document.index("</defs>") + len("</defs>") :]
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r'(<\w+) id="[\w.]+_\d+"', r"\1", body)
     body = re.sub(r'(<text style="font-size: [^;"]*); font-family: [^;"]*', r"\1", body)
     points = " ".join(f"{pixels * 72 / _PIXELS_PER_INCH:g}" for pixels in size)
     return (

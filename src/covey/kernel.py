@@ -45,6 +45,7 @@ USED = cython.declare(cython.int, 2)
 # Products are cut to 62 bits so that C's integers and Python's give the same hash.
 BITS = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)
 FACTOR = cython.declare(cython.longlong, 2685821657736338717)
+FEW = cython.declare(cython.longlong, 4096)
 FAR = cython.declare(cython.longlong, 1 << 60)
 
 
@@ -137,7 +138,7 @@ class Table:
     sides: cython.double[::1]
     limits: cython.double[::1]
     levels: cython.int
-    deepest: cython.int
+    deepest: cython.int  # level of the finest cell that somebody else spoke of first
     most_cells: cython.longlong
     trains_first: cython.bint
     explores_to_help: cython.bint
@@ -155,7 +156,9 @@ class Table:
     index: cython.int[::1]
     context: cython.double[::1]
     point: cython.longlong[::1]
-    path: cython.longlong[::1]
+    path: cython.longlong[::1]  # known rows around the context, coarsest first
+    found: cython.int  # how many they are
+    is_direct: cython.bint
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         self.clock = clock
@@ -181,10 +184,14 @@ class Table:
         self.stride = self.underway + (self.arms if self.is_pending else 0)
         self.used = 0
         self.rows = array("q", bytes(8 * 4 * self.stride))
-        self.index = array("i", bytes(4 * 8))
+        # A small grid is indexed by place; else a table of hashes grows with the used cells.
+        places = rule.levels[0].side ** rule.dimension if self.levels == 1 else FEW + 1
+        self.is_direct = places <= FEW
+        self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.path = array("q", bytes(8 * (self.levels + 1)))
+        self.found = 0
 
     # -- one decision at a time ---------------------------------------------------------------
 
@@ -202,6 +209,7 @@ class Table:
         choice = self._choose(row, False)
         if choice < 0:
             return -1 - row
+        self._follow_on()
         return self._begin(row, choice)
 
     def stale(self, row: int, slot: int) -> list[int]:
@@ -224,6 +232,7 @@ class Table:
     def resume(self, row: cython.longlong, context: tuple[float, ...], slot: cython.longlong) -> int:
         """Go on with a decision whose stale peers have been refreshed."""
         self._read(context)
+        self._follow()
         self.clock.move(slot)
         return self._begin(row, self._choose(row, True))
 
@@ -234,6 +243,7 @@ class Table:
             self._count_served(row, -1)
         else:
             self._read(context)
+            self._follow()
             self._count_own(row, -1)
         self._expect(row, decision >> 2 & 0x3FFFF, decision & 3, -1)
 
@@ -254,6 +264,7 @@ class Table:
         else:
             if self.levels > 1:
                 self._read(context)
+                self._follow()
             self._learn_own(row, arm, phase, is_right, slot)
 
     def forget(self, decision: int) -> None:
@@ -265,6 +276,7 @@ class Table:
         dimension: cython.int
         for dimension in range(self.dimension):
             self.point[dimension] = cell.coordinates[dimension]
+        self.deepest = max(self.deepest, cell.level)
         return self._open(cell.level, slot)
 
     def arrivals(self, row: int) -> int:
@@ -305,6 +317,7 @@ class Table:
         for k in range(len(decisions)):
             if decisions[k] >= 0:
                 self._take(contexts, k)
+                self._follow()
                 self._count_own(decisions[k] >> 20, 1)
 
     # -- looking in, saving, loading ----------------------------------------------------------
@@ -393,12 +406,14 @@ class Table:
     @cython.cfunc
     @cython.exceptval(-1)
     def _locate(self, slot: cython.longlong) -> cython.longlong:
-        """Return the row of the learner's own cell around the context."""
-        level: cython.longlong = 0
+        """Return the row of the learner's own cell around the context; `path` leads to it."""
+        level: cython.int = 0
         row: cython.longlong
         while True:
             self._aim(level)
             row = self._open(level, slot)
+            self.path[level] = row
+            self.found = level + 1
             if self.rows[row * self.stride + OWN] < self.limits[level]:
                 return row
             level += 1
@@ -409,27 +424,34 @@ class Table:
                 )
 
     @cython.cfunc
-    def _hash(self, level: cython.longlong) -> cython.longlong:
+    def _place(self, level: cython.longlong) -> cython.longlong:
+        """Return where in the index the search for the cell at `point` begins."""
         k: cython.int
-        value: cython.ulonglong = level + 1
+        side: cython.longlong
+        value: cython.ulonglong = 0
+        if self.is_direct:
+            side = cython.cast(cython.longlong, self.sides[0])
+            for k in range(self.dimension):
+                value = value * side + self.point[k]
+            return value
+        value = level + 1
         for k in range(self.dimension):
             value = (value * FACTOR + self.point[k]) & BITS
         value = (value * FACTOR) & BITS
-        return value ^ value >> 31
+        return (value ^ value >> 31) & (len(self.index) - 1)
 
     @cython.cfunc
     def _find(self, level: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
-        mask: cython.longlong = len(self.index) - 1
-        place: cython.longlong = self._hash(level) & mask
+        place: cython.longlong = self._place(level)
         entry: cython.longlong
         while True:
             entry = self.index[place]
             if entry == 0:
                 return -2 - place
-            if self._is_at(entry - 1, level):
+            if self.is_direct or self._is_at(entry - 1, level):
                 return entry - 1
-            place = place + 1 & mask
+            place = place + 1 & len(self.index) - 1
 
     @cython.cfunc
     def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
@@ -456,10 +478,17 @@ class Table:
     def _meet(self, other: "Table", row: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the own row of the cell that `other` keeps in `row`."""
         k: cython.int
+        found: cython.longlong
         base: cython.longlong = row * other.stride
+        level: cython.longlong = other.rows[base + LEVEL]
         for k in range(self.dimension):
             self.point[k] = other.rows[base + COORDINATES + k]
-        return self._open(other.rows[base + LEVEL], slot)
+        found = self._find(level)
+        if found >= 0:
+            return found
+        if level > self.deepest:
+            self.deepest = level
+        return self._add(level, slot, -2 - found)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -479,9 +508,8 @@ class Table:
         for k in range(self.dimension):
             self.rows[base + COORDINATES + k] = self.point[k]
         self.used += 1
-        self.deepest = max(self.deepest, level)
         self.index[place] = row + 1
-        if 3 * self.used > 2 * len(self.index):
+        if 2 * self.used > len(self.index) and not self.is_direct:
             self._reindex()
         return row
 
@@ -502,18 +530,31 @@ class Table:
         self.point = kept
 
     @cython.cfunc
-    def _follow(self) -> cython.int:
-        """Set `path` to the known cells around the context, coarsest first; return how many."""
-        level: cython.longlong
+    def _follow(self) -> cython.void:
+        """Set `path` to the known cells around the context."""
+        level: cython.int
         row: cython.longlong
-        found: cython.int = 0
-        for level in range(self.deepest + 1):
+        self.found = 0
+        for level in range(self.levels):
             self._aim(level)
             row = self._find(level)
             if row >= 0:
-                self.path[found] = row
-                found += 1
-        return found
+                self.path[self.found] = row
+                self.found += 1
+            elif level >= self.deepest:
+                return
+
+    @cython.cfunc
+    def _follow_on(self) -> cython.void:
+        """Add to the path of `_locate` the finer cells that others spoke of."""
+        level: cython.int
+        row: cython.longlong
+        for level in range(self.found, self.deepest + 1):
+            self._aim(level)
+            row = self._find(level)
+            if row >= 0:
+                self.path[self.found] = row
+                self.found += 1
 
     # -- the choice ---------------------------------------------------------------------------
 
@@ -657,7 +698,7 @@ class Table:
 
     @cython.cfunc
     def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.void:
-        """Count an own arrival around the context, whose own cell is `row`."""
+        """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
         k: cython.int
         self.rows[row * self.stride + OWN] += by
         if self.counted != ARRIVED:
@@ -665,7 +706,7 @@ class Table:
         if self.levels == 1:
             self.rows[row * self.stride + ARRIVALS] += by
             return
-        for k in range(self._follow()):
+        for k in range(self.found):
             self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
     @cython.cfunc
@@ -694,7 +735,7 @@ class Table:
         is_right: cython.bint,
         slot: cython.longlong,
     ) -> cython.void:
-        """Take the label of an own decision; `context` is still (or again) that of its slot."""
+        """Take the label of an own decision; `path` holds the known cells around its context."""
         k: cython.int
         base: cython.longlong
         is_own: cython.bint = arm < self.functions
@@ -707,7 +748,7 @@ class Table:
             if is_own:
                 self._record(base, arm, is_right)
         elif is_own or is_counted:
-            for k in range(self._follow()):
+            for k in range(self.found):
                 base = self.path[k] * self.stride
                 # A cell that became known only later stays as it is: the decision was not its.
                 if self.rows[base + SINCE] <= slot:
@@ -758,6 +799,15 @@ class Arena:
     helper: cython.longlong[::1]
     helper_row: cython.longlong[::1]
     function: cython.longlong[::1]
+    total: cython.longlong  # functions of all learners
+    predictions: cython.int[:, ::1]
+    labels: cython.int[::1]
+    cells: cython.int[::1]
+    phases: cython.schar[::1]
+    arms: cython.int[::1]
+    functions: cython.int[::1]
+    correct: cython.schar[::1]
+    written: cython.longlong
 
     def __init__(
         self,
@@ -773,6 +823,7 @@ class Arena:
         self.offsets = array("i", [0] * len(tables))
         for k in range(1, len(tables)):
             self.offsets[k] = self.offsets[k - 1] + self._table(k - 1).functions
+        self.total = self.offsets[len(tables) - 1] + self._table(len(tables) - 1).functions
         self.receives = array("i", receives)
         self.hidden_from = hidden_from
         self.wait = -1 if label_wait is None else label_wait
@@ -781,89 +832,89 @@ class Arena:
             array("q", bytes(8 * len(tables))) for _ in range(5)
         ]
 
-    def run(self, log: object, first_slot: cython.longlong, trace: object) -> int:
-        """Play the rows of `log`, the first of them at `first_slot`; return the rows of `trace`."""
+    def run(self, log: object, first_slot: cython.longlong, trace: object) -> None:
+        """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
         contexts: cython.double[::1] = log.contexts
-        predictions: cython.int[:, ::1] = log.predictions
-        labels: cython.int[::1] = log.labels
         at: cython.int[::1] = log.at
         delays: cython.longlong[::1] = log.delays
-        slots: cython.longlong[::1] = trace.slot
-        learners: cython.int[::1] = trace.learner
-        cells: cython.int[::1] = trace.cell
-        phases: cython.int[::1] = trace.phase
-        arms: cython.int[::1] = trace.arm
-        functions: cython.int[::1] = trace.function
-        predicted: cython.int[::1] = trace.prediction
         t: cython.longlong
         slot: cython.longlong
         i: cython.longlong
         first: cython.longlong = 0
         end: cython.longlong = len(self.tables)
-        written: cython.longlong = 0
         delay: cython.longlong = 0
-        for t in range(len(labels)):
+        self._open(log, trace)
+        for t in range(len(self.labels)):
             slot = first_slot + t
             self.clock.move(slot)
             if at is not None:
                 first = at[t]
                 end = first + 1
+            if delays is not None:
+                delay = delays[t]
             for i in range(first, end):
                 if self.receives[i]:
-                    self._table(i)._take(contexts, t)
-                    self._decide(i, slot)
+                    self._decide(i, slot, contexts, t)
             for i in range(first, end):
                 if self.receives[i]:
                     self._count(i)
             for i in range(first, end):
                 if self.receives[i]:
-                    slots[written] = slot
-                    learners[written] = i
-                    cells[written] = self.row[i]
-                    phases[written] = self.choice[i] & 3
-                    arms[written] = self.choice[i] >> 2
-                    functions[written] = self._answering(i)
-                    predicted[written] = predictions[functions[written], t]
-                    if delays is not None:
-                        delay = self._delay(i, delays[t])
-                    if labels[t] < 0:
-                        delay = NEVER
-                    self._label(i, slot, predicted[written] == labels[t], delay)
-                    written += 1
-                    delay = 0
+                    self._end(i, slot, t, self._delay(i, delay))
             if self.calendar:
                 self._deliver(slot)
-        return written
+
+    @cython.cfunc
+    @cython.exceptval(check=True)
+    def _open(self, log: object, trace: object) -> cython.void:
+        self.predictions = log.predictions
+        self.labels = log.labels
+        self.cells = trace.cell
+        self.phases = trace.phase
+        self.arms = trace.arm
+        self.functions = trace.function
+        self.correct = trace.correct
+        self.written = 0
 
     @cython.cfunc
     def _table(self, learner: cython.longlong) -> Table:
         return self.tables[learner]
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _decide(self, i: cython.longlong, slot: cython.longlong) -> cython.void:
+    @cython.exceptval(-1)
+    def _decide(
+        self,
+        i: cython.longlong,
+        slot: cython.longlong,
+        contexts: cython.double[::1],
+        t: cython.longlong,
+    ) -> cython.int:
         table: Table = self._table(i)
         helper: Table
-        row: cython.longlong = table._locate(slot)
-        choice: cython.longlong = table._choose(row, False)
+        row: cython.longlong
+        choice: cython.longlong
+        arm: cython.longlong
+        table._take(contexts, t)
+        row = table._locate(slot)
+        choice = table._choose(row, False)
         if choice < 0:
             self._ask(i, row, slot)
             choice = table._choose(row, True)
+        arm = choice >> 2
         self.row[i] = row
         self.choice[i] = choice
         self.helper[i] = -1
-        self.function[i] = choice >> 2
-        if self.function[i] >= table.functions:
-            self.helper[i] = self.peers[i, self.function[i] - table.functions]
+        self.function[i] = arm
+        if arm >= table.functions:
+            self.helper[i] = self.peers[i, arm - table.functions]
             helper = self._table(self.helper[i])
             self.helper_row[i] = helper._meet(table, row, slot)
             self.function[i] = helper._help(self.helper_row[i])
+        return 0
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _ask(
-        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
-    ) -> cython.void:
+    @cython.exceptval(-1)
+    def _ask(self, i: cython.longlong, row: cython.longlong, slot: cython.longlong) -> cython.int:
         """Refresh what learner `i` knows of the training of its peers in `row`."""
         k: cython.longlong
         met: cython.longlong
@@ -874,17 +925,47 @@ class Arena:
                 peer = self._table(self.peers[i, k])
                 met = peer._meet(table, row, slot)
                 table._refresh(row, k, peer.rows[met * peer.stride + ARRIVALS])
+        return 0
 
     @cython.cfunc
     def _count(self, i: cython.longlong) -> cython.void:
-        self._table(i)._count_own(self.row[i], 1)
+        table: Table = self._table(i)
+        table._follow_on()
+        table._count_own(self.row[i], 1)
         if self.helper[i] >= 0:
             self._table(self.helper[i])._count_served(self.helper_row[i], 1)
 
     @cython.cfunc
-    def _answering(self, i: cython.longlong) -> cython.longlong:
+    @cython.exceptval(-1)
+    def _end(
+        self,
+        i: cython.longlong,
+        slot: cython.longlong,
+        t: cython.longlong,
+        delay: cython.longlong,
+    ) -> cython.int:
+        """Write the decision of learner `i` into the trace, and settle it or note when to."""
+        table: Table = self._table(i)
+        at: cython.longlong = self.written
+        arm: cython.longlong = self.choice[i] >> 2
         owner: cython.longlong = self.helper[i] if self.helper[i] >= 0 else i
-        return self.offsets[owner] + self.function[i]
+        function: cython.longlong = self.offsets[owner] + self.function[i]
+        label: cython.int = self.labels[t]
+        is_right: cython.bint = self.predictions[function, t] == label
+        # Rows of different learners must not be mixed up: their numbers interleave.
+        self.cells[at] = self.row[i] * len(self.tables) + i
+        self.phases[at] = self.choice[i] & 3
+        self.arms[at] = function if owner == i else self.total + owner
+        self.functions[at] = function
+        self.correct[at] = is_right if label >= 0 else -1
+        self.written = at + 1
+        if delay != 0 or label < 0:
+            self._note(i, slot, is_right, delay if label >= 0 else NEVER)
+            return 0
+        table._learn_own(self.row[i], arm, self.choice[i] & 3, is_right, slot)
+        if owner != i:
+            self._table(owner)._learn_served(self.helper_row[i], self.function[i], is_right)
+        return 0
 
     @cython.cfunc
     def _delay(self, i: cython.longlong, delay: cython.longlong) -> cython.longlong:
@@ -895,21 +976,15 @@ class Arena:
 
     @cython.cfunc
     @cython.exceptval(check=True)
-    def _label(
+    def _note(
         self,
         i: cython.longlong,
         slot: cython.longlong,
         is_right: cython.bint,
         delay: cython.longlong,
     ) -> cython.void:
-        """Settle the present decision of learner `i`, or note when that is to be done."""
+        """Note when the present decision of learner `i` is to be settled, if ever."""
         helper: cython.longlong = self.helper[i]
-        if delay == 0:
-            table: Table = self._table(i)
-            table._learn_own(self.row[i], self.choice[i] >> 2, self.choice[i] & 3, is_right, slot)
-            if helper >= 0:
-                self._table(helper)._learn_served(self.helper_row[i], self.function[i], is_right)
-            return
         note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
         self._expect(note, 1)
         if delay != NEVER:
@@ -930,6 +1005,7 @@ class Arena:
             i, row, choice, helper, helper_row, function = note
             table = self._table(i)
             table._take(array("d", context), 0)
+            table._follow()
             table._learn_own(row, choice >> 2, choice & 3, is_right, decided)
             if helper >= 0:
                 self._table(helper)._learn_served(helper_row, function, is_right)

@@ -159,7 +159,8 @@ def _region(cell: CellView, outcome: Outcome) -> str:
 
 def _context_names(outcome: Outcome) -> list[str]:
     unnamed = [f"context {position + 1}" for position in range(outcome.dimension)]
-    return [*outcome.context_names, *unnamed[len(outcome.context_names) :]]
+    given = outcome.context_names[: outcome.dimension]
+    return [*given, *unnamed[len(given) :]]
 
 
 def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:

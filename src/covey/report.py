@@ -75,7 +75,7 @@ def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
     numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "summary.json", numbers + b"\n")
-    _replace(folder / "report.html", content.encode(errors="replace"))
+    _replace(folder / "report.html", content.encode())
     return folder / "report.html"
 
 

@@ -3,35 +3,84 @@
 import csv
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from covey.encoding import Log
 from covey.errors import ConfigError
 from covey.logs import parquet_module
 from covey.types import Label
 
 
-class Trace(NamedTuple):
+class Decided(NamedTuple):
+    """Where the kernel writes: one entry per decision, by slot and then by learner."""
+
+    cell: Any
+    phase: Any
+    arm: Any
+    function: Any
+    correct: Any
+
+
+class Trace:
     """Decisions as integers, by slot and then by learner; `names` says what they stand for.
 
     `names` has a table for each of learner, cell, phase, arm, function, prediction and label;
-    `correct` is 1, 0, or -1 where the log holds no label.
+    `correct` is 1, 0, or -1 where the log holds no label. What follows from the log is worked out
+    when it is first looked at.
     """
 
-    slot: np.ndarray
-    learner: np.ndarray
-    cell: np.ndarray
-    phase: np.ndarray
-    arm: np.ndarray
-    function: np.ndarray
-    prediction: np.ndarray
-    label: np.ndarray
-    correct: np.ndarray
-    cost: np.ndarray
-    names: Mapping[str, Sequence[Label]]
+    def __init__(
+        self,
+        decided: Decided,
+        log: Log,
+        *,
+        first_slot: int,
+        costs: np.ndarray,
+        receivers: Sequence[int],
+        names: Mapping[str, Sequence[Label]],
+    ) -> None:
+        self.cell, self.phase, self.arm, self.function, self.correct = map(np.asarray, decided)
+        self.names = names
+        self._log = log
+        self._first_slot = first_slot
+        self._costs = costs
+        self._receivers = receivers
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+    @cached_property
+    def slot(self) -> np.ndarray:
+        """The slots, counted from 1."""
+        slots = np.arange(self._first_slot, self._first_slot + len(self._log.labels))
+        return slots if self._log.at is not None else np.repeat(slots, len(self._receivers))
+
+    @cached_property
+    def learner(self) -> np.ndarray:
+        """The learners that received the instances."""
+        if self._log.at is not None:
+            return np.asarray(self._log.at)
+        return np.tile(np.array(self._receivers, np.int32), len(self._log.labels))
+
+    @cached_property
+    def prediction(self) -> np.ndarray:
+        """The labels that were answered."""
+        return np.asarray(self._log.predictions)[self.function, self.slot - self._first_slot]
+
+    @cached_property
+    def label(self) -> np.ndarray:
+        """The true labels, -1 where the log holds none."""
+        return np.asarray(self._log.labels)[self.slot - self._first_slot]
+
+    @cached_property
+    def cost(self) -> np.ndarray:
+        """What was paid, in units of reward."""
+        return self._costs[self.learner, self.arm]
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as a trace file holds it."""
@@ -49,7 +98,7 @@ _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 def _named(names: Sequence[Label], places: np.ndarray) -> list[Any]:
     # One more entry, so that -1 (no label) reads as None.
     table = np.array([*names, None], dtype=object)
-    return table[places].tolist()
+    return table[places].tolist()  # type: ignore[no-any-return]
 
 
 class TraceFile:
