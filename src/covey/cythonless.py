@@ -38,7 +38,7 @@ def exceptval(*_: object, **__: object) -> Callable[[T], T]:
     return _unchanged
 
 
-cclass = cfunc = final = _unchanged
+cclass = cfunc = inline = final = _unchanged
 
 
 def cast(kind: Callable[[Any], T], value: Any) -> T:

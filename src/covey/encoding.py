@@ -14,6 +14,7 @@ from covey.types import Label
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MOST_DELAY = 2**53
+_FEW = 1024
 
 
 class Log(NamedTuple):
@@ -63,15 +64,34 @@ class Vocabulary:
         return codes
 
     def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        distinct, places = _distinct(column)
-        table = np.empty(len(distinct), np.int32)
-        for k, value in enumerate(distinct.tolist()):
-            if value != value:
-                table[k] = -1
-                continue
-            slot = first_slot + int(np.argmax(places == k)) if value not in self._codes else 0
-            table[k] = self._code(value + 0, name, slot)
-        return table[places]
+        if column.dtype.kind != "f" and len(column) and np.ptp(column) < _FEW:
+            return self._encode_small(column, name, first_slot)
+        distinct, places = np.unique(column, return_inverse=True)
+        codes = self._code_all(distinct.tolist(), column, name, first_slot)
+        return codes[places.reshape(-1)]
+
+    def _encode_small(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
+        """Look up whole numbers that lie close together: no sorting, and no work if they are codes."""
+        low, high = int(column.min()), int(column.max())
+        values = range(low, high + 1)
+        if not all(value in self._codes for value in values):
+            values = (np.flatnonzero(np.bincount(column.astype(np.int64) - low)) + low).tolist()
+        codes = np.full(high - low + 1, -1, np.int32)
+        codes[np.array(values) - low] = self._code_all(values, column, name, first_slot)
+        if low == 0 and np.array_equal(codes, np.arange(high + 1)):
+            return column.astype(np.int32, copy=False)
+        return codes[column.astype(np.int64) - low]
+
+    def _code_all(
+        self, values: Sequence[Any], column: np.ndarray, name: str, first_slot: int
+    ) -> np.ndarray:
+        codes = np.full(len(values), -1, np.int32)
+        for place, value in enumerate(values):
+            if value == value:  # not a number stands for nothing
+                is_new = value not in self._codes
+                slot = first_slot + int(np.argmax(column == value)) if is_new else 0
+                codes[place] = self._code(value + 0, name, slot)
+        return codes
 
     def _read(self, value: Any) -> Label:
         if self._reads_numbers and isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -99,18 +119,6 @@ class Vocabulary:
             f"row {slot}: column {name!r} holds {value!r}, but column {self._first[1]!r} (row "
             f"{self._first[2]}) holds {kind}; labels and predictions must be all numbers or all text"
         )
-
-
-def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values that occur, and for each entry its place among them."""
-    if column.dtype.kind != "f" and len(column):
-        low, high = int(column.min()), int(column.max())
-        if high - low < 1024:  # counting beats sorting where labels are small numbers
-            shifted = column.astype(np.int64) - low
-            occurs = np.bincount(shifted) > 0
-            return np.flatnonzero(occurs) + low, (np.cumsum(occurs) - 1)[shifted]
-    distinct, places = np.unique(column, return_inverse=True)
-    return distinct, places.reshape(-1)
 
 
 def arrivals(

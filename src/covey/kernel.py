@@ -30,7 +30,8 @@ ARRIVALS = cython.declare(cython.int, 2)  # what others are told
 OWN = cython.declare(cython.int, 3)  # what splits the cell
 BEST = cython.declare(cython.int, 4)  # arm with the largest estimate, -1 = look again
 BEST_OWN = cython.declare(cython.int, 5)  # most accurate own function, -1 = look again
-COORDINATES = cython.declare(cython.int, 6)
+CALM = cython.declare(cython.int, 6)  # before this slot no arm needs exploring or training
+COORDINATES = cython.declare(cython.int, 7)
 
 TRAIN = cython.declare(cython.int, 0)
 EXPLORE = cython.declare(cython.int, 1)
@@ -205,8 +206,7 @@ class Table:
         choice: cython.longlong
         self._read(context)
         row = self._locate(slot)
-        self.clock.move(slot)
-        choice = self._choose(row, False)
+        choice = self._choose(row, slot, False)
         if choice < 0:
             return -1 - row
         self._follow_on()
@@ -233,8 +233,7 @@ class Table:
         """Go on with a decision whose stale peers have been refreshed."""
         self._read(context)
         self._follow()
-        self.clock.move(slot)
-        return self._begin(row, self._choose(row, True))
+        return self._begin(row, self._choose(row, slot, True))
 
     def retract(self, decision: int, context: tuple[float, ...]) -> None:
         """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
@@ -304,19 +303,21 @@ class Table:
         `decide` would return; with labels under way counted, a batch spreads its exploration.
         """
         k: cython.longlong
+        n: cython.int
         row: cython.longlong
         choice: cython.longlong
         for k in range(len(decisions)):
-            self._take(contexts, k)
+            for n in range(self.dimension):
+                self.context[n] = contexts[k * self.dimension + n]
             row = self._locate(first_slot + k)
-            self.clock.move(first_slot + k)
-            choice = self._choose(row, False)
+            choice = self._choose(row, first_slot + k, False)
             if choice >= 0:
                 self._expect(row, choice >> 2, choice & 3, 1)
             decisions[k] = row << 20 | choice if choice >= 0 else -1 - row
         for k in range(len(decisions)):
             if decisions[k] >= 0:
-                self._take(contexts, k)
+                for n in range(self.dimension):
+                    self.context[n] = contexts[k * self.dimension + n]
                 self._follow()
                 self._count_own(decisions[k] >> 20, 1)
 
@@ -387,13 +388,11 @@ class Table:
             self.context[k] = value
 
     @cython.cfunc
-    def _take(self, contexts: cython.double[::1], position: cython.longlong) -> cython.void:
-        """Take the context at `position` of a flat array that has been checked before."""
-        k: cython.int
-        for k in range(self.dimension):
-            self.context[k] = contexts[position * self.dimension + k]
+    def _point_now(self) -> tuple:
+        return tuple([self.context[k] for k in range(self.dimension)])
 
     @cython.cfunc
+    @cython.inline
     def _aim(self, level: cython.longlong) -> cython.void:
         """Set `point` to the coordinates of the cell of `level` around the context."""
         k: cython.int
@@ -404,6 +403,7 @@ class Table:
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
     @cython.cfunc
+    @cython.inline
     @cython.exceptval(-1)
     def _locate(self, slot: cython.longlong) -> cython.longlong:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
@@ -414,7 +414,7 @@ class Table:
             row = self._open(level, slot)
             self.path[level] = row
             self.found = level + 1
-            if self.rows[row * self.stride + OWN] < self.limits[level]:
+            if self.levels == 1 or self.rows[row * self.stride + OWN] < self.limits[level]:
                 return row
             level += 1
             if level == self.levels:
@@ -424,6 +424,7 @@ class Table:
                 )
 
     @cython.cfunc
+    @cython.inline
     def _place(self, level: cython.longlong) -> cython.longlong:
         """Return where in the index the search for the cell at `point` begins."""
         k: cython.int
@@ -441,6 +442,7 @@ class Table:
         return (value ^ value >> 31) & (len(self.index) - 1)
 
     @cython.cfunc
+    @cython.inline
     def _find(self, level: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
         place: cython.longlong = self._place(level)
@@ -454,6 +456,7 @@ class Table:
             place = place + 1 & len(self.index) - 1
 
     @cython.cfunc
+    @cython.inline
     def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
         k: cython.int
         base: cython.longlong = row * self.stride
@@ -465,6 +468,7 @@ class Table:
         return True
 
     @cython.cfunc
+    @cython.inline
     @cython.exceptval(-1)
     def _open(self, level: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, opening it if it is new."""
@@ -545,6 +549,7 @@ class Table:
                 return
 
     @cython.cfunc
+    @cython.inline
     def _follow_on(self) -> cython.void:
         """Add to the path of `_locate` the finer cells that others spoke of."""
         level: cython.int
@@ -559,10 +564,16 @@ class Table:
     # -- the choice ---------------------------------------------------------------------------
 
     @cython.cfunc
-    def _choose(self, row: cython.longlong, is_fresh: cython.bint) -> cython.longlong:
+    def _choose(
+        self, row: cython.longlong, slot: cython.longlong, is_fresh: cython.bint
+    ) -> cython.longlong:
         """Return `arm << 2 | phase`; -1 if peers must be asked first."""
         base: cython.longlong = row * self.stride
         arm: cython.longlong
+        # Counters only grow, so what was enough stays enough until a threshold rises.
+        if slot < self.rows[base + CALM]:
+            return self._best(base) << 2 | EXPLOIT
+        self.clock.move(slot)
         if not self.trains_first:
             arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
@@ -577,15 +588,18 @@ class Table:
         arm = self._underexplored(base, self.functions, self.arms, self.clock.floors[2])
         if arm >= 0:
             return arm << 2 | EXPLORE
+        self.rows[base + CALM] = self.clock.end
         return self._best(base) << 2 | EXPLOIT
 
     @cython.cfunc
+    @cython.inline
     def _tried(self, base: cython.longlong, arm: cython.longlong) -> cython.longlong:
         if self.is_pending:
             return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
         return self.rows[base + self.labels + arm]
 
     @cython.cfunc
+    @cython.inline
     def _underexplored(
         self,
         base: cython.longlong,
@@ -606,6 +620,7 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.inline
     def _undertrained(self, base: cython.longlong) -> cython.longlong:
         arm: cython.longlong
         chosen: cython.longlong = -1
@@ -621,12 +636,14 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.inline
     def _best(self, base: cython.longlong) -> cython.longlong:
         if self.rows[base + BEST] < 0 or self.is_random:
             self.rows[base + BEST] = self._largest(base, self.arms, True)
         return self.rows[base + BEST]
 
     @cython.cfunc
+    @cython.inline
     def _help(self, row: cython.longlong) -> cython.longlong:
         """Return the own function for somebody else's instance: costs are not the asker's."""
         base: cython.longlong = row * self.stride
@@ -663,6 +680,7 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.inline
     def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
         labels: cython.double = self.rows[base + self.labels + arm]
         if labels == 0:
@@ -697,6 +715,7 @@ class Table:
         return row << 20 | choice
 
     @cython.cfunc
+    @cython.inline
     def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.void:
         """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
         k: cython.int
@@ -710,11 +729,13 @@ class Table:
             self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
     @cython.cfunc
+    @cython.inline
     def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.void:
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
 
     @cython.cfunc
+    @cython.inline
     def _expect(
         self,
         row: cython.longlong,
@@ -723,8 +744,11 @@ class Table:
         by: cython.longlong,
     ) -> cython.void:
         """Note that a label is under way; the asker's training labels move nothing of the arm."""
+        base: cython.longlong = row * self.stride
         if self.is_pending and phase != TRAIN:
-            self.rows[row * self.stride + self.underway + arm] += by
+            self.rows[base + self.underway + arm] += by
+            if by < 0:
+                self.rows[base + CALM] = 0
 
     @cython.cfunc
     def _learn_own(
@@ -757,6 +781,7 @@ class Table:
                         self._record(base, arm, is_right)
 
     @cython.cfunc
+    @cython.inline
     def _learn_served(
         self, row: cython.longlong, function: cython.longlong, is_right: cython.bint
     ) -> cython.void:
@@ -765,6 +790,7 @@ class Table:
         self._record(base, function, is_right)
 
     @cython.cfunc
+    @cython.inline
     def _record(
         self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
     ) -> cython.void:
@@ -783,7 +809,7 @@ class Arena:
     """Many learners in one process, in step, on recorded predictions.
 
     In a slot every receiving learner decides on the state as the slot found it; then arrivals are
-    counted, then the labels that are due are settled.
+    counted and the labels that are due are settled. These only add up, so their order is free.
     """
 
     clock: Clock
@@ -800,6 +826,7 @@ class Arena:
     helper_row: cython.longlong[::1]
     function: cython.longlong[::1]
     total: cython.longlong  # functions of all learners
+    contexts: cython.double[::1]
     predictions: cython.int[:, ::1]
     labels: cython.int[::1]
     cells: cython.int[::1]
@@ -834,7 +861,6 @@ class Arena:
 
     def run(self, log: object, first_slot: cython.longlong, trace: object) -> None:
         """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
-        contexts: cython.double[::1] = log.contexts
         at: cython.int[::1] = log.at
         delays: cython.longlong[::1] = log.delays
         t: cython.longlong
@@ -854,10 +880,7 @@ class Arena:
                 delay = delays[t]
             for i in range(first, end):
                 if self.receives[i]:
-                    self._decide(i, slot, contexts, t)
-            for i in range(first, end):
-                if self.receives[i]:
-                    self._count(i)
+                    self._decide(i, slot, t)
             for i in range(first, end):
                 if self.receives[i]:
                     self._end(i, slot, t, self._delay(i, delay))
@@ -867,6 +890,7 @@ class Arena:
     @cython.cfunc
     @cython.exceptval(check=True)
     def _open(self, log: object, trace: object) -> cython.void:
+        self.contexts = log.contexts
         self.predictions = log.predictions
         self.labels = log.labels
         self.cells = trace.cell
@@ -877,29 +901,26 @@ class Arena:
         self.written = 0
 
     @cython.cfunc
+    @cython.inline
     def _table(self, learner: cython.longlong) -> Table:
         return self.tables[learner]
 
     @cython.cfunc
     @cython.exceptval(-1)
-    def _decide(
-        self,
-        i: cython.longlong,
-        slot: cython.longlong,
-        contexts: cython.double[::1],
-        t: cython.longlong,
-    ) -> cython.int:
+    def _decide(self, i: cython.longlong, slot: cython.longlong, t: cython.longlong) -> cython.int:
+        k: cython.int
         table: Table = self._table(i)
         helper: Table
         row: cython.longlong
         choice: cython.longlong
         arm: cython.longlong
-        table._take(contexts, t)
+        for k in range(table.dimension):
+            table.context[k] = self.contexts[t * table.dimension + k]
         row = table._locate(slot)
-        choice = table._choose(row, False)
+        choice = table._choose(row, slot, False)
         if choice < 0:
             self._ask(i, row, slot)
-            choice = table._choose(row, True)
+            choice = table._choose(row, slot, True)
         arm = choice >> 2
         self.row[i] = row
         self.choice[i] = choice
@@ -928,14 +949,6 @@ class Arena:
         return 0
 
     @cython.cfunc
-    def _count(self, i: cython.longlong) -> cython.void:
-        table: Table = self._table(i)
-        table._follow_on()
-        table._count_own(self.row[i], 1)
-        if self.helper[i] >= 0:
-            self._table(self.helper[i])._count_served(self.helper_row[i], 1)
-
-    @cython.cfunc
     @cython.exceptval(-1)
     def _end(
         self,
@@ -944,7 +957,7 @@ class Arena:
         t: cython.longlong,
         delay: cython.longlong,
     ) -> cython.int:
-        """Write the decision of learner `i` into the trace, and settle it or note when to."""
+        """Count the decision of learner `i`, write it down, and settle it or note when to."""
         table: Table = self._table(i)
         at: cython.longlong = self.written
         arm: cython.longlong = self.choice[i] >> 2
@@ -959,6 +972,10 @@ class Arena:
         self.functions[at] = function
         self.correct[at] = is_right if label >= 0 else -1
         self.written = at + 1
+        table._follow_on()
+        table._count_own(self.row[i], 1)
+        if owner != i:
+            self._table(owner)._count_served(self.helper_row[i], 1)
         if delay != 0 or label < 0:
             self._note(i, slot, is_right, delay if label >= 0 else NEVER)
             return 0
@@ -988,7 +1005,7 @@ class Arena:
         note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
         self._expect(note, 1)
         if delay != NEVER:
-            kept = (note, is_right, slot, tuple(self._table(i).context))
+            kept = (note, is_right, slot, self._table(i)._point_now())
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
             self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
@@ -1004,7 +1021,7 @@ class Arena:
                 continue
             i, row, choice, helper, helper_row, function = note
             table = self._table(i)
-            table._take(array("d", context), 0)
+            table._read(context)
             table._follow()
             table._learn_own(row, choice >> 2, choice & 3, is_right, decided)
             if helper >= 0:
