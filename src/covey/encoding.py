@@ -1,7 +1,9 @@
 """Columns of a log -> the flat integers that the kernel replays, every value checked."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +66,7 @@ class Vocabulary:
         return codes
 
     def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        if column.dtype.kind != "f" and len(column) and np.ptp(column) < _FEW:
+        if column.dtype.kind != "f" and _is_dense(column):
             return self._encode_small(column, name, first_slot)
         distinct, places = np.unique(column, return_inverse=True)
         codes = self._code_all(distinct.tolist(), column, name, first_slot)
@@ -87,10 +89,9 @@ class Vocabulary:
     ) -> np.ndarray:
         codes = np.full(len(values), -1, np.int32)
         for place, value in enumerate(values):
-            if value == value:  # not a number stands for nothing
-                is_new = value not in self._codes
-                slot = first_slot + int(np.argmax(column == value)) if is_new else 0
-                codes[place] = self._code(value + 0, name, slot)
+            is_new = value not in self._codes
+            slot = first_slot + int(np.argmax(column == value)) if is_new else 0
+            codes[place] = self._code(value + 0, name, slot)
         return codes
 
     def _read(self, value: Any) -> Label:
@@ -101,8 +102,10 @@ class Vocabulary:
     def _code(self, value: Label, name: str, slot: int) -> int:
         if value in self._codes:
             return self._codes[value]
+        if isinstance(value, float) and math.isnan(value):
+            return -1
         is_number = not isinstance(value, str)
-        if isinstance(value, float) and not np.isfinite(value):
+        if is_number and not (isinstance(value, Real) and abs(value) < math.inf):
             raise DataError(f"row {slot}: column {name!r} holds {value}, which is not a label")
         if self._first is None:
             self._first = (is_number, name, slot)
@@ -152,11 +155,11 @@ def encode(
 ) -> Log:
     """Return rows of a log for the kernel; `points` are their contexts, already in the cube."""
     names = [name for site in setup.sites for name in site.functions]
-    codes = {name: _predictions(columns, name, vocabulary, first_slot) for name in set(names)}
+    codes = {name: _predictions(columns, name, vocabulary, first_slot) for name in dict.fromkeys(names)}
     return Log(
-        contexts=memoryview(np.ascontiguousarray(points, np.float64).reshape(-1)),
+        contexts=memoryview(np.require(points, np.float64, ["C", "W"]).reshape(-1)),
         predictions=memoryview(np.array([codes[name] for name in names], np.int32)),
-        labels=memoryview(arrived.labels),
+        labels=memoryview(np.array(arrived.labels)),
         at=None if arrived.at is None else memoryview(arrived.at),
         delays=_delays(arrived),
     )
@@ -189,9 +192,15 @@ def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarr
     bad = np.flatnonzero(~((values >= 0) & (values <= most) & (values == np.floor(values))))
     if len(bad):
         kind = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
-        shown = column[int(bad[0])]
+        shown = np.asarray(column, object)[bad[0]]
         raise DataError(f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}")
     return values.astype(np.int64)
+
+
+def _is_dense(column: np.ndarray) -> bool:
+    """Say whether whole numbers lie so close together that a table from low to high is small."""
+    low, high = (int(column.min()), int(column.max())) if len(column) else (0, _FEW)
+    return high - low < _FEW and -(2**62) < low < 2**62
 
 
 def _number(value: Any) -> float:

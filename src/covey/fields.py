@@ -29,6 +29,8 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the known name nearest to `word`."""
     names = sorted(known)
+    if not names:
+        return ""
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
 

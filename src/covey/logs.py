@@ -6,6 +6,7 @@ A log is CSV (also gzipped) or Parquet, one row per slot; rows are numbered from
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -72,7 +73,7 @@ class CsvLog:
                 plain = gzip.open(self._raw) if self._path.suffix == ".gz" else self._raw
                 text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
                 yield from self._rows(csv.reader(text, strict=True))
-        except (csv.Error, UnicodeDecodeError, OSError, EOFError) as error:
+        except (csv.Error, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
     def _rows(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
@@ -98,7 +99,8 @@ class ParquetLog:
         try:
             self._file = parquet.ParquetFile(path)
         except (OSError, ValueError) as error:
-            raise DataError(f"{path.name} cannot be read as Parquet: {error}") from None
+            raise _unreadable(path, error) from None
+        self._path = path
         self._wanted = list(wanted)
         _check_columns(wanted, self._file.schema_arrow.names, path)
         self.rows_total: int | None = self._file.metadata.num_rows
@@ -110,9 +112,14 @@ class ParquetLog:
 
     def chunks(self) -> Iterator[Columns]:
         """Yield the wanted columns as arrays of numbers or lists of text."""
-        for batch in self._file.iter_batches(ROWS_PER_CHUNK, columns=self._wanted):
-            self._read += batch.num_rows
-            yield {name: _plain(batch.column(name), name) for name in self._wanted}
+        import pyarrow as arrow
+
+        try:
+            for batch in self._file.iter_batches(ROWS_PER_CHUNK, columns=self._wanted):
+                self._read += batch.num_rows
+                yield {name: _plain(batch.column(name), name) for name in self._wanted}
+        except (OSError, arrow.ArrowException) as error:
+            raise _unreadable(self._path, error) from None
 
 
 def parquet_module() -> Any:
@@ -124,6 +131,11 @@ def parquet_module() -> Any:
             'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
         ) from None
     return parquet
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    first_line = str(error).partition("\n")[0]
+    return DataError(f"{path.name} cannot be read as Parquet: {first_line}")
 
 
 def _plain(column: Any, name: str) -> Column:

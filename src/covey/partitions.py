@@ -102,7 +102,8 @@ def _join(head: str, coordinates: tuple[int, ...]) -> str:
 
 
 def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:
-    if not re.fullmatch(kind + r"\d{1,10}(:\d{1,19})*", name, re.ASCII):
+    # No leading zeros: a cell has one name.
+    if not re.fullmatch(kind + r"(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,18}))*", name, re.ASCII):
         raise DataError(f"{name!r} is not the name of a cell; expected one like '{kind}4:3:7'")
     number, *coordinates = map(int, name[1:].split(":"))
     return number, tuple(coordinates)

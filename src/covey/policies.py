@@ -187,7 +187,8 @@ def _slices(settings: Settings, dimension: int) -> int:
     if dimension == 0:
         return 1
     if settings.horizon is not None:
-        return slices_for(settings.horizon, alpha=settings.alpha, dimension=dimension)
+        slices = slices_for(settings.horizon, alpha=settings.alpha, dimension=dimension)
+        return checked_slices(slices)
     if settings.parameters == "theorem":
         raise ConfigError("the theorem's parameters for cos need a horizon (in slots), or slices")
     return 12

@@ -128,12 +128,13 @@ class TraceFile:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        for opened in (self._writer, self._file):
-            if hasattr(opened, "close"):
-                opened.close()
-        if kind is None:
-            os.replace(self._partial, self._path)
-        else:
+        try:
+            for opened in (self._writer, self._file):
+                if hasattr(opened, "close"):
+                    opened.close()
+            if kind is None and self._writer is not None:
+                os.replace(self._partial, self._path)
+        finally:
             self._partial.unlink(missing_ok=True)
 
     def _to_csv(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -147,7 +148,25 @@ class TraceFile:
         parquet = parquet_module()
         import pyarrow as arrow
 
-        table = arrow.table(dict(columns), schema=self._writer.schema if self._writer else None)
+        table = arrow.table(dict(columns))
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._partial, table.schema)
-        self._writer.write_table(table)
+        schemas = [self._writer.schema, table.schema]
+        schema = arrow.unify_schemas(schemas, promote_options="permissive")
+        if schema != self._writer.schema:
+            self._widen(schema)
+        self._writer.write_table(table.cast(schema))
+
+    def _widen(self, schema: Any) -> None:
+        """Write all rows anew: whole numbers turned out to be fractions, or blanks to be labels."""
+        parquet = parquet_module()
+        narrow = self._partial.with_suffix(".narrow")
+        self._writer.close()
+        os.replace(self._partial, narrow)
+        try:
+            self._writer = parquet.ParquetWriter(self._partial, schema)
+            with parquet.ParquetFile(narrow) as written:
+                for group in range(written.num_row_groups):
+                    self._writer.write_table(written.read_row_group(group).cast(schema))
+        finally:
+            narrow.unlink()
