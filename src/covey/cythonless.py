@@ -33,14 +33,6 @@ def _unchanged(subject: T) -> T:
     return subject
 
 
-def exceptval(*_: object, **__: object) -> Callable[[T], T]:
-    """Say how C code signals an exception; nothing to do here."""
-    return _unchanged
-
-
-cclass = cfunc = inline = final = _unchanged
-
-
 def cast(kind: Callable[[Any], T], value: Any) -> T:
     """Convert `value` as C would."""
     return kind(value)

@@ -1,7 +1,7 @@
-"""A stream to try covey on: three months of network flows at four sites, some of them attacks.
+"""A stream to try covey on: three months of network flows at four sites, many of them attacks.
 
 It is made up, and the same for the same seed. Attacks come in bursts, more of them at night. Each
-site has two functions; every function is good for some hours and sizes of flows and poor elsewhere.
+function is good at some hours and sizes of flows and poor elsewhere, so no site does well alone.
 """
 
 import csv
@@ -14,163 +14,172 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-ATTACK, NORMAL = "attack", "normal"
-FLOWS_PER_DAY = 220
-MOST_BYTES = 1e6
-SITES = ("campus", "hospital", "bank", "branch")
-SITES_BY_DAY = (0.25, 0.20, 0.30, 0.25)  # shares of the flows that each site receives
-SITES_BY_NIGHT = (0.30, 0.40, 0.10, 0.20)
-
 
 class Function(NamedTuple):
-    """A classification function: how often it is right, within its speciality and elsewhere."""
+    """A classification function: how often it is right in its own field, and how often elsewhere.
+
+    Right does not depend on whether the flow is an attack: that is what the theory supposes.
+    """
 
     name: str
-    at_best: float
+    at_home: float
     elsewhere: float
-    hours: tuple[float, float]  # from, to; past midnight where the second is the smaller
-    bytes: tuple[float, float]
+    hours: tuple[float, float]  # from, to; over midnight where the second is the smaller
+    sizes: tuple[float, float]  # from, to, in bytes
 
     def accuracy(self, hours: Floats, sizes: Floats) -> Floats:
-        """Return the chance of a right answer for each flow; it fades at a speciality's edge."""
+        """Return the chance of a right answer for each flow; it fades around the field's edge."""
         start, end = self.hours
-        length = (end - start) % 24 or 24.0
-        middle = start + length / 2
-        from_middle = np.abs((hours - middle + 12) % 24 - 12)
-        low, high = np.log10(self.bytes)
-        magnitudes = np.log10(sizes)
-        inside = (
-            _fade((length / 2 - from_middle) / 1.5 if length < 24 else np.ones_like(hours))
-            * _fade((magnitudes - low) / 0.4)
-            * _fade((high - magnitudes) / 0.4)
+        reach = (end - start) % 24 / 2
+        from_middle = np.abs((hours - start - reach + 12) % 24 - 12)
+        low, high = np.log10(self.sizes)
+        decades = np.log10(sizes)
+        depth = np.minimum(
+            (reach - from_middle) / FADING_HOURS,
+            np.minimum(decades - low, high - decades) / FADING_DECADES,
         )
-        return self.elsewhere + (self.at_best - self.elsewhere) * inside
+        return self.elsewhere + (self.at_home - self.elsewhere) * np.clip(depth + 0.5, 0.0, 1.0)
 
 
-DAY = (8.0, 20.0)
-NIGHT = (20.0, 8.0)
-ALWAYS = (0.0, 24.0)
-SMALL = (1e-3, 1_000.0)
-LARGE = (1_000.0, 1e9)
-ANY = (1e-3, 1e9)
+ATTACK, NORMAL = "attack", "normal"
+FLOWS_PER_DAY = 220
+FADING_HOURS = 1.5
+FADING_DECADES = 0.4
+DAY, NIGHT = (8.0, 20.0), (20.0, 8.0)
+SMALL, LARGE, ANY = (0.01, 1e3), (1e3, 1e12), (0.01, 1e12)
 FUNCTIONS = (
     Function("campus_tree", 0.95, 0.62, DAY, SMALL),
     Function("campus_bayes", 0.90, 0.60, NIGHT, SMALL),
     Function("hospital_svm", 0.94, 0.60, DAY, LARGE),
-    Function("hospital_rules", 0.86, 0.58, (10, 16), ANY),
+    Function("hospital_rules", 0.86, 0.58, (10.0, 16.0), ANY),
     Function("bank_boost", 0.97, 0.60, NIGHT, LARGE),
-    Function("bank_logit", 0.92, 0.58, (16, 1), SMALL),
-    Function("branch_rules", 0.64, 0.64, ALWAYS, ANY),
-    Function("branch_bayes", 0.78, 0.55, DAY, ANY),
+    Function("bank_logit", 0.93, 0.58, (16.0, 1.0), SMALL),
+    Function("branch_rules", 0.64, 0.64, DAY, ANY),
+    Function("branch_bayes", 0.80, 0.55, DAY, ANY),
 )
+# The bank is good at night but receives little then: others have to train it.
+SITES = {  # site -> shares of the flows that it receives by day and by night
+    "campus": (0.25, 0.30),
+    "hospital": (0.20, 0.42),
+    "bank": (0.30, 0.08),
+    "branch": (0.25, 0.20),
+}
 
 
 def write(folder: Path, *, slots: int = 20_000, seed: int = 1) -> tuple[Path, Path]:
-    """Write `log.csv` and `sites.toml` into `folder`, made if need be, and return their paths."""
+    """Write `log.csv` and `sites.toml` into `folder`, made if need be, and return their paths.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     log, sites = write(Path(folder), slots=100)
+    ...     len(log.read_text().splitlines()), sites.name
+    (101, 'sites.toml')
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log, sites = folder / "log.csv", folder / "sites.toml"
-    _write_log(log, slots, np.random.default_rng(seed))
+    columns = _stream(slots, np.random.default_rng(seed))
+    with log.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
     sites.write_text(_CONFIG, encoding="utf-8")
     return log, sites
 
 
-def _write_log(path: Path, slots: int, rng: np.random.Generator) -> None:
+def _stream(slots: int, rng: np.random.Generator) -> dict[str, list[object]]:
+    """Return the columns of the log."""
     days, hours = _times(slots, rng)
-    is_night = _is_night(hours)
-    sizes = _sizes(slots, rng)
+    is_night = (hours < DAY[0]) | (hours >= DAY[1])
+    sizes = np.ceil(rng.lognormal(6.5, 2.8, slots))  # a typical flow has 660 bytes, few a million
     is_attack = _attacks(is_night, rng)
-    sites = _sites(is_night, rng)
-    columns = [
-        days.tolist(),
-        [f"{hour:.2f}" for hour in hours],
-        sites,
-        sizes.tolist(),
-        _labels(is_attack),
-    ]
+    columns: dict[str, list[object]] = {
+        "day": days.tolist(),
+        "hour": hours.tolist(),
+        "site": _sites(is_night, rng),
+        "bytes": sizes.astype(np.int64).tolist(),
+        "label": _labels(is_attack),
+    }
     for function in FUNCTIONS:
         is_right = rng.random(slots) < function.accuracy(hours, sizes)
-        columns.append(_labels(is_attack == is_right))
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        rows = csv.writer(stream, lineterminator="\n")
-        rows.writerow(["day", "hour", "site", "bytes", "label", *(f.name for f in FUNCTIONS)])
-        rows.writerows(zip(*columns, strict=True))
+        columns[function.name] = _labels(is_attack == is_right)
+    return columns
 
 
-def _fade(share):
-    return np.clip(share + 0.5, 0.0, 1.0)
-
-
-def _times(slots, rng):
+def _times(slots: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return the day and the hour of each flow; half of a day's flows come from 8 to 18."""
     passed = np.cumsum(rng.exponential(1 / FLOWS_PER_DAY, slots))
-    days = np.floor(passed).astype(int) + 1
-    hours = np.interp(passed % 1, [0, 0.25, 0.75, 1], [0, 8, 18, 24])
-    return days, np.minimum(hours, 23.99)
+    hours = np.interp(passed % 1, [0.0, 0.25, 0.75, 1.0], [0.0, 8.0, 18.0, 24.0])
+    return 1 + passed.astype(np.int64), np.floor(100 * hours) / 100
 
 
-def _is_night(hours):
-    return (hours < 8) | (hours >= 20)
-
-
-def _sizes(slots, rng):
-    raw = 1 + rng.lognormal(6.5, 2.8, slots)
-    return np.minimum(raw, MOST_BYTES).astype(int)
-
-
-def _attacks(is_night, rng):
-    starts = np.where(is_night, 0.06, 0.02)
-    draws = rng.random((2, len(is_night)))
+def _attacks(is_night: Flags, rng: np.random.Generator) -> Flags:
+    """Return which flows are attacks: nearly all within a burst, few outside."""
+    begins = np.where(is_night, 0.06, 0.02)
+    draws = rng.random((len(is_night), 2))
+    is_attack = np.zeros(len(is_night), np.bool_)
     is_burst = False
-    is_attack = np.zeros(len(is_night), bool)
-    for row, start in enumerate(starts):
-        is_burst = draws[0, row] < (0.96 if is_burst else start)
-        is_attack[row] = draws[1, row] < (0.95 if is_burst else 0.05)
+    for flow, (change, kind) in enumerate(draws):
+        is_burst = change < (0.96 if is_burst else begins[flow])
+        is_attack[flow] = kind < (0.95 if is_burst else 0.05)
     return is_attack
 
 
-def _sites(is_night, rng):
-    u = rng.random(len(is_night))
-    day = np.searchsorted(np.cumsum(SITES_BY_DAY)[:-1], u, side="right")
-    night = np.searchsorted(np.cumsum(SITES_BY_NIGHT)[:-1], u, side="right")
-    return [SITES[k] for k in np.where(is_night, night, day)]
+def _sites(is_night: Flags, rng: np.random.Generator) -> list[object]:
+    draws = rng.random(len(is_night))
+    by_day, by_night = (np.cumsum(shares)[:-1] for shares in zip(*SITES.values(), strict=True))
+    places = np.where(is_night, np.searchsorted(by_night, draws), np.searchsorted(by_day, draws))
+    return [*np.array(list(SITES))[places].tolist()]
 
 
-def _labels(is_attack):
-    return np.where(is_attack, ATTACK, NORMAL).tolist()
+def _labels(is_attack: Flags) -> list[object]:
+    return [*np.where(is_attack, ATTACK, NORMAL).tolist()]
 
 
 _CONFIG = """\
+# Four sites classify network flows as "attack" or "normal", and may ask each other at a price.
+# Replay it:  covey replay log.csv --config sites.toml --report .
+# Then change a price or a peer below, replay again, and see what it does to the table.
+
 [data]
-label = "label"
-at = "site"
-context = [
+label = "label"        # column of the log with the truth
+at = "site"            # column that says which site received the flow
+context = [            # what a site knows of a flow before it decides whom to trust with it
   { column = "hour", scale = "linear", low = 0, high = 24 },
-  { column = "bytes", scale = "log", high = 1e6 },
+  { column = "bytes", scale = "log", high = 1e6, clip = true },  # above a million: as a million
 ]
+# Time stamps would do as well:  { column = "time", scale = "hour" }
 
 [policy]
-preset = "cos"
-slices = 6
-explore = { scale = 1.0, power = 0.0 }
-train = { scale = 2.0, power = 0.0 }
-explore-peers = { scale = 1.0, power = 0.0 }
+preset = "cos"         # a grid of equal cells; "dcza" splits cells where flows are many
+slices = 6             # per dimension: cells of four hours by a factor of ten in bytes
+
+# An arm seen at most scale * t**power * ln(t) times in a cell is tried again, at slot t. With
+# power 0 that is 5 times by slot 20,000; the paper's power 0.125 would make it 18 times, too many
+# for about 140 flows per site and cell. With a longer log, leave these three lines out.
+explore = { scale = 0.5, power = 0.0 }          # own functions
+train = { scale = 2.0, power = 0.0 }            # peers that have seen too little of a cell
+explore-peers = { scale = 0.5, power = 0.0 }    # peers that are trained, but not known yet
+
+# Each site: its functions (columns of the log with their answers) and what each peer asks, as a
+# share of what a right answer is worth. A peer left out is never asked; peers = {} is nobody.
 
 [[learner]]
-name = "campus"
+name = "campus"        # good for small flows
 functions = ["campus_tree", "campus_bayes"]
 peers = { hospital = 0.02, bank = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "hospital"
+name = "hospital"      # good by day, for large flows and around noon
 functions = ["hospital_svm", "hospital_rules"]
 peers = { campus = 0.02, bank = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "bank"
+name = "bank"          # good in the evening and at night, when it receives little itself
 functions = ["bank_boost", "bank_logit"]
-peers = { campus = 0.02, hospital = 0.02, branch = 0.01 }
+peers = { campus = 0.02, hospital = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "branch"
+name = "branch"        # fair by day, poor at night; everybody's help is dear
 functions = ["branch_rules", "branch_bayes"]
-peers = { campus = 0.15, hospital = 0.15, bank = 0.2 }
+peers = { campus = 0.2, hospital = 0.2, bank = 0.1 }
 """

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# cython: cdivision=True, cpow=True, legacy_implicit_noexcept=True
+# cython: cdivision=True, cpow=True, infer_types=True
 """The decision kernel: counters, thresholds and the choice, in one place.
 
 Ordinary Python that Cython also compiles (as `covey._kernel`); `covey.engine` says which form runs.
@@ -8,7 +8,10 @@ memory follows the cells that are used and not the size of the grid. A decision 
 `row << 20 | arm << 2 | phase`: whoever keeps it can settle it later.
 """
 
+from __future__ import annotations
+
 from array import array
+from typing import Any
 
 try:
     import cython
@@ -84,16 +87,13 @@ class Clock:
         return tuple(self.floors)
 
     @cython.cfunc
-    def move(self, slot: cython.longlong) -> cython.void:
+    def move(self, slot: cython.longlong) -> cython.longlong:
         if slot >= self.end or slot < self.start:
             self._look(slot)
 
     @cython.cfunc
-    def _look(self, slot: cython.longlong) -> cython.void:
-        which: cython.int
-        low: cython.longlong = slot
-        high: cython.longlong
-        middle: cython.longlong
+    def _look(self, slot: cython.longlong) -> cython.longlong:
+        low = slot
         for which in range(3):
             self.floors[which] = self._floor(which, slot)
         high = slot + max(1, self.stride // 2)
@@ -120,7 +120,7 @@ class Clock:
 
     @cython.cfunc
     def _floor(self, which: cython.int, slot: cython.longlong) -> cython.longlong:
-        value: cython.double = self.scales[which] * slot ** self.powers[which] * log(slot)
+        value = self.scales[which] * slot ** self.powers[which] * log(slot)
         if value > FAR:
             return FAR
         return cython.cast(cython.longlong, value)
@@ -202,8 +202,6 @@ class Table:
         Where peers must first be asked for their arrivals, nothing is counted and the result is
         `-1 - row`: ask those of `stale(row, slot)`, `refresh` each, then `resume`.
         """
-        row: cython.longlong
-        choice: cython.longlong
         self._read(context)
         row = self._locate(slot)
         choice = self._choose(row, slot, False)
@@ -214,22 +212,26 @@ class Table:
 
     def stale(self, row: int, slot: int) -> list[int]:
         """Return the peers whose training counter must be refreshed before `row` is decided."""
-        base: cython.longlong = row * self.stride + self.untrained
+        base = row * self.stride + self.untrained
         self.clock.move(slot)
-        limit: cython.longlong = self.clock.floors[1]
+        limit = self.clock.floors[1]
         return [k for k in range(self.arms - self.functions) if self.rows[base + k] <= limit]
 
     def refresh(self, row: int, peer: int, arrivals: int) -> int:
         """Store how little `peer` was trained in `row`, given its arrivals; return the old value."""
-        old: cython.longlong = self.rows[row * self.stride + self.untrained + peer]
+        old = self.rows[row * self.stride + self.untrained + peer]
         self._refresh(row, peer, arrivals)
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
         """Put back what `refresh` returned."""
-        self.rows[row * self.stride + self.untrained + peer] = old
+        base = row * self.stride
+        self.rows[base + self.untrained + peer] = old
+        self.rows[base + CALM] = 0
 
-    def resume(self, row: cython.longlong, context: tuple[float, ...], slot: cython.longlong) -> int:
+    def resume(
+        self, row: cython.longlong, context: tuple[float, ...], slot: cython.longlong
+    ) -> int:
         """Go on with a decision whose stale peers have been refreshed."""
         self._read(context)
         self._follow()
@@ -237,14 +239,14 @@ class Table:
 
     def retract(self, decision: int, context: tuple[float, ...]) -> None:
         """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
-        row: cython.longlong = decision >> 20
+        row = decision >> 20
         if decision & 3 == SERVE:
             self._count_served(row, -1)
         else:
             self._read(context)
             self._follow()
             self._count_own(row, -1)
-        self._expect(row, decision >> 2 & 0x3FFFF, decision & 3, -1)
+        self._release(row, decision >> 2 & 0x3FFFF, decision & 3)
 
     def settle(
         self,
@@ -254,9 +256,9 @@ class Table:
         slot: cython.longlong,
     ) -> None:
         """Take the label of a decision made at `slot`: was it right?"""
-        row: cython.longlong = decision >> 20
-        arm: cython.longlong = decision >> 2 & 0x3FFFF
-        phase: cython.int = decision & 3
+        row = decision >> 20
+        arm = decision >> 2 & 0x3FFFF
+        phase = decision & 3
         self._expect(row, arm, phase, -1)
         if phase == SERVE:
             self._learn_served(row, arm, is_right)
@@ -268,11 +270,10 @@ class Table:
 
     def forget(self, decision: int) -> None:
         """Stop waiting for the label of `decision`."""
-        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, -1)
+        self._release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
 
     def meet(self, cell: Cell, slot: int) -> int:
         """Return the row of a cell that somebody else speaks of; it is known from now on."""
-        dimension: cython.int
         for dimension in range(self.dimension):
             self.point[dimension] = cell.coordinates[dimension]
         self.deepest = max(self.deepest, cell.level)
@@ -284,7 +285,6 @@ class Table:
 
     def serve(self, row: cython.longlong, slot: cython.longlong) -> int:
         """Choose an own function for somebody else's instance in `row`, and count it."""
-        function: cython.longlong
         self.clock.move(slot)
         function = self._help(row)
         self._count_served(row, 1)
@@ -302,10 +302,6 @@ class Table:
         `contexts` holds the coordinates one after the other. An entry of `decisions` is what
         `decide` would return; with labels under way counted, a batch spreads its exploration.
         """
-        k: cython.longlong
-        n: cython.int
-        row: cython.longlong
-        choice: cython.longlong
         for k in range(len(decisions)):
             for n in range(self.dimension):
                 self.context[n] = contexts[k * self.dimension + n]
@@ -332,14 +328,14 @@ class Table:
 
     def cell(self, row: int) -> Cell:
         """Return the cell of `row`."""
-        base: cython.longlong = row * self.stride
-        first: cython.longlong = base + COORDINATES
+        base = row * self.stride
+        first = base + COORDINATES
         coordinates = tuple([self.rows[first + k] for k in range(self.dimension)])
         return Cell(self.rows[base + LEVEL], coordinates)
 
     def is_split(self, row: int) -> bool:
         """Say whether the learner itself uses finer cells here."""
-        base: cython.longlong = row * self.stride
+        base = row * self.stride
         return self.rows[base + OWN] >= self.limits[self.rows[base + LEVEL]]
 
     def own(self, row: int) -> int:
@@ -348,7 +344,7 @@ class Table:
 
     def record(self, row: int, arm: int) -> tuple[int, int]:
         """Return the labels of `arm` in `row`, and how many of them it got right."""
-        base: cython.longlong = row * self.stride
+        base = row * self.stride
         return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
 
     def best(self, row: int) -> int:
@@ -357,13 +353,13 @@ class Table:
 
     def counters(self, row: int) -> list[int]:
         """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm."""
-        base: cython.longlong = row * self.stride
+        base = row * self.stride
         head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
         return head + [self.rows[base + k] for k in range(self.labels, self.stride)]
 
     def load(self, cell: Cell, counters: list[int]) -> None:
         """Open `cell` with what `counters` returned for it."""
-        base: cython.longlong = self.meet(cell, 0) * self.stride
+        base = self.meet(cell, 0) * self.stride
         self.rows[base + SINCE] = counters[0]
         self.rows[base + ARRIVALS] = counters[1]
         self.rows[base + OWN] = counters[2]
@@ -373,16 +369,13 @@ class Table:
     # -- context -> row -----------------------------------------------------------------------
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _read(self, context: tuple) -> cython.void:
-        k: cython.int
-        value: cython.double
+    def _read(self, context: tuple) -> cython.longlong:
         if len(context) != self.dimension:
             raise ContextError(
                 f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
             )
         for k in range(self.dimension):
-            value = context[k]
+            value = cython.cast(cython.double, context[k])
             if not 0.0 <= value <= 1.0:
                 raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
             self.context[k] = value
@@ -393,22 +386,18 @@ class Table:
 
     @cython.cfunc
     @cython.inline
-    def _aim(self, level: cython.longlong) -> cython.void:
+    def _aim(self, level: cython.longlong) -> cython.longlong:
         """Set `point` to the coordinates of the cell of `level` around the context."""
-        k: cython.int
-        side: cython.double = self.sides[level]
-        slice_: cython.longlong
+        side = self.sides[level]
         for k in range(self.dimension):
             slice_ = cython.cast(cython.longlong, self.context[k] * side)
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-1)
     def _locate(self, slot: cython.longlong) -> cython.longlong:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
-        level: cython.int = 0
-        row: cython.longlong
+        level = 0
         while True:
             self._aim(level)
             row = self._open(level, slot)
@@ -427,8 +416,6 @@ class Table:
     @cython.inline
     def _place(self, level: cython.longlong) -> cython.longlong:
         """Return where in the index the search for the cell at `point` begins."""
-        k: cython.int
-        side: cython.longlong
         value: cython.ulonglong = 0
         if self.is_direct:
             side = cython.cast(cython.longlong, self.sides[0])
@@ -445,8 +432,7 @@ class Table:
     @cython.inline
     def _find(self, level: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
-        place: cython.longlong = self._place(level)
-        entry: cython.longlong
+        place = self._place(level)
         while True:
             entry = self.index[place]
             if entry == 0:
@@ -458,8 +444,7 @@ class Table:
     @cython.cfunc
     @cython.inline
     def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
-        k: cython.int
-        base: cython.longlong = row * self.stride
+        base = row * self.stride
         if self.rows[base + LEVEL] != level:
             return False
         for k in range(self.dimension):
@@ -469,22 +454,18 @@ class Table:
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-1)
     def _open(self, level: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, opening it if it is new."""
-        row: cython.longlong = self._find(level)
+        row = self._find(level)
         if row >= 0:
             return row
         return self._add(level, slot, -2 - row)
 
     @cython.cfunc
-    @cython.exceptval(-1)
-    def _meet(self, other: "Table", row: cython.longlong, slot: cython.longlong) -> cython.longlong:
+    def _meet(self, other: Table, row: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the own row of the cell that `other` keeps in `row`."""
-        k: cython.int
-        found: cython.longlong
-        base: cython.longlong = row * other.stride
-        level: cython.longlong = other.rows[base + LEVEL]
+        base = row * other.stride
+        level = other.rows[base + LEVEL]
         for k in range(self.dimension):
             self.point[k] = other.rows[base + COORDINATES + k]
         found = self._find(level)
@@ -495,13 +476,11 @@ class Table:
         return self._add(level, slot, -2 - found)
 
     @cython.cfunc
-    @cython.exceptval(-1)
     def _add(
         self, level: cython.longlong, slot: cython.longlong, place: cython.longlong
     ) -> cython.longlong:
-        k: cython.int
-        row: cython.longlong = self.used
-        base: cython.longlong = row * self.stride
+        row = self.used
+        base = row * self.stride
         if row >= self.most_cells:
             raise LimitError(f"{row} cells are in use, which is the cap; raise max-cells")
         if base + self.stride > len(self.rows):
@@ -518,11 +497,7 @@ class Table:
         return row
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _reindex(self) -> cython.void:
-        row: cython.longlong
-        base: cython.longlong
-        k: cython.int
+    def _reindex(self) -> cython.longlong:
         kept: cython.longlong[::1] = self.point
         self.index = array("i", bytes(8 * len(self.index)))
         self.point = array("q", bytes(8 * len(kept)))
@@ -534,10 +509,8 @@ class Table:
         self.point = kept
 
     @cython.cfunc
-    def _follow(self) -> cython.void:
+    def _follow(self) -> cython.longlong:
         """Set `path` to the known cells around the context."""
-        level: cython.int
-        row: cython.longlong
         self.found = 0
         for level in range(self.levels):
             self._aim(level)
@@ -546,14 +519,12 @@ class Table:
                 self.path[self.found] = row
                 self.found += 1
             elif level >= self.deepest:
-                return
+                break
 
     @cython.cfunc
     @cython.inline
-    def _follow_on(self) -> cython.void:
+    def _follow_on(self) -> cython.longlong:
         """Add to the path of `_locate` the finer cells that others spoke of."""
-        level: cython.int
-        row: cython.longlong
         for level in range(self.found, self.deepest + 1):
             self._aim(level)
             row = self._find(level)
@@ -568,8 +539,7 @@ class Table:
         self, row: cython.longlong, slot: cython.longlong, is_fresh: cython.bint
     ) -> cython.longlong:
         """Return `arm << 2 | phase`; -1 if peers must be asked first."""
-        base: cython.longlong = row * self.stride
-        arm: cython.longlong
+        base = row * self.stride
         # Counters only grow, so what was enough stays enough until a threshold rises.
         if slot < self.rows[base + CALM]:
             return self._best(base) << 2 | EXPLOIT
@@ -607,9 +577,8 @@ class Table:
         end: cython.longlong,
         limit: cython.longlong,
     ) -> cython.longlong:
-        arm: cython.longlong
-        chosen: cython.longlong = -1
-        rivals: cython.longlong = 0
+        chosen = -1
+        rivals = 0
         for arm in range(first, end):
             if self._tried(base, arm) <= limit:
                 if not self.is_random:
@@ -622,10 +591,9 @@ class Table:
     @cython.cfunc
     @cython.inline
     def _undertrained(self, base: cython.longlong) -> cython.longlong:
-        arm: cython.longlong
-        chosen: cython.longlong = -1
-        rivals: cython.longlong = 0
-        first: cython.longlong = base + self.untrained - self.functions
+        chosen = -1
+        rivals = 0
+        first = base + self.untrained - self.functions
         for arm in range(self.functions, self.arms):
             if self.rows[first + arm] <= self.clock.floors[1]:
                 if not self.is_random:
@@ -646,8 +614,7 @@ class Table:
     @cython.inline
     def _help(self, row: cython.longlong) -> cython.longlong:
         """Return the own function for somebody else's instance: costs are not the asker's."""
-        base: cython.longlong = row * self.stride
-        arm: cython.longlong
+        base = row * self.stride
         if self.explores_to_help:
             arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
@@ -660,11 +627,9 @@ class Table:
     def _largest(
         self, base: cython.longlong, end: cython.longlong, is_net: cython.bint
     ) -> cython.longlong:
-        arm: cython.longlong
-        chosen: cython.longlong = 0
-        rivals: cython.longlong = 1
-        value: cython.double
-        largest: cython.double = 0.0
+        chosen = 0
+        rivals = 1
+        largest = 0.0
         for arm in range(end):
             value = self._accuracy(base, arm)
             if is_net:
@@ -682,7 +647,7 @@ class Table:
     @cython.cfunc
     @cython.inline
     def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
-        labels: cython.double = self.rows[base + self.labels + arm]
+        labels = cython.cast(cython.double, self.rows[base + self.labels + arm])
         if labels == 0:
             return 0.0
         return self.rows[base + self.right + arm] / labels
@@ -698,9 +663,9 @@ class Table:
     @cython.cfunc
     def _refresh(
         self, row: cython.longlong, peer: cython.longlong, arrivals: cython.longlong
-    ) -> cython.void:
-        base: cython.longlong = row * self.stride
-        asked: cython.longlong = self.rows[base + self.labels + self.functions + peer]
+    ) -> cython.longlong:
+        base = row * self.stride
+        asked = self.rows[base + self.labels + self.functions + peer]
         # What is under way has been counted by the peer only if it counts before the label comes.
         if self.counted == ARRIVED:
             asked = self._tried(base, self.functions + peer)
@@ -716,21 +681,16 @@ class Table:
 
     @cython.cfunc
     @cython.inline
-    def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.void:
+    def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
         """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
-        k: cython.int
         self.rows[row * self.stride + OWN] += by
-        if self.counted != ARRIVED:
-            return
-        if self.levels == 1:
-            self.rows[row * self.stride + ARRIVALS] += by
-            return
-        for k in range(self.found):
-            self.rows[self.path[k] * self.stride + ARRIVALS] += by
+        if self.counted == ARRIVED:
+            for k in range(self.found):
+                self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
     @cython.cfunc
     @cython.inline
-    def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.void:
+    def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
 
@@ -742,13 +702,19 @@ class Table:
         arm: cython.longlong,
         phase: cython.longlong,
         by: cython.longlong,
-    ) -> cython.void:
+    ) -> cython.longlong:
         """Note that a label is under way; the asker's training labels move nothing of the arm."""
-        base: cython.longlong = row * self.stride
+        base = row * self.stride
         if self.is_pending and phase != TRAIN:
             self.rows[base + self.underway + arm] += by
-            if by < 0:
-                self.rows[base + CALM] = 0
+
+    @cython.cfunc
+    def _release(
+        self, row: cython.longlong, arm: cython.longlong, phase: cython.longlong
+    ) -> cython.longlong:
+        """Note that no label comes; the arm may be underexplored again."""
+        self._expect(row, arm, phase, -1)
+        self.rows[row * self.stride + CALM] = 0
 
     @cython.cfunc
     def _learn_own(
@@ -758,10 +724,8 @@ class Table:
         phase: cython.longlong,
         is_right: cython.bint,
         slot: cython.longlong,
-    ) -> cython.void:
+    ) -> cython.longlong:
         """Take the label of an own decision; `path` holds the known cells around its context."""
-        k: cython.int
-        base: cython.longlong
         is_own: cython.bint = arm < self.functions
         is_counted: cython.bint = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own and phase != TRAIN:
@@ -784,8 +748,8 @@ class Table:
     @cython.inline
     def _learn_served(
         self, row: cython.longlong, function: cython.longlong, is_right: cython.bint
-    ) -> cython.void:
-        base: cython.longlong = row * self.stride
+    ) -> cython.longlong:
+        base = row * self.stride
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
         self._record(base, function, is_right)
 
@@ -793,7 +757,7 @@ class Table:
     @cython.inline
     def _record(
         self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
-    ) -> cython.void:
+    ) -> cython.longlong:
         self.rows[base + self.labels + arm] += 1
         self.rows[base + self.right + arm] += is_right
         # The leader stays ahead when it is right or a rival is wrong; only else look again.
@@ -839,7 +803,7 @@ class Arena:
     def __init__(
         self,
         tables: list[Table],
-        peers: object,
+        peers: Any,
         receives: list[bool],
         hidden_from: int,
         label_wait: int | None,
@@ -859,16 +823,13 @@ class Arena:
             array("q", bytes(8 * len(tables))) for _ in range(5)
         ]
 
-    def run(self, log: object, first_slot: cython.longlong, trace: object) -> None:
+    def run(self, log: Any, first_slot: cython.longlong, trace: Any) -> None:
         """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
         at: cython.int[::1] = log.at
         delays: cython.longlong[::1] = log.delays
-        t: cython.longlong
-        slot: cython.longlong
-        i: cython.longlong
-        first: cython.longlong = 0
-        end: cython.longlong = len(self.tables)
-        delay: cython.longlong = 0
+        first = 0
+        end = len(self.tables)
+        delay = 0
         self._open(log, trace)
         for t in range(len(self.labels)):
             slot = first_slot + t
@@ -888,8 +849,7 @@ class Arena:
                 self._deliver(slot)
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _open(self, log: object, trace: object) -> cython.void:
+    def _open(self, log: Any, trace: Any) -> cython.longlong:
         self.contexts = log.contexts
         self.predictions = log.predictions
         self.labels = log.labels
@@ -906,14 +866,10 @@ class Arena:
         return self.tables[learner]
 
     @cython.cfunc
-    @cython.exceptval(-1)
-    def _decide(self, i: cython.longlong, slot: cython.longlong, t: cython.longlong) -> cython.int:
-        k: cython.int
-        table: Table = self._table(i)
-        helper: Table
-        row: cython.longlong
-        choice: cython.longlong
-        arm: cython.longlong
+    def _decide(
+        self, i: cython.longlong, slot: cython.longlong, t: cython.longlong
+    ) -> cython.longlong:
+        table = self._table(i)
         for k in range(table.dimension):
             table.context[k] = self.contexts[t * table.dimension + k]
         row = table._locate(slot)
@@ -934,13 +890,11 @@ class Arena:
         return 0
 
     @cython.cfunc
-    @cython.exceptval(-1)
-    def _ask(self, i: cython.longlong, row: cython.longlong, slot: cython.longlong) -> cython.int:
+    def _ask(
+        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
+    ) -> cython.longlong:
         """Refresh what learner `i` knows of the training of its peers in `row`."""
-        k: cython.longlong
-        met: cython.longlong
-        table: Table = self._table(i)
-        peer: Table
+        table = self._table(i)
         for k in range(table.arms - table.functions):
             if table.rows[row * table.stride + table.untrained + k] <= self.clock.floors[1]:
                 peer = self._table(self.peers[i, k])
@@ -949,21 +903,16 @@ class Arena:
         return 0
 
     @cython.cfunc
-    @cython.exceptval(-1)
     def _end(
-        self,
-        i: cython.longlong,
-        slot: cython.longlong,
-        t: cython.longlong,
-        delay: cython.longlong,
-    ) -> cython.int:
+        self, i: cython.longlong, slot: cython.longlong, t: cython.longlong, delay: cython.longlong
+    ) -> cython.longlong:
         """Count the decision of learner `i`, write it down, and settle it or note when to."""
-        table: Table = self._table(i)
-        at: cython.longlong = self.written
-        arm: cython.longlong = self.choice[i] >> 2
-        owner: cython.longlong = self.helper[i] if self.helper[i] >= 0 else i
-        function: cython.longlong = self.offsets[owner] + self.function[i]
-        label: cython.int = self.labels[t]
+        table = self._table(i)
+        at = self.written
+        arm = self.choice[i] >> 2
+        owner = self.helper[i] if self.helper[i] >= 0 else i
+        function = self.offsets[owner] + self.function[i]
+        label = self.labels[t]
         is_right: cython.bint = self.predictions[function, t] == label
         # Rows of different learners must not be mixed up: their numbers interleave.
         self.cells[at] = self.row[i] * len(self.tables) + i
@@ -992,16 +941,15 @@ class Arena:
         return delay if self.wait < 0 or delay <= self.wait else NEVER
 
     @cython.cfunc
-    @cython.exceptval(check=True)
     def _note(
         self,
         i: cython.longlong,
         slot: cython.longlong,
         is_right: cython.bint,
         delay: cython.longlong,
-    ) -> cython.void:
+    ) -> cython.longlong:
         """Note when the present decision of learner `i` is to be settled, if ever."""
-        helper: cython.longlong = self.helper[i]
+        helper = self.helper[i]
         note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
         self._expect(note, 1)
         if delay != NEVER:
@@ -1011,16 +959,17 @@ class Arena:
             self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _deliver(self, slot: cython.longlong) -> cython.void:
+    def _deliver(self, slot: cython.longlong) -> cython.longlong:
         """Settle the labels that come at the end of `slot`."""
-        table: Table
         for note, is_right, decided, context in self.calendar.pop(slot, ()):
-            self._expect(note, -1)
-            if is_right is None:
-                continue
             i, row, choice, helper, helper_row, function = note
             table = self._table(i)
+            if is_right is None:
+                table._release(row, choice >> 2, choice & 3)
+                if helper >= 0:
+                    self._table(helper)._release(helper_row, function, SERVE)
+                continue
+            self._expect(note, -1)
             table._read(context)
             table._follow()
             table._learn_own(row, choice >> 2, choice & 3, is_right, decided)
@@ -1028,8 +977,7 @@ class Arena:
                 self._table(helper)._learn_served(helper_row, function, is_right)
 
     @cython.cfunc
-    @cython.exceptval(check=True)
-    def _expect(self, note: tuple, by: cython.longlong) -> cython.void:
+    def _expect(self, note: tuple, by: cython.longlong) -> cython.longlong:
         i, row, choice, helper, helper_row, function = note
         self._table(i)._expect(row, choice >> 2, choice & 3, by)
         if helper >= 0:

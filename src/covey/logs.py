@@ -72,8 +72,12 @@ class CsvLog:
             with self._path.open("rb") as self._raw:
                 plain = gzip.open(self._raw) if self._path.suffix == ".gz" else self._raw
                 text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
-                yield from self._rows(csv.reader(text, strict=True))
-        except (csv.Error, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+                rows = csv.reader(text, strict=True)
+                yield from self._rows(rows)
+        except csv.Error as error:
+            where = f"{self._path.name}, line {rows.line_num}"
+            raise DataError(f"{where}: this is not CSV ({error})") from None
+        except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
     def _rows(self, rows: Iterator[list[str]]) -> Iterator[Columns]:

@@ -167,8 +167,9 @@ def _dcza(settings: Settings, switches: Switches, dimension: int, most_functions
     if settings.split_power is not None:
         split = settings.split_power
     partition = Zooming(settings.split_scale, split, switches.level_offset, settings.max_level)
+    level = "(level + 1)" if partition.offset else "level"
     title = (
-        f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * level) "
+        f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * {level}) "
         f"own arrivals; {_formulas(thresholds)}"
     )
     return Policy(title, partition, dimension, *thresholds, switches, settings)

@@ -1,0 +1,165 @@
+"""The command line. Prose and progress go to standard error, results to standard output.
+
+Exit codes: 0 done, 1 an unexpected failure, 2 bad input (one sentence says what), 130 interrupted.
+"""
+
+import argparse
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from covey import backtest, config, demo, engine, report
+from covey.errors import CoveyError
+from covey.progress import Progress
+from covey.traces import TraceFile
+from covey.types import Outcome
+
+REPLAY_EXAMPLES = """\
+examples:
+  covey replay log.csv --config sites.toml
+  covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
+  covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        with _plain_warnings():
+            options.run(options)
+    except CoveyError as error:
+        return _fail(options, error, 2)
+    except KeyboardInterrupt:
+        print("covey: interrupted; nothing was left half-written", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        return _fail(options, error, 1)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="covey",
+        description="Independent sites classify their streams together.",
+        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 interrupted",
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_replay(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "replay",
+        help="what would cooperation have gained? replay a log of predictions",
+        description="Replay a log of recorded predictions, one row per slot, as if the sites had "
+        "cooperated; say what that would have gained and cost.",
+        epilog=REPLAY_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
+    command.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="TOML: columns, policy, sites"
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="OUT", help="write every decision to a .csv or .parquet file"
+    )
+    command.add_argument(
+        "--report", type=Path, metavar="DIR", help="write report.html and summary.json there"
+    )
+    _add_common(command, _replay)
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "demo",
+        help="four sites under bursty attack: see cooperation happen",
+        description="Make a seeded stream of bursty attacks on four sites, replay it, and write a "
+        "report together with the log and the configuration that it came from.",
+        epilog="example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
+    command.add_argument("--slots", type=_count, default=20_000, metavar="N")
+    command.add_argument("--seed", type=int, default=1, metavar="N")
+    _add_common(command, _demo)
+
+
+def _add_common(command: argparse.ArgumentParser, run: object) -> None:
+    command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    command.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
+    command.set_defaults(run=run)
+
+
+def _replay(options: argparse.Namespace) -> None:
+    setup = config.load(options.config)
+    with contextlib.ExitStack() as stack:
+        trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
+        progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
+        outcome = backtest.replay_file(options.log, setup, trace=trace, progress=progress)
+    _show(outcome, options)
+    if options.report is not None:
+        page = report.write(outcome, options.report, title=f"Replay of {options.log.name}")
+        print(f"report: {page}", file=sys.stderr)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    log, toml = demo.write(options.out, slots=options.slots, seed=options.seed)
+    setup = config.load(toml)
+    with Progress("demo", is_quiet=options.quiet) as progress:
+        outcome = backtest.replay_file(log, setup, progress=progress)
+    _show(outcome, options)
+    page = report.write(outcome, options.out, title="Four sites under bursty attack")
+    print(f"\nthe log, its configuration and the report: {log}, {toml}, {page}", file=sys.stderr)
+    print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
+
+
+def _show(outcome: Outcome, options: argparse.Namespace) -> None:
+    if options.json:
+        print(msgspec.json.encode(report.summary(outcome)).decode())
+    else:
+        print(report.text(outcome))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _version() -> str:
+    form = "compiled" if engine.is_compiled() else "plain, no compiled kernel was built"
+    return f"covey {version('covey')} (kernel: {form})"
+
+
+def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
+    if options.debug:
+        raise error
+    kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
+    hint = "" if isinstance(error, CoveyError) else " (--debug shows where)"
+    print(f"covey: {kind}{error}{hint}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print warnings as one line each, without the source line that raised them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: print(
+            f"covey: warning: {message}", file=sys.stderr
+        )
+        yield

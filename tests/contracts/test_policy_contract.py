@@ -1,0 +1,103 @@
+"""What every preset must come to: a rule that the kernel can run, whatever a person left open."""
+
+import math
+
+import pytest
+
+from covey.engine import Clock, Table
+from covey.policies import MODES, PRESETS, Policy, Settings, Threshold, resolve, settings_from
+
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+every_mode = pytest.mark.parametrize("mode", MODES)
+every_choice = pytest.mark.parametrize("parameters", ["z1", "z2", "theorem"])
+every_dimension = pytest.mark.parametrize("dimension", [0, 1, 3])
+
+
+def policy_of(preset: str, *, dimension: int = 1, **settings: object) -> Policy:
+    table = {"preset": preset, "horizon": 20_000, **settings}
+    return resolve(settings_from(table), dimension=dimension, most_functions=3)
+
+
+def test_there_are_two_presets_and_two_modes() -> None:
+    assert (list(PRESETS), list(MODES)) == (["cos", "dcza"], ["spec", "paper"])
+
+
+@every_dimension
+@every_choice
+@every_preset
+def test_thresholds_grow_more_slowly_than_time(
+    preset: str, parameters: str, dimension: int
+) -> None:
+    policy = policy_of(preset, parameters=parameters, dimension=dimension)
+
+    assert all(0 < power < 1 for power in policy.powers())
+
+
+@every_dimension
+@every_choice
+@every_preset
+def test_training_lasts_longer_than_exploration(
+    preset: str, parameters: str, dimension: int
+) -> None:
+    policy = policy_of(preset, parameters=parameters, dimension=dimension)
+    explore, train, explore_peers = policy.scales()
+
+    assert train > explore == explore_peers == 1.0
+
+
+@every_preset
+def test_only_the_theorem_looks_at_the_most_functions(preset: str) -> None:
+    scales = [policy_of(preset, parameters=p).train.scale for p in ("z1", "z2", "theorem")]
+
+    assert scales == [2.0, 2.0, 3.0]
+
+
+@every_preset
+def test_thresholds_given_directly_are_kept(preset: str) -> None:
+    given = {"scale": 0.5, "power": 0.25}
+    policy = policy_of(preset, **{"explore": given, "train": given, "explore-peers": given})
+
+    assert [policy.explore, policy.train, policy.explore_peers] == [Threshold(0.5, 0.25)] * 3
+
+
+@every_mode
+@every_preset
+def test_the_switches_are_those_of_the_mode(preset: str, mode: str) -> None:
+    assert policy_of(preset, mode=mode).switches == MODES[mode]
+
+
+@every_dimension
+@every_mode
+@every_preset
+def test_the_kernel_decides_by_its_rule(preset: str, mode: str, dimension: int) -> None:
+    policy = policy_of(preset, mode=mode, dimension=dimension)
+    rule = policy.rule(functions=2, costs=(0.0, 0.0), position=0)
+    table = Table(Clock(policy.scales(), policy.powers()), rule)
+    decision = table.decide((0.5,) * dimension, 1)
+
+    # The first arm, to explore it: nothing is known of it.
+    assert (decision >> 2 & 0x3FFFF, decision & 3) == (0, 1)
+
+
+@every_preset
+def test_a_space_without_dimensions_is_one_cell(preset: str) -> None:
+    levels = policy_of(preset, dimension=0).partition.levels(0)
+
+    assert [level.split_at for level in levels] == [math.inf]
+
+
+@every_mode
+@every_preset
+def test_a_title_names_the_mode_and_the_three_thresholds(preset: str, mode: str) -> None:
+    title = policy_of(preset, mode=mode).title
+
+    assert (f"({mode})" in title, title.count("ln t"), "\n" in title) == (True, 3, False)
+
+
+@every_preset
+def test_settings_are_kept_as_they_were_given(preset: str) -> None:
+    settings = settings_from({"preset": preset, "seed": 5})
+
+    assert resolve(settings, dimension=1, most_functions=1).settings == Settings(
+        preset=preset, seed=5
+    )

@@ -1,0 +1,246 @@
+"""Partitions: levels, names and the theorem's slices, by hand."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.engine import Clock, Table
+from covey.errors import ConfigError, DataError
+from covey.partitions import Uniform, Zooming, checked_slices, side_of, slices_for
+from covey.types import Cell, Level, Partition, Rule
+
+repeatable = settings(derandomize=True, deadline=None)
+
+
+@st.composite
+def cells_of_a_grid(draw: st.DrawFn) -> tuple[Uniform, Cell]:
+    slices = draw(st.integers(1, 2**31))
+    places = draw(st.lists(st.integers(0, slices - 1), max_size=4))
+    return Uniform(slices), Cell(0, tuple(places))
+
+
+@st.composite
+def dyadic_cells(draw: st.DrawFn) -> Cell:
+    level = draw(st.integers(0, 40))
+    return Cell(level, tuple(draw(st.lists(st.integers(0, 2**level - 1), max_size=4))))
+
+
+def cell_of(partition: Partition, *context: float) -> str:
+    """Return the name of the cell in which the kernel puts `context`."""
+    rule = Rule(
+        dimension=len(context),
+        functions=1,
+        costs=(0.0,),
+        levels=partition.levels(len(context)),
+        most_cells=1000,
+        trains_first=False,
+        explores_to_help=True,
+        counted=0,
+        is_pending=False,
+        seed=None,
+    )
+    table = Table(Clock([1.0] * 3, [0.5] * 3), rule)
+    return partition.name(table.cell(table.decide(context, 1) >> 20))
+
+
+@repeatable
+@given(case=cells_of_a_grid())
+def test_the_name_of_a_grid_cell_can_be_read_back(case: tuple[Uniform, Cell]) -> None:
+    grid, cell = case
+
+    assert grid.parse(grid.name(cell)) == cell
+
+
+@repeatable
+@given(cell=dyadic_cells())
+def test_the_name_of_a_dyadic_cell_can_be_read_back(cell: Cell) -> None:
+    assert Zooming().parse(Zooming().name(cell)) == cell
+
+
+@repeatable
+@given(name=st.from_regex(r"[gz][0-9:]{0,12}", fullmatch=True))
+def test_what_is_read_is_the_one_name_of_its_cell(name: str) -> None:
+    partition = Uniform(12) if name.startswith("g") else Zooming()
+    try:
+        cell = partition.parse(name)
+    except DataError:
+        return
+
+    assert partition.name(cell) == name
+
+
+@pytest.mark.parametrize(
+    ("partition", "cell", "name"),
+    [
+        (Uniform(12), Cell(0, (3, 7)), "g12:3:7"),
+        (Uniform(12), Cell(0, ()), "g12"),
+        (Uniform(1), Cell(0, (0,)), "g1:0"),
+        (Zooming(), Cell(4, (3, 7)), "z4:3:7"),
+        (Zooming(), Cell(0, ()), "z0"),
+    ],
+)
+def test_a_cell_is_named_by_its_grid_or_level_and_its_coordinates(
+    partition: Partition, cell: Cell, name: str
+) -> None:
+    assert partition.name(cell) == name
+
+
+NOT_A_NAME = "{!r} is not the name of a cell; expected one like '{}4:3:7'"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "g", "G12:3", "z12:3", "12:3", "g012:3", "g12:", "g12:3:", "g12::3"),
+        *("g12:03", "g12:-1", "g12:3.0", "g12:1e3", "g12: 3", "g12:3\n", "g12:\u0663"),
+        "g12:99999999999999999999",
+    ],
+)
+def test_what_is_not_the_name_of_a_grid_cell_is_refused(name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Uniform(12).parse(name)
+
+    assert str(caught.value) == NOT_A_NAME.format(name, "g")
+
+
+@pytest.mark.parametrize("name", ["", "z", "g4:3", "z-1", "z04:3", "z4:003", "z4:3 "])
+def test_what_is_not_the_name_of_a_dyadic_cell_is_refused(name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Zooming().parse(name)
+
+    assert str(caught.value) == NOT_A_NAME.format(name, "z")
+
+
+@pytest.mark.parametrize(
+    ("partition", "name", "sentence"),
+    [
+        (Uniform(12), "g11:3", "cell 'g11:3' is not one of a grid of 12 slices"),
+        (Uniform(12), "g12:3:12", "cell 'g12:3:12' has a coordinate beyond 11"),
+        (Zooming(), "z2:4", "cell 'z2:4' has a coordinate beyond 3"),
+        (Zooming(), "z0:1", "cell 'z0:1' has a coordinate beyond 0"),
+        (Zooming(max_level=5), "z6:0", "cell 'z6:0' lies below the finest level, 5"),
+        (Zooming(), "z9999999999", "cell 'z9999999999' lies below the finest level, 40"),
+    ],
+)
+def test_a_cell_that_the_partition_does_not_have_is_refused(
+    partition: Partition, name: str, sentence: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        partition.parse(name)
+
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("dimension", [0, 1, 3])
+def test_a_grid_has_one_level_that_never_splits(dimension: int) -> None:
+    assert Uniform(12).levels(dimension) == (Level(12, math.inf),)
+
+
+def test_a_dyadic_cell_is_split_at_the_scale_times_two_to_the_power_times_its_level() -> None:
+    levels = Zooming(scale=3.0, power=2.0, max_level=3).levels(2)
+
+    assert levels == (Level(1, 3.0), Level(2, 12.0), Level(4, 48.0), Level(8, 192.0))
+
+
+def test_an_offset_of_one_splits_a_cell_as_late_as_the_next_finer_one() -> None:
+    levels = Zooming(power=4.0, offset=1, max_level=2).levels(1)
+
+    assert levels == (Level(1, 16.0), Level(2, 256.0), Level(4, 4096.0))
+
+
+def test_a_power_of_zero_splits_every_cell_at_the_scale() -> None:
+    levels = Zooming(scale=5.0, power=0.0, max_level=2).levels(1)
+
+    assert [level.split_at for level in levels] == [5.0, 5.0, 5.0]
+
+
+def test_the_cap_on_levels_is_the_finest_one_there_is() -> None:
+    assert [level.side for level in Zooming(max_level=0).levels(1)] == [1]
+
+
+def test_forty_levels_lie_below_the_whole_space_unless_told() -> None:
+    assert Zooming().levels(1)[40:] == (Level(2**40, 2.0**160),)
+
+
+def test_a_level_that_no_count_can_reach_never_splits() -> None:
+    levels = Zooming(scale=1e18, power=64.0, max_level=52).levels(1)
+
+    assert (levels[15].split_at, levels[16].split_at) == (1e18 * 2.0**960, math.inf)
+
+
+def test_dyadic_cubes_without_dimensions_are_one_cell_that_never_splits() -> None:
+    assert Zooming().levels(0) == (Level(1, math.inf),)
+
+
+@pytest.mark.parametrize(
+    ("x", "name"),
+    [
+        (0.0, "g4:0"),
+        (0.24999999999999997, "g4:0"),
+        (0.25, "g4:1"),
+        (0.5, "g4:2"),
+        (0.75, "g4:3"),
+        (0.9999999999999999, "g4:3"),
+        (1.0, "g4:3"),
+    ],
+)
+def test_a_boundary_belongs_to_the_cell_above_it_and_one_to_the_last(x: float, name: str) -> None:
+    assert cell_of(Uniform(4), x) == name
+
+
+def test_every_dimension_has_its_own_coordinate() -> None:
+    assert cell_of(Uniform(10), 0.05, 1.0, 0.55) == "g10:0:9:5"
+
+
+def test_a_context_without_coordinates_lies_in_the_only_cell() -> None:
+    assert cell_of(Zooming()) == "z0"
+
+
+@pytest.mark.parametrize(
+    ("horizon", "alpha", "dimension", "slices"),
+    [
+        (20_000, 1.0, 1, 12),  # 11.89...
+        (20_000, 1.0, 2, 8),  # 7.25...
+        (20_000, 0.5, 1, 53),  # 52.5...
+        (16, 1.0, 1, 2),
+        (17, 1.0, 1, 3),
+        (81, 1.0, 1, 3),
+        (10_000, 1.0, 1, 10),
+        (10_001, 1.0, 1, 11),
+        (10**12, 1.0, 1, 1000),
+        (10**15, 1.0, 2, 1000),
+        (243, 1.0, 2, 3),
+        (1, 1.0, 3, 1),
+        (20_000, 1.0, 0, 1),
+    ],
+)
+def test_the_theorem_rounds_its_root_up_and_leaves_a_whole_one_alone(
+    horizon: int, alpha: float, dimension: int, slices: int
+) -> None:
+    assert slices_for(horizon, alpha=alpha, dimension=dimension) == slices
+
+
+@repeatable
+@given(root=st.integers(1, 3000), dimension=st.integers(1, 3))
+def test_the_root_of_a_whole_power_is_exact(root: int, dimension: int) -> None:
+    assert slices_for(root ** (3 + dimension), alpha=1.0, dimension=dimension) == root
+
+
+@pytest.mark.parametrize(("name", "side"), [("g12:3:7", 12), ("g1", 1), ("z4:3:7", 16), ("z0", 1)])
+def test_a_name_tells_how_many_slices_a_dimension_has(name: str, side: int) -> None:
+    assert side_of(name) == side
+
+
+@pytest.mark.parametrize("slices", [1, 12, 2**31])
+def test_a_grid_may_have_from_one_to_two_thousand_million_slices(slices: int) -> None:
+    assert checked_slices(slices) == slices
+
+
+@pytest.mark.parametrize("slices", [0, -3, 2**31 + 1])
+def test_a_grid_of_no_slices_or_of_too_many_is_refused(slices: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked_slices(slices)
+
+    assert str(caught.value) == f"slices is {slices}; it must be a whole number from 1 to 2**31"
