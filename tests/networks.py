@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import reference
 from hypothesis import strategies as st
 
 import covey
+import reference
 
 CURVES = st.tuples(
     st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.125, 0.5, 0.9])
@@ -52,7 +52,7 @@ def sites(draw: st.DrawFn) -> tuple[reference.Site, ...]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """A network with a stream of up to 400 slots, over both partitions, both modes, all switches."""
+    """A network and a stream of up to 400 slots: both partitions, both modes, all switches."""
     made = draw(sites())
     mode = draw(st.sampled_from(["spec", "paper"]))
     is_paper = mode == "paper"
@@ -84,7 +84,9 @@ def _with_stream(setup: reference.Setup, mode: str, draw: st.DrawFn) -> Case:
     functions = sum(site.functions for site in setup.sites)
     labels = rng.integers(0, draw(st.sampled_from([2, 3])), slots)
     wrong = rng.random((functions, slots)) < rng.random((functions, 1))
-    contexts = rng.choice([rng.random((slots, dimension)), rng.integers(0, 9, (slots, dimension)) / 8])
+    contexts = rng.choice(
+        [rng.random((slots, dimension)), rng.integers(0, 9, (slots, dimension)) / 8]
+    )
     receiving = [k for k, site in enumerate(setup.sites) if site.arrivals]
     has_at, has_hidden, has_delay = (draw(st.booleans()) for _ in range(3))
     return Case(
@@ -117,7 +119,10 @@ def config_of(case: Case) -> dict[str, Any]:
         policy[name.replace("_", "-")] = {"scale": scale, "power": power}
     if setup.label_wait is not None:
         policy["label-wait"] = setup.label_wait
-    return {"policy": policy, "learner": [_learner(k, setup.sites) for k in range(len(setup.sites))]}
+    return {
+        "policy": policy,
+        "learner": [_learner(k, setup.sites) for k in range(len(setup.sites))],
+    }
 
 
 def _learner(place: int, all_sites: tuple[reference.Site, ...]) -> dict[str, Any]:

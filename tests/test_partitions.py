@@ -1,14 +1,18 @@
 """Partitions: levels, names and the theorem's slices, by hand."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import covey
 from covey.engine import Clock, Table
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError, DataError, LimitError
 from covey.partitions import Uniform, Zooming, checked_slices, side_of, slices_for
+from covey.policies import CoS, resolve
 from covey.types import Cell, Level, Partition, Rule
 
 repeatable = settings(derandomize=True, deadline=None)
@@ -244,3 +248,40 @@ def test_a_grid_of_no_slices_or_of_too_many_is_refused(slices: int) -> None:
         checked_slices(slices)
 
     assert str(caught.value) == f"slices is {slices}; it must be a whole number from 1 to 2**31"
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ({"slices": 9, "max-cells": 3}, "3 cells are in use, which is the cap; raise max-cells"),
+        (
+            {"preset": "dcza", "max-level": 1, "split-power": 0.0},
+            "a cell of level 1 is due to be split, and no finer level is allowed; raise "
+            "max-level, or split-power so that cells split later",
+        ),
+    ],
+)
+def test_a_cap_that_is_reached_is_named(policy: dict[str, Any], sentence: str) -> None:
+    points = np.linspace(0, 1, 9)[:, np.newaxis]
+    with pytest.raises(LimitError) as caught:
+        covey.replay(
+            {"policy": policy, "learner": [{"name": "north", "functions": ["nb", "tree"]}]},
+            predictions=np.ones((2, 9)),
+            labels=np.ones(9),
+            contexts=points,
+        )
+
+    assert str(caught.value) == sentence
+
+
+def test_a_large_grid_costs_nothing_until_contexts_arrive() -> None:
+    policy = resolve(CoS(slices=1000), dimension=3, most_functions=2)
+    rule = policy.rule(functions=2, costs=(0.0,) * 5, position=0)
+    table = Table(Clock(policy.scales(), policy.powers()), rule)
+    empty_bytes = table.nbytes()
+    rng = np.random.default_rng(3)
+    for slot, context in enumerate(rng.random((2000, 3)).tolist(), start=1):
+        table.decide(tuple(context), slot)
+
+    assert (len(table), empty_bytes < 1000) == (2000, True)
+    assert table.nbytes() / (len(table) * 5) < 100

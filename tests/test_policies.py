@@ -1,10 +1,13 @@
-"""Policies: the paper's parameters by hand, the switches of both modes, every range."""
+"""Policies: the paper's parameters by hand and what they come to, the switches, every range."""
 
 import math
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
+import covey
 from covey.errors import ConfigError
 from covey.partitions import Uniform, Zooming
 from covey.policies import (
@@ -194,7 +197,7 @@ OTHER_READINGS = {
 
 
 def test_every_switch_has_its_readings_here() -> None:
-    assert tuple(OTHER_READINGS) == Switches._fields
+    assert tuple(OTHER_READINGS) == Switches.__struct_fields__
 
 
 @pytest.mark.parametrize("mode", ["spec", "paper"])
@@ -205,7 +208,7 @@ def test_every_switch_has_its_readings_here() -> None:
 def test_a_switch_given_directly_wins_over_the_mode(mode: str, switch: str, reading: Any) -> None:
     policy = policy_of(CoS(mode=mode, **{switch: reading}))
 
-    assert policy.switches == MODES[mode]._replace(**{switch: reading})
+    assert policy.switches == msgspec.structs.replace(MODES[mode], **{switch: reading})
 
 
 def test_the_level_offset_reaches_the_partition() -> None:
@@ -347,3 +350,55 @@ def test_a_wrong_setting_is_one_sentence(table: dict[str, Any], sentence: str) -
 def test_a_misspelt_setting_in_python_is_named_too() -> None:
     with pytest.raises(ConfigError, match="unknown key 'slise' in"):
         CoS(slise=3)
+
+
+HORIZON = 20_000
+PUBLISHED: dict[str, Any] = {
+    "policy": {"parameters": "z1", "horizon": HORIZON},
+    "learner": [
+        {"name": name, "functions": [f"{name}1", f"{name}2"], "arrivals": name == "a"}
+        for name in "abcd"
+    ],
+}
+
+
+def phase_percents(right: np.ndarray, contexts: np.ndarray) -> list[float]:
+    """Return the shares of training and exploration at the only learner with arrivals."""
+    trace = covey.replay(
+        PUBLISHED,
+        predictions=right,
+        labels=np.ones(HORIZON, np.int64),
+        contexts=contexts[:, np.newaxis],
+    )
+    return (100 * np.bincount(trace.phase, minlength=3)[:2] / HORIZON).tolist()
+
+
+def random_answers(rng: np.random.Generator) -> np.ndarray:
+    return (rng.random((8, HORIZON)) < rng.random((8, 1))).astype(np.int64)
+
+
+def test_the_time_context_trains_and_explores_as_published_when_all_are_right() -> None:
+    time = np.arange(1, HORIZON + 1) / HORIZON
+
+    # The paper prints 10.3 and 8.5.
+    assert phase_percents(np.ones((8, HORIZON), np.int64), time) == [10.365, 8.61]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_time_context_trains_as_published_whatever_the_functions_do(seed: int) -> None:
+    answers = random_answers(np.random.default_rng(seed))
+    train, explore = phase_percents(answers, np.arange(1, HORIZON + 1) / HORIZON)
+
+    assert train == 10.365
+    assert 8.3 <= explore <= 8.61
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_context_of_two_values_trains_and_explores_as_published(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    answers = random_answers(rng)
+    train, explore = phase_percents(answers, rng.integers(0, 2, HORIZON).astype(float))
+
+    # The paper prints 2 and 1.4, one digit after the point.
+    assert 1.9 <= round(train, 1) <= 2.1
+    assert 1.1 <= round(explore, 1) <= 1.5

@@ -287,6 +287,21 @@ def test_the_text_says_honestly_what_cooperation_did(alone_errors: int, sentence
     assert f"Over all sites {sentence}" in printed
 
 
+@pytest.mark.parametrize(
+    ("cost_total", "price"),
+    [
+        (12.0, "at a cost of 0.0400 per slot, which weighs as much as 4.00 points."),
+        (0.0, "at no cost."),
+    ],
+)
+def test_the_text_says_what_the_gain_was_paid_with(cost_total: float, price: str) -> None:
+    first = small_learner("a", slots=300, errors=30, alone_errors=60)
+    first = msgspec.structs.replace(first, cost_total=cost_total)
+    printed = " ".join(report.text(small_outcome(first, idle_learner("b"))).split())
+
+    assert printed.endswith(price)
+
+
 def test_what_cooperation_gained_is_weighted_by_slots() -> None:
     large = small_learner("a", slots=300, errors=30, alone_errors=90)
     small = small_learner("b", slots=100, errors=50, alone_errors=30)

@@ -1,6 +1,8 @@
 """Independent sites classify their streams together: a cooperative contextual bandit."""
 
 from covey.backtest import replay
+from covey.errors import CoveyError
+from covey.network import Network
 from covey.policies import DCZA, CoS
 
-__all__ = ["DCZA", "CoS", "replay"]
+__all__ = ["DCZA", "CoS", "CoveyError", "Network", "replay"]

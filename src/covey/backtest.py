@@ -56,8 +56,10 @@ class Game:
         slots = len(log.labels)
         per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
         rows = slots * per_slot
-        kinds = Decided(cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int8)
-        decided = Decided(*(memoryview(np.empty(rows, kind)) for kind in kinds))
+        kinds = Decided(
+            cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int8
+        )
+        decided = Decided(*(np.empty(rows, kind).data for kind in kinds))
         self._arena.run(log, self.slots + 1, decided)
         self._number_cells(np.asarray(decided.cell))
         first_slot = self.slots + 1
@@ -106,7 +108,7 @@ class Game:
         )
 
 
-def replay(
+def replay(  # noqa: PLR0913 - each is one column of the log
     config: str | Path | Mapping[str, Any],
     *,
     predictions: Any,
@@ -173,7 +175,7 @@ def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
         peers[place, : len(site.peers)] = site.peers
     hidden_from = 1 if policy.switches.hidden_from == "first" else len(sites)
     receives = [site.receives for site in sites]
-    return Arena(tables, memoryview(peers), receives, hidden_from, policy.settings.label_wait)
+    return Arena(tables, peers.data, receives, hidden_from, policy.settings.label_wait)
 
 
 def _costs(sites: Sequence[Site]) -> np.ndarray:

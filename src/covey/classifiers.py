@@ -19,7 +19,7 @@ def as_function(name: str, given: Any) -> Function:
     if hasattr(given, "predict_one"):
         return given.predict_one  # type: ignore[no-any-return]
     if hasattr(given, "predict"):
-        return lambda instance: given.predict([instance])[0]  # type: ignore[no-any-return]
+        return lambda instance: given.predict([instance])[0]
     if callable(given):
         return given  # type: ignore[no-any-return]
     raise ConfigError(

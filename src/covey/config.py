@@ -115,7 +115,9 @@ def _check_member(member: Member, names: list[str]) -> None:
     _check_no_repeat(member.functions, f"functions of {who}")
     both = sorted(set(member.functions) & set(names))
     if both:
-        raise ConfigError(f"{both[0]!r} names a learner and a function of {who}; rename one of them")
+        raise ConfigError(
+            f"{both[0]!r} names a learner and a function of {who}; rename one of them"
+        )
     if member.function_costs is not None and len(member.function_costs) != len(member.functions):
         raise ConfigError(
             f"{who} has {len(member.functions)} functions and {len(member.function_costs)} "
@@ -123,7 +125,9 @@ def _check_member(member: Member, names: list[str]) -> None:
         )
     for name, cost in zip(member.functions, member.function_costs or [], strict=False):
         if not 0 <= cost <= 1:
-            raise ConfigError(f"{who}: the cost of function {name!r} is {cost}; it must lie in [0, 1]")
+            raise ConfigError(
+                f"{who}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
+            )
     for peer, cost in (member.peers or {}).items():
         _check_peer(who, member.name, peer, cost, names)
 
@@ -132,7 +136,9 @@ def _check_peer(who: str, own_name: str, peer: str, cost: float, names: list[str
     if peer == own_name:
         raise ConfigError(f"{who} lists itself in peers; its own functions are its arms already")
     if peer not in names:
-        raise ConfigError(f"{who} lists unknown learner {peer!r} in peers{fields.nearest(peer, names)}")
+        raise ConfigError(
+            f"{who} lists unknown learner {peer!r} in peers{fields.nearest(peer, names)}"
+        )
     if not 0 <= cost < math.inf:
         raise ConfigError(f"{who}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
     if cost > 1:

@@ -9,28 +9,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 compiled = False
-
-
-class _CType:
-    """A C type that is only ever written in annotations, or called as a conversion."""
-
-    def __init__(self, convert: Callable[[Any], Any]) -> None:
-        self._convert = convert
-
-    def __getitem__(self, _: object) -> "_CType":
-        return self
-
-    def __call__(self, value: Any) -> Any:
-        return self._convert(value)
-
-
-bint = _CType(bool)
-schar = int = longlong = ulonglong = _CType(int)
-double = _CType(float)
+double = float
+longlong = int
 
 
 def _unchanged(subject: T) -> T:
     return subject
+
+
+cclass = cfunc = final = inline = _unchanged
 
 
 def cast(kind: Callable[[Any], T], value: Any) -> T:

@@ -18,7 +18,8 @@ Flags = npt.NDArray[np.bool_]
 class Function(NamedTuple):
     """A classification function: how often it is right in its own field, and how often elsewhere.
 
-    Right does not depend on whether the flow is an attack: that is what the theory supposes.
+    It is right as often on attacks as on normal flows: the context alone decides, as the theory
+    supposes.
     """
 
     name: str
@@ -38,7 +39,8 @@ class Function(NamedTuple):
             (reach - from_middle) / FADING_HOURS,
             np.minimum(decades - low, high - decades) / FADING_DECADES,
         )
-        return self.elsewhere + (self.at_home - self.elsewhere) * np.clip(depth + 0.5, 0.0, 1.0)
+        inside: Floats = np.clip(depth + 0.5, 0.0, 1.0)
+        return self.elsewhere + (self.at_home - self.elsewhere) * inside
 
 
 ATTACK, NORMAL = "attack", "normal"
@@ -55,10 +57,11 @@ FUNCTIONS = (
     Function("bank_boost", 0.97, 0.60, NIGHT, LARGE),
     Function("bank_logit", 0.93, 0.58, (16.0, 1.0), SMALL),
     Function("branch_rules", 0.64, 0.64, DAY, ANY),
-    Function("branch_bayes", 0.80, 0.55, DAY, ANY),
+    Function("branch_bayes", 0.85, 0.55, DAY, SMALL),
 )
-# The bank is good at night but receives little then: others have to train it.
-SITES = {  # site -> shares of the flows that it receives by day and by night
+# Site -> shares of the flows that it receives by day and by night. The bank is good at night but
+# receives little then, so that others have to train it.
+SITES = {
     "campus": (0.25, 0.30),
     "hospital": (0.20, 0.42),
     "bank": (0.30, 0.08),
@@ -154,11 +157,11 @@ preset = "cos"         # a grid of equal cells; "dcza" splits cells where flows 
 slices = 6             # per dimension: cells of four hours by a factor of ten in bytes
 
 # An arm seen at most scale * t**power * ln(t) times in a cell is tried again, at slot t. With
-# power 0 that is 5 times by slot 20,000; the paper's power 0.125 would make it 18 times, too many
-# for about 140 flows per site and cell. With a longer log, leave these three lines out.
-explore = { scale = 0.5, power = 0.0 }          # own functions
+# power 0 that is 6 times by slot 20,000; the paper's power 0.125 would make it 21 times, too many
+# for about 140 flows per site and cell. With a far longer log, leave these three lines out.
+explore = { scale = 0.6, power = 0.0 }          # own functions
 train = { scale = 2.0, power = 0.0 }            # peers that have seen too little of a cell
-explore-peers = { scale = 0.5, power = 0.0 }    # peers that are trained, but not known yet
+explore-peers = { scale = 0.6, power = 0.0 }    # peers that are trained, but not known yet
 
 # Each site: its functions (columns of the log with their answers) and what each peer asks, as a
 # share of what a right answer is worth. A peer left out is never asked; peers = {} is nobody.
@@ -179,7 +182,7 @@ functions = ["bank_boost", "bank_logit"]
 peers = { campus = 0.02, hospital = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "branch"        # fair by day, poor at night; everybody's help is dear
+name = "branch"        # fair for small flows by day, poor elsewhere; all help is dear
 functions = ["branch_rules", "branch_bayes"]
 peers = { campus = 0.2, hospital = 0.2, bank = 0.1 }
 """

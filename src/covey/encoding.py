@@ -73,9 +73,9 @@ class Vocabulary:
         return codes[places.reshape(-1)]
 
     def _encode_small(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        """Look up whole numbers that lie close together: no sorting, and no work if they are codes."""
+        """Look up whole numbers that lie close together: no sorting, no work if they are codes."""
         low, high = int(column.min()), int(column.max())
-        values = range(low, high + 1)
+        values: Sequence[int] = range(low, high + 1)
         if not all(value in self._codes for value in values):
             values = (np.flatnonzero(np.bincount(column.astype(np.int64) - low)) + low).tolist()
         codes = np.full(high - low + 1, -1, np.int32)
@@ -120,7 +120,7 @@ class Vocabulary:
         kind = "numbers" if self._first[0] else "text"
         return (
             f"row {slot}: column {name!r} holds {value!r}, but column {self._first[1]!r} (row "
-            f"{self._first[2]}) holds {kind}; labels and predictions must be all numbers or all text"
+            f"{self._first[2]}) holds {kind}; labels and predictions are all numbers or all text"
         )
 
 
@@ -140,8 +140,12 @@ def arrivals(
     may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
     missing = np.flatnonzero((labels < 0) & ~may_miss)
     if len(missing):
-        hint = "" if data.revealed is None else f"; only where {data.revealed!r} is 0 may it be empty"
-        raise DataError(f"row {first_slot + missing[0]}: the label in {data.label!r} is missing{hint}")
+        hint = (
+            "" if data.revealed is None else f"; only where {data.revealed!r} is 0 may it be empty"
+        )
+        raise DataError(
+            f"row {first_slot + missing[0]}: the label in {data.label!r} is missing{hint}"
+        )
     return Arrivals(labels, at, revealed, delay)
 
 
@@ -155,12 +159,14 @@ def encode(
 ) -> Log:
     """Return rows of a log for the kernel; `points` are their contexts, already in the cube."""
     names = [name for site in setup.sites for name in site.functions]
-    codes = {name: _predictions(columns, name, vocabulary, first_slot) for name in dict.fromkeys(names)}
+    codes = {
+        name: _predictions(columns, name, vocabulary, first_slot) for name in dict.fromkeys(names)
+    }
     return Log(
-        contexts=memoryview(np.require(points, np.float64, ["C", "W"]).reshape(-1)),
-        predictions=memoryview(np.array([codes[name] for name in names], np.int32)),
-        labels=memoryview(np.array(arrived.labels)),
-        at=None if arrived.at is None else memoryview(arrived.at),
+        contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
+        predictions=np.array([codes[name] for name in names], np.int32).data,
+        labels=np.array(arrived.labels).data,
+        at=None if arrived.at is None else arrived.at.data,
         delays=_delays(arrived),
     )
 
@@ -181,7 +187,7 @@ def _delays(arrived: Arrivals) -> memoryview | None:
     delay = np.zeros(len(arrived.labels), np.int64) if arrived.delay is None else arrived.delay
     if arrived.revealed is not None:
         delay = np.where(arrived.revealed == 0, -1 - delay, delay)
-    return memoryview(np.ascontiguousarray(delay))
+    return np.ascontiguousarray(delay).data
 
 
 def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarray:
@@ -193,7 +199,9 @@ def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarr
     if len(bad):
         kind = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
         shown = np.asarray(column, object)[bad[0]]
-        raise DataError(f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}")
+        raise DataError(
+            f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}"
+        )
     return values.astype(np.int64)
 
 

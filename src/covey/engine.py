@@ -16,7 +16,9 @@ else:
     def _load():
         wish = os.environ.get("COVEY_KERNEL", "")
         if wish not in ("", "compiled", "plain"):
-            raise ConfigError(f"COVEY_KERNEL is {wish!r}; set it to compiled or plain, or not at all")
+            raise ConfigError(
+                f"COVEY_KERNEL is {wish!r}; set it to compiled or plain, or not at all"
+            )
         try:
             return importlib.import_module("covey.kernel" if wish == "plain" else "covey._kernel")
         except ModuleNotFoundError:

@@ -1,15 +1,15 @@
 """Every deliberate error of covey.
 
-    CoveyError
-    ├── ConfigError         a configuration that cannot be used            (ValueError)
-    ├── DataError           a row or column that cannot be used            (ValueError)
-    │   └── ContextError    a context outside the unit cube
-    ├── FunctionError       a classification function failed               (RuntimeError)
-    ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
-    ├── MissingExtra        an optional package is not installed           (ImportError)
-    └── TicketError         a label that cannot be settled                 (LookupError)
-        ├── UnknownTicket       never given out, or waited for too long
-        └── ConflictingLabel    another label was settled for this ticket
+CoveyError
+├── ConfigError         a configuration that cannot be used            (ValueError)
+├── DataError           a row or column that cannot be used            (ValueError)
+│   └── ContextError    a context outside the unit cube
+├── FunctionError       a classification function failed               (RuntimeError)
+├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
+├── MissingExtra        an optional package is not installed           (ImportError)
+└── TicketError         a label that cannot be settled                 (LookupError)
+    ├── UnknownTicket       never given out, or waited for too long
+    └── ConflictingLabel    another label was settled for this ticket
 """
 
 

@@ -201,8 +201,8 @@ def draw_square(
 
 def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
     try:
-        import matplotlib.style  # noqa: PLC0415 - optional
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional
+        import matplotlib.style
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra(
             'the figures of a report need matplotlib: pip install "covey[report]"'

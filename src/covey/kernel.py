@@ -27,24 +27,24 @@ else:
     from math import log
 
 # Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
-LEVEL = cython.declare(cython.int, 0)
-SINCE = cython.declare(cython.int, 1)  # the slot in which the cell became known
-ARRIVALS = cython.declare(cython.int, 2)  # what others are told
-OWN = cython.declare(cython.int, 3)  # what splits the cell
-BEST = cython.declare(cython.int, 4)  # arm with the largest estimate, -1 = look again
-BEST_OWN = cython.declare(cython.int, 5)  # most accurate own function, -1 = look again
-CALM = cython.declare(cython.int, 6)  # before this slot no arm needs exploring or training
-COORDINATES = cython.declare(cython.int, 7)
+LEVEL = cython.declare(cython.longlong, 0)
+SINCE = cython.declare(cython.longlong, 1)  # the slot in which the cell became known
+ARRIVALS = cython.declare(cython.longlong, 2)  # what others are told
+OWN = cython.declare(cython.longlong, 3)  # what splits the cell
+BEST = cython.declare(cython.longlong, 4)  # arm with the largest estimate, -1 = look again
+BEST_OWN = cython.declare(cython.longlong, 5)  # most accurate own function, -1 = look again
+CALM = cython.declare(cython.longlong, 6)  # before this slot no arm needs exploring or training
+COORDINATES = cython.declare(cython.longlong, 7)
 
-TRAIN = cython.declare(cython.int, 0)
-EXPLORE = cython.declare(cython.int, 1)
-EXPLOIT = cython.declare(cython.int, 2)
-SERVE = cython.declare(cython.int, 3)
-NEVER = cython.declare(cython.int, -1)  # in `delays`: the label does not come
+TRAIN = cython.declare(cython.longlong, 0)
+EXPLORE = cython.declare(cython.longlong, 1)
+EXPLOIT = cython.declare(cython.longlong, 2)
+SERVE = cython.declare(cython.longlong, 3)
+NEVER = cython.declare(cython.longlong, -1)  # in `delays`: the label does not come
 
-ARRIVED = cython.declare(cython.int, 0)
-LABELLED = cython.declare(cython.int, 1)
-USED = cython.declare(cython.int, 2)
+ARRIVED = cython.declare(cython.longlong, 0)
+LABELLED = cython.declare(cython.longlong, 1)
+USED = cython.declare(cython.longlong, 2)
 
 # Products are cut to 62 bits so that C's integers and Python's give the same hash.
 BITS = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)
@@ -218,7 +218,7 @@ class Table:
         return [k for k in range(self.arms - self.functions) if self.rows[base + k] <= limit]
 
     def refresh(self, row: int, peer: int, arrivals: int) -> int:
-        """Store how little `peer` was trained in `row`, given its arrivals; return the old value."""
+        """Store how much `peer` was trained in `row`, given its arrivals; return the old value."""
         old = self.rows[row * self.stride + self.untrained + peer]
         self._refresh(row, peer, arrivals)
         return old
@@ -255,7 +255,7 @@ class Table:
         context: tuple[float, ...],
         slot: cython.longlong,
     ) -> None:
-        """Take the label of a decision made at `slot`: was it right?"""
+        """Take the label of a decision made at `slot`: whether it was right."""
         row = decision >> 20
         arm = decision >> 2 & 0x3FFFF
         phase = decision & 3
@@ -471,8 +471,7 @@ class Table:
         found = self._find(level)
         if found >= 0:
             return found
-        if level > self.deepest:
-            self.deepest = level
+        self.deepest = max(self.deepest, level)
         return self._add(level, slot, -2 - found)
 
     @cython.cfunc

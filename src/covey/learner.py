@@ -112,7 +112,9 @@ class Learner:
     def inform(self, decision: Decision, arrivals: Sequence[int]) -> None:
         """Go on with a decision, given what the peers it asks say of their arrivals."""
         row = decision.code >> 20
-        places = [self._arms.index(peer, self._functions) - self._functions for peer in decision.asks]
+        places = [
+            self._arms.index(peer, self._functions) - self._functions for peer in decision.asks
+        ]
         decision.refreshed = tuple(
             (place, self._table.refresh(row, place, count))
             for place, count in zip(places, arrivals, strict=True)
@@ -141,8 +143,7 @@ class Learner:
     def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
         slot = decision.slot
-        if slot > self.slot:
-            self.slot = slot
+        self.slot = max(self.slot, slot)
         if slot > self._expiry_slot:
             self._expire(slot)
         self._next_ticket = 1 + (ticket := self._next_ticket)
@@ -217,7 +218,11 @@ class Learner:
 
     def _unknown(self, ticket: int) -> UnknownTicket:
         was_given = isinstance(ticket, int) and 0 < ticket < self._next_ticket
-        why = f"its label was due within {self.label_wait} slots" if was_given else "it was never given"
+        why = (
+            f"its label was due within {self.label_wait} slots"
+            if was_given
+            else "it was never given"
+        )
         return UnknownTicket(f"learner {self.name!r} does not know ticket {ticket!r}: {why}")
 
     def _settle_again(self, decision: Decision, label: Label) -> Settlement:

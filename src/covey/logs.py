@@ -70,8 +70,9 @@ class CsvLog:
         """Yield the wanted columns as lists of text."""
         try:
             with self._path.open("rb") as self._raw:
-                plain = gzip.open(self._raw) if self._path.suffix == ".gz" else self._raw
-                text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
+                is_packed = self._path.suffix == ".gz"
+                plain = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
+                text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
                 rows = csv.reader(text, strict=True)
                 yield from self._rows(rows)
         except csv.Error as error:
@@ -156,6 +157,8 @@ def _plain(column: Any, name: str) -> Column:
         return column.to_pylist()  # type: ignore[no-any-return]
     elif not (arrow.types.is_primitive(kind) or arrow.types.is_null(kind)):
         raise DataError(f"column {name!r} is of type {kind}; it must hold numbers or text")
+    if arrow.types.is_integer(column.type) and column.null_count:
+        return column.to_pylist()  # type: ignore[no-any-return]
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 

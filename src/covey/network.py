@@ -91,14 +91,12 @@ class Member:
         if kind is not str and kind is not int:
             label = _checked(label)
         settlement = self.learner.settle(ticket, label)
-        if settlement.peer_ticket is not None:
+        if settlement.peer is not None and settlement.peer_ticket is not None:
             self._others[settlement.peer].learner.settle(settlement.peer_ticket, label)
         return settlement
 
     def _run(self, instance: Any, function: int) -> Label:
-        return run(
-            self._functions[function], instance, name=self._names[function], owner=self.name
-        )
+        return run(self._functions[function], instance, name=self._names[function], owner=self.name)
 
 
 class Network(Mapping[str, Member]):
@@ -159,8 +157,8 @@ def _functions(site: Site, given: Mapping[str, Any]) -> list[Function]:
     missing = [name for name in site.functions if name not in given]
     if missing:
         raise ConfigError(
-            f"learner {site.name!r} lists function {missing[0]!r}, but `functions` has none of that "
-            f"name{nearest(missing[0], given)}"
+            f"learner {site.name!r} lists function {missing[0]!r}, but `functions` has none "
+            f"of that name{nearest(missing[0], given)}"
         )
     return [as_function(name, given[name]) for name in site.functions]
 

@@ -91,14 +91,16 @@ def preferences(outcome: Outcome) -> str:
         how = (
             f"These are the {_BUSIEST} most visited cells of all; {outcome.dimension} dimensions "
             "cannot be drawn without misleading. A context that is not named may have any value. "
-            "The estimate is the share of right answers less the price."
+            "The arm is the one that did best, less its price; the estimate is its share of right "
+            "answers before the price."
         )
         return section(_PREFERENCES, _busiest(outcome), how)
     how = (
-        "Each box is a cell of the context space, in the colour of the arm with the largest "
-        "estimate there: a grey is an own function, a hue is the peer of that colour. Percents "
-        "are shares of the learner's arrivals. Hatched cells had less than a tenth of the visits "
-        "of an average cell, so that their preference is little more than a guess."
+        "Each box is a cell of the context space, every context scaled to run from 0 to 1, in the "
+        "colour of the arm that did best there, less its price: a grey is an own function, a hue "
+        "is the peer of that colour. Percents are shares of the learner's arrivals. Hatched cells "
+        "had less than a tenth of the visits of an average cell, so that their preference is "
+        "little more than a guess."
     )
     keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
     return section(_PREFERENCES, _legend(keys) + _maps(outcome), how + _repeats(outcome))

@@ -79,7 +79,7 @@ def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
     """
     if dimension == 0:
         return 1
-    root = horizon ** (1.0 / (3.0 * alpha + dimension))
+    root: float = horizon ** (1.0 / (3.0 * alpha + dimension))
     # A whole root must not become the next number by a rounding of its last digit.
     return round(root) if math.isclose(root, round(root), rel_tol=1e-12) else math.ceil(root)
 

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     max_cells: int = 5_000_000
 
 
-class Switches(NamedTuple):
+class Switches(msgspec.Struct, frozen=True):
     """The readings of the paper, in one record; the two modes are two values of it."""
 
     order: str
@@ -68,7 +68,9 @@ class Switches(NamedTuple):
 
 
 MODES = {
-    "spec": Switches("own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"),
+    "spec": Switches(
+        "own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"
+    ),
     "paper": Switches(
         "train-own-peers", "explore-first", "arrivals", 1, "lowest", False, "first", "first"
     ),
@@ -208,19 +210,25 @@ def _thresholds(
 
 def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
     names = ("explore", "train", "explore peers")
-    parts = [f"{n} {d.scale:g} t^{d.power:.4g} ln t" for n, d in zip(names, thresholds, strict=True)]
-    return ", ".join(parts)
+    return ", ".join(f"{name} {_formula(d)}" for name, d in zip(names, thresholds, strict=True))
+
+
+def _formula(threshold: Threshold) -> str:
+    growth = f" t^{threshold.power:.4g}" if threshold.power else ""
+    return f"{threshold.scale:g}{growth} ln t"
 
 
 def _switches(settings: Settings) -> Switches:
-    given = {name: getattr(settings, name) for name in Switches._fields}
-    return MODES[settings.mode]._replace(**{k: v for k, v in given.items() if v is not None})
+    given = {name: getattr(settings, name) for name in Switches.__struct_fields__}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(MODES[settings.mode], **changes)
 
 
 def _check(settings: Settings) -> None:
     if settings.preset not in PRESETS:
         raise ConfigError(
-            f"unknown preset {settings.preset!r} in [policy]{fields.nearest(settings.preset, PRESETS)}"
+            f"unknown preset {settings.preset!r} in [policy]"
+            f"{fields.nearest(settings.preset, PRESETS)}"
         )
     if settings.slices is not None:
         checked_slices(settings.slices)

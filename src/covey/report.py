@@ -221,13 +221,19 @@ def _verdict(outcome: Outcome) -> str:
     if len(outcome.learners) == 1:
         return f"There is one learner and nobody to ask; it was wrong on {wrong} of its slots."
     change = f"from {total.alone:.2f}% alone to {wrong} with peers"
-    price = f"at a cost of {total.cost:.4f} per slot"
+    price = _price(total.cost)
     if abs(total.gained) < 0.005:
         return f"Over all sites cooperation changed nothing: {wrong} wrong either way, {price}."
     points = f"{abs(total.gained):.2f} points"
     if total.gained < 0:
         return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
     return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+
+
+def _price(cost: float | None) -> str:
+    if not cost:
+        return "at no cost"
+    return f"at a cost of {cost:.4f} per slot, which weighs as much as {100 * cost:.2f} points"
 
 
 def _header(outcome: Outcome, title: str) -> str:
@@ -263,8 +269,10 @@ def _numbers_section(outcome: Outcome) -> str:
     )
     how = (
         "<b>alone</b> is the same policy on the same slots with nobody to ask; <b>gained</b> is "
-        "what peers took off that, in points. <b>best own</b> is the best of a learner's own "
-        f"functions over the whole log. {escape(_best_single(outcome))}{escape(_idle(outcome))}"
+        "what peers took off that, in points. <b>cost/slot</b> is in right answers: 0.01 weighs as "
+        "much as a point, so what a learner paid may eat up what it gained. <b>best own</b> is the "
+        "best of a learner's own functions over the whole log. "
+        f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
     return page.section("The numbers", table + _functions(outcome), how)
 

@@ -78,7 +78,13 @@ class _Learner:
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
-        kinds = (correct >= -1, correct >= 0, correct == 0, phase == Phase.TRAIN, phase == Phase.EXPLORE)
+        kinds = (
+            correct >= -1,
+            correct >= 0,
+            correct == 0,
+            phase == Phase.TRAIN,
+            phase == Phase.EXPLORE,
+        )
         for row, kind in enumerate(kinds):
             self._buckets[row] += np.bincount(bucket[kind], minlength=MOST_BUCKETS)
 

@@ -9,11 +9,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from covey.encoding import Log
 from covey.errors import ConfigError
 from covey.logs import parquet_module
 from covey.types import Label
+
+Array = npt.NDArray[Any]
 
 
 class Decided(NamedTuple):
@@ -40,7 +43,7 @@ class Trace:
         log: Log,
         *,
         first_slot: int,
-        costs: np.ndarray,
+        costs: Array,
         receivers: Sequence[int],
         names: Mapping[str, Sequence[Label]],
     ) -> None:
@@ -55,32 +58,35 @@ class Trace:
         return len(self.arm)
 
     @cached_property
-    def slot(self) -> np.ndarray:
+    def slot(self) -> Array:
         """The slots, counted from 1."""
         slots = np.arange(self._first_slot, self._first_slot + len(self._log.labels))
         return slots if self._log.at is not None else np.repeat(slots, len(self._receivers))
 
     @cached_property
-    def learner(self) -> np.ndarray:
+    def learner(self) -> Array:
         """The learners that received the instances."""
         if self._log.at is not None:
             return np.asarray(self._log.at)
         return np.tile(np.array(self._receivers, np.int32), len(self._log.labels))
 
     @cached_property
-    def prediction(self) -> np.ndarray:
+    def prediction(self) -> Array:
         """The labels that were answered."""
-        return np.asarray(self._log.predictions)[self.function, self.slot - self._first_slot]
+        said: Array = np.asarray(self._log.predictions)[self.function, self.slot - self._first_slot]
+        return said
 
     @cached_property
-    def label(self) -> np.ndarray:
+    def label(self) -> Array:
         """The true labels, -1 where the log holds none."""
-        return np.asarray(self._log.labels)[self.slot - self._first_slot]
+        labels: Array = np.asarray(self._log.labels)[self.slot - self._first_slot]
+        return labels
 
     @cached_property
-    def cost(self) -> np.ndarray:
+    def cost(self) -> Array:
         """What was paid, in units of reward."""
-        return self._costs[self.learner, self.arm]
+        paid: Array = self._costs[self.learner, self.arm]
+        return paid
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as a trace file holds it."""
@@ -95,7 +101,7 @@ class Trace:
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 
 
-def _named(names: Sequence[Label], places: np.ndarray) -> list[Any]:
+def _named(names: Sequence[Label], places: Array) -> list[Any]:
     # One more entry, so that -1 (no label) reads as None.
     table = np.array([*names, None], dtype=object)
     return table[places].tolist()  # type: ignore[no-any-return]

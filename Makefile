@@ -1,0 +1,45 @@
+# The two commands of the README, and what they need, from a fresh clone.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+REPORT ?= demo-report
+
+.PHONY: demo test check unit unit-plain bench clean
+
+demo: $(VENV)/.covey
+	$(BIN)/covey demo --out $(REPORT)
+
+test: check unit unit-plain
+
+check: $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/.tools
+	$(BIN)/python -m pytest -n auto
+
+unit-plain: $(VENV)/.tools
+	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto
+
+bench: $(VENV)/.tools
+	$(BIN)/pip install --quiet --group bench
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist demo-report src/covey/*.so src/*.egg-info
+
+$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel.py
+	@echo "setting up $(VENV) (once; a minute or two)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer; set PYTHON=/path/to/it")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	@rm -f src/covey/_kernel*.so
+	@$(BIN)/pip install --quiet --editable ".[parquet,report]"
+	@$(BIN)/covey --version
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.covey
+	@$(BIN)/pip install --quiet --group check --group test
+	@touch $@

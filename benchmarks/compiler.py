@@ -1,0 +1,44 @@
+"""Compile `floor.py` beside nothing: in a folder that is gone afterwards."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+SOURCE = Path(__file__).with_name("floor.py")
+
+
+class NoFloor(Exception):
+    """The floor could not be compiled; the message says what is missing."""
+
+
+def floor() -> ModuleType:
+    """Return the compiled `floor` module.
+
+    Raises `NoFloor` where there is no Cython or no C compiler.
+    """
+    if importlib.util.find_spec("Cython") is None:
+        raise NoFloor("no Cython to compile the floor with: pip install --group check")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(SOURCE, folder)
+        command = [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", str(copy)]
+        done = subprocess.run(  # noqa: S603 - our own interpreter on our own file
+            command, cwd=folder, capture_output=True, text=True, check=False
+        )
+        built = [path for path in Path(folder).glob("floor.*") if path.suffix in (".so", ".pyd")]
+        if done.returncode or not built:
+            last = (done.stderr.strip() or "nothing was built").splitlines()[-1]
+            raise NoFloor(f"the floor did not compile, is there a C compiler? ({last})")
+        return _load(built[0])
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("floor", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,62 @@
+"""What the documents say is run: their Python, their commands, the examples in docstrings."""
+
+import doctest
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import cli
+
+ROOT = Path(covey.__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
+MODULES = ["backtest", "network", "partitions", "policies"]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_pages_with_code() -> None:
+    assert sum(bool(blocks(page, "python")) for page in PAGES) >= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)  # noqa: S102 - our own documents
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_succeed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines `$ covey ...` of console blocks, in the folder that the demo makes."""
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    commands = [line[8:] for line in lines if line.startswith("$ covey ")]
+    if commands:
+        assert cli.main(["demo", "--out", ".", "--slots", "2000", "--quiet"]) == 0
+    for command in commands:
+        assert cli.main(shlex.split(command.split("|")[0])) == 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_are_true(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"covey.{name}"))
+
+    assert (result.attempted > 0, result.failed) == (True, 0)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []

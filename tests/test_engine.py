@@ -1,0 +1,60 @@
+"""Which kernel runs is said, and can be demanded or forbidden."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covey import engine
+
+SHOW = "from covey import engine; print(engine.is_compiled())"
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "COVEY_KERNEL"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_kernel_that_was_asked_for_runs() -> None:
+    wish = os.environ.get("COVEY_KERNEL")
+
+    assert wish is None or engine.is_compiled() == (wish == "compiled")
+
+
+def test_plain_forbids_the_compiled_kernel() -> None:
+    assert run(SHOW, COVEY_KERNEL="plain").stdout == "False\n"
+
+
+def test_compiled_is_demanded_or_refused_with_a_sentence() -> None:
+    has_compiled = any(Path(engine.__file__).parent.glob("_kernel*"))
+
+    done = run(SHOW, COVEY_KERNEL="compiled")
+
+    assert done.stdout == ("True\n" if has_compiled else "")
+    assert has_compiled or "it was not built" in done.stderr
+
+
+def test_another_wish_is_refused() -> None:
+    assert "set it to compiled or plain" in run(SHOW, COVEY_KERNEL="fast").stderr
+
+
+def test_the_plain_kernel_needs_no_cython() -> None:
+    code = "import sys; sys.modules['cython'] = None; import covey.kernel; print('fine')"
+
+    assert run(code).stdout == "fine\n"
+
+
+@pytest.mark.skipif(not any(Path(engine.__file__).parent.glob("_kernel*")), reason="not built")
+def test_the_compiled_kernel_is_not_older_than_its_source() -> None:
+    folder = Path(engine.__file__).parent
+    built = max(path.stat().st_mtime for path in folder.glob("_kernel*"))
+
+    assert built >= (folder / "kernel.py").stat().st_mtime

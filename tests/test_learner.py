@@ -1,0 +1,267 @@
+"""A learner decides, waits for labels within bounds, and never counts one twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.errors import ConflictingLabel, ContextError, UnknownTicket
+from covey.learner import Learner
+from covey.policies import DCZA, CoS, Settings, resolve
+from covey.types import Cell
+
+
+def make(
+    settings_: Settings | None = None,
+    *,
+    functions: tuple[str, ...] = ("a", "b"),
+    peers: tuple[str, ...] = (),
+    dimension: int = 1,
+) -> Learner:
+    policy = resolve(settings_ or CoS(slices=4), dimension=dimension, most_functions=2)
+    costs = [0.0] * len(functions) + [0.1] * len(peers)
+    return Learner("north", functions=functions, peers=peers, costs=costs, policy=policy)
+
+
+def counters(learner: Learner) -> dict[str, list[int]]:
+    return dict(learner.snapshot().cells)
+
+
+def answer(learner: Learner, context: tuple[float, ...] = (0.1,), label: object = 1) -> int:
+    return learner.accept(learner.decide(context), label)
+
+
+def test_the_first_decision_explores_the_first_function_at_its_cost() -> None:
+    decision = make().decide((0.3,))
+
+    assert (decision.phase, decision.arm, decision.price, decision.slot) == ("explore", "a", 0.0, 1)
+
+
+def test_a_label_moves_the_counters_of_the_function_that_answered() -> None:
+    learner = make()
+
+    learner.settle(answer(learner), 1)
+
+    # since, arrivals, own arrivals; labels of a, b; right of a, b
+    assert counters(learner) == {"g4:0": [1, 1, 1, 1, 0, 1, 0]}
+
+
+def test_a_decision_without_a_label_moves_arrivals_only() -> None:
+    learner = make()
+
+    answer(learner)
+
+    assert counters(learner) == {"g4:0": [1, 1, 1, 0, 0, 0, 0]}
+
+
+def test_the_same_label_again_has_no_effect_and_says_so() -> None:
+    learner = make()
+    ticket = answer(learner)
+    first = learner.settle(ticket, 1)
+    before = counters(learner)
+
+    again = learner.settle(ticket, 1)
+
+    assert (first.is_new, again.is_new, again.is_right) == (True, False, True)
+    assert counters(learner) == before
+
+
+def test_a_different_label_for_a_settled_ticket_is_an_error_and_moves_nothing() -> None:
+    learner = make()
+    ticket = answer(learner)
+    learner.settle(ticket, 1)
+    before = counters(learner)
+
+    with pytest.raises(ConflictingLabel, match="was settled with 1; 0 contradicts it"):
+        learner.settle(ticket, 0)
+    assert counters(learner) == before
+
+
+@pytest.mark.parametrize("ticket", [0, 2, -1, "1", None])
+def test_a_ticket_that_was_never_given_is_an_error(ticket: object) -> None:
+    learner = make()
+    answer(learner)
+
+    with pytest.raises(UnknownTicket, match="was never given"):
+        learner.settle(ticket, 1)  # type: ignore[arg-type]
+
+
+def test_a_label_that_comes_after_the_wait_is_an_error_that_says_how_long_it_was() -> None:
+    learner = make(CoS(slices=4, label_wait=3))
+    ticket = answer(learner)
+    for _ in range(4):
+        answer(learner)
+
+    with pytest.raises(UnknownTicket, match="due within 3 slots"):
+        learner.settle(ticket, 1)
+
+
+def test_a_label_that_comes_at_the_end_of_the_wait_is_taken() -> None:
+    learner = make(CoS(slices=4, label_wait=3))
+    ticket = answer(learner)
+    for _ in range(3):
+        answer(learner)
+
+    assert learner.settle(ticket, 1).is_new
+
+
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_open_tickets_are_bounded_by_the_wait(has_labels: bool) -> None:
+    learner = make(CoS(slices=4, label_wait=10))
+
+    for _ in range(100):
+        ticket = answer(learner)
+        if has_labels:
+            learner.settle(ticket, 1)
+
+    assert learner.open_tickets == (0 if has_labels else 11)
+
+
+def test_labels_under_way_keep_an_arm_from_being_explored_again_if_they_count() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}, pending=True))
+
+    arms = [learner.decide((0.1,)).arm for _ in range(2)]
+
+    assert arms == ["a", "b"]
+
+
+def test_a_label_that_never_comes_makes_the_arm_underexplored_again_after_the_wait() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}, pending=True, label_wait=2))
+    arms = []
+    for _ in range(4):
+        decision = learner.decide((0.1,))
+        learner.accept(decision, 1)
+        arms.append(decision.arm)
+
+    assert arms == ["a", "b", "a", "a"]
+
+
+@pytest.mark.parametrize("context", [(), (0.1, 0.2), (1.5,), (-0.1,), (float("nan"),)])
+def test_a_context_outside_the_cube_is_an_error_and_counts_nothing(context: tuple) -> None:
+    learner = make()
+
+    with pytest.raises(ContextError):
+        learner.decide(context)
+    assert counters(learner) == {}
+
+
+def test_a_peer_is_trained_only_after_it_was_asked_for_its_arrivals() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0, "power": 0}), peers=("south",))
+    for _ in range(2):
+        learner.settle(answer(learner), 1)
+
+    decision = learner.decide((0.1,))
+    asked = decision.asks
+    learner.inform(decision, [0])
+
+    assert asked == ("south",)
+    assert (decision.phase, decision.arm, decision.function) == ("train", "south", -1)
+
+
+def test_a_peer_with_many_arrivals_is_explored_instead_of_trained() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0, "power": 0}), peers=("south",))
+    for _ in range(2):
+        learner.settle(answer(learner), 1)
+
+    decision = learner.decide((0.1,))
+    learner.inform(decision, [1_000])
+
+    assert (decision.phase, decision.arm, decision.price) == ("explore", "south", 0.1)
+
+
+@pytest.mark.parametrize(
+    "settings_", [CoS(slices=3, pending=True), DCZA(split_power=1.0, pending=True)]
+)
+def test_an_abandoned_decision_leaves_all_counters_as_before(settings_: Settings) -> None:
+    learner = make(settings_, peers=("south",))
+    for k in range(60):
+        decision = learner.decide((k % 7 / 7,))
+        if decision.asks:
+            learner.inform(decision, [k])
+        ticket = learner.accept(decision, 1)
+        learner.settle(ticket, k % 2)
+    before = counters(learner)
+
+    for k in range(7):
+        decision = learner.decide((k / 7,))
+        if decision.asks:
+            learner.inform(decision, [1_000])
+        learner.abandon(decision)
+
+    assert {name: known for name, known in counters(learner).items() if name in before} == before
+
+
+def test_an_abandoned_decision_is_made_again_the_same_way() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0, "power": 0}), peers=("south",))
+    for _ in range(2):
+        learner.settle(answer(learner), 1)
+    decision = learner.decide((0.1,))
+    learner.inform(decision, [1_000])
+    learner.abandon(decision)
+
+    again = learner.decide((0.1,))
+
+    assert again.asks == ("south",)
+
+
+def test_who_is_asked_picks_by_accuracy_and_takes_the_larger_slot() -> None:
+    learner = make(CoS(slices=4, helper="greedy"))
+    for label in (0, 1):
+        decision = learner.decide((0.1,))
+        learner.settle(learner.accept(decision, 1), label)
+
+    served = learner.assist(Cell(0, (0,)), 50)
+
+    assert (served.phase, served.arm, learner.slot) == ("serve", "b", 50)
+
+
+def test_a_restored_learner_decides_as_the_one_it_was_taken_from() -> None:
+    learner = make(DCZA(split_power=1.0), peers=("south",))
+    twin = make(DCZA(split_power=1.0), peers=("south",))
+    play(learner, 80, first=0)
+    twin.restore(learner.snapshot())
+
+    assert play(twin, 80, first=80) == play(learner, 80, first=80)
+
+
+def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
+    made = []
+    for k in range(first, first + slots):
+        decision = learner.decide((k * 37 % 101 / 101,))
+        if decision.asks:
+            learner.inform(decision, [k // 3])
+        learner.settle(learner.accept(decision, 1), k % 3 // 2)
+        made.append((decision.phase, decision.arm))
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    orders=st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["new", "again", "wrong"]))),
+    settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(count="uses")]),
+)
+def test_counters_equal_the_fold_over_settled_tickets_whatever_comes(
+    orders: list[tuple[int, str]], settings_: Settings
+) -> None:
+    """Late, repeated, contradicting and missing labels, in any order."""
+    learner = make(settings_)
+    decisions = []
+    for k in range(40):
+        decision = learner.decide((k % 5 / 5,))
+        learner.accept(decision, k % 2)
+        decisions.append(decision)
+    settled: dict[int, int] = {}
+    for place, kind in orders:
+        ticket = decisions[place].ticket
+        if kind == "wrong" and ticket in settled:
+            with pytest.raises(ConflictingLabel):
+                learner.settle(ticket, 1 - settled[ticket])
+        else:
+            learner.settle(ticket, settled.setdefault(ticket, place % 3 % 2))
+
+    fold: dict[str, list[int]] = {name: [0] * 4 for name in counters(learner)}
+    for decision in decisions:
+        if decision.ticket in settled:
+            known = fold[learner.cell_name(decision)]
+            known[decision.function] += 1
+            known[2 + decision.function] += decision.label == settled[decision.ticket]
+    assert {name: known[3:7] for name, known in counters(learner).items()} == fold

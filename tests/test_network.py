@@ -1,0 +1,179 @@
+"""Real functions, peers with prices and tickets, in one process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+
+import covey
+from covey.errors import ConfigError, ConflictingLabel, DataError, FunctionError, UnknownTicket
+
+CONFIG: dict[str, Any] = {
+    "policy": {"slices": 1, "explore": {"scale": 0, "power": 0}},
+    "learner": [
+        {"name": "north", "functions": ["guess"], "peers": {"south": 0.2}},
+        {"name": "south", "functions": ["sign"], "peers": {}},
+    ],
+}
+FUNCTIONS: dict[str, Callable[[float], int]] = {"guess": lambda x: 0, "sign": lambda x: int(x > 0)}
+
+
+def network(**functions: object) -> covey.Network:
+    return covey.Network(CONFIG, functions={**FUNCTIONS, **functions}, dimension=1)
+
+
+def everything(sites: covey.Network) -> list[object]:
+    return [site.learner.snapshot() for site in sites.values()]
+
+
+def test_an_answer_has_label_ticket_phase_arm_and_price() -> None:
+    answer = network()["north"].predict(0.5, context=(0.3,))
+
+    assert (answer.label, answer.phase, answer.arm, answer.price) == (0, "explore", "guess", 0.0)
+
+
+def test_a_peer_is_asked_at_its_price_and_answers_with_its_own_function() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+
+    answer = north.predict(0.5, (0.3,))
+
+    assert (answer.label, answer.arm, answer.function, answer.price) == (1, "south", "sign", 0.2)
+
+
+def test_a_label_is_passed_on_to_the_peer_that_was_asked() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    answer = north.predict(0.5, (0.3,))
+
+    north.learn(answer.ticket, 1)
+
+    # since, arrivals, own arrivals; labels and right of `sign`
+    assert sites["south"].learner.snapshot().cells == [("g1:0", [2, 1, 0, 1, 1])]
+
+
+def test_the_network_learns_to_ask_the_better_site() -> None:
+    sites = network()
+    rng = np.random.default_rng(5)
+    answers = []
+    for x in rng.normal(size=300):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        answers.append(answer)
+
+    assert all(answer.arm == "south" for answer in answers[-100:])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda x: 1 / 0, "function 'sign' of learner 'south' raised ZeroDivisionError"),
+        (lambda x: None, "function 'sign' of learner 'south' answered None, which is not a label"),
+        (lambda x: float("nan"), "answered nan, which is not a label"),
+        (lambda x: [1], "answered a list, which is not a label"),
+        (lambda x: np.array([1, 2]), "answered a ndarray, which is not a label"),
+    ],
+)
+def test_a_function_that_fails_is_named_and_all_counters_are_as_before(
+    broken: Callable[[float], Any], message: str
+) -> None:
+    sites = network(sign=broken)
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    sites["south"].learner.report(north.learner.cell(north.learner.decide((0.3,))), 2)
+    before = everything(sites)
+
+    with pytest.raises(FunctionError, match=message):
+        north.predict(0.5, (0.3,))
+    assert [s.cells for s in everything(sites)] == [s.cells for s in before]  # type: ignore[attr-defined]
+
+
+def test_a_failed_prediction_can_be_made_again_once_the_function_is_mended() -> None:
+    broken = [True]
+    sites = network(guess=lambda x: None if broken[0] else 0)
+    with pytest.raises(FunctionError):
+        sites["north"].predict(0.5, (0.3,))
+    broken[0] = False
+
+    answer = sites["north"].predict(0.5, (0.3,))
+
+    assert (answer.ticket, answer.arm) == (1, "guess")
+
+
+def test_the_same_label_again_is_not_passed_on_again() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    answer = north.predict(0.5, (0.3,))
+    north.learn(answer.ticket, 1)
+    before = everything(sites)
+
+    settlement = north.learn(answer.ticket, 1)
+
+    assert not settlement.is_new
+    assert everything(sites) == before
+
+
+def test_an_unknown_ticket_and_a_contradiction_are_errors() -> None:
+    north = network()["north"]
+    ticket = north.predict(0.5, (0.3,)).ticket
+    north.learn(ticket, 1)
+
+    with pytest.raises(UnknownTicket):
+        north.learn(99, 1)
+    with pytest.raises(ConflictingLabel):
+        north.learn(ticket, 0)
+
+
+@pytest.mark.parametrize("label", [None, float("nan"), [1]])
+def test_something_that_is_not_a_label_is_refused(label: object) -> None:
+    north = network()["north"]
+    ticket = north.predict(0.5, (0.3,)).ticket
+
+    with pytest.raises(DataError, match="the label is .*, which is not a label"):
+        north.learn(ticket, label)  # type: ignore[arg-type]
+    assert north.learn(ticket, 0).is_new
+
+
+def test_numpy_scalars_and_their_python_twins_are_the_same_label() -> None:
+    north = network(guess=lambda x: np.int64(1))["north"]
+    answer = north.predict(0.5, (0.3,))
+
+    assert north.learn(answer.ticket, np.float64(1.0)).is_right
+
+
+def test_models_with_predict_or_predict_one_are_functions() -> None:
+    class River:
+        def predict_one(self, x: float) -> str:
+            return "attack"
+
+    model = DummyClassifier(strategy="constant", constant="normal").fit([[0.0]], ["normal"])
+    config = {"learner": [{"name": "north", "functions": ["dummy", "river"], "peers": {}}]}
+    sites = covey.Network(config, functions={"dummy": model, "river": River()}, dimension=0)
+    labels = []
+    for _ in range(2):
+        answer = sites["north"].predict([0.0])
+        sites["north"].learn(answer.ticket, "normal")
+        labels.append(answer.label)
+
+    assert labels == ["normal", "attack"]
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"guess": FUNCTIONS["guess"]}, "learner 'south' lists function 'sign', but"),
+        (
+            {**FUNCTIONS, "gess": FUNCTIONS["guess"]},
+            "no learner lists function 'gess'; did you mean",
+        ),
+        ({**FUNCTIONS, "sign": 3}, "function 'sign' is a int; give a callable"),
+    ],
+)
+def test_functions_must_match_the_configuration(functions: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        covey.Network(CONFIG, functions=functions, dimension=1)

@@ -1,0 +1,67 @@
+"""The shape of the code: small files, no effects at import, everything public documented."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import covey
+
+ROOT = Path(covey.__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "covey").glob("**/*.py"))
+MOST_LINES = 500
+# The one compiled file: Cython cannot share its C methods with another (docs/decisions/0002).
+MOST_KERNEL_LINES = 1_000
+
+
+def test_there_are_sources_to_look_at() -> None:
+    assert len(SOURCES) > 20
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_file_is_small(path: Path) -> None:
+    most = MOST_KERNEL_LINES if path.name == "kernel.py" else MOST_LINES
+
+    assert len(path.read_text().splitlines()) <= most
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_importing_covey_has_no_effect_but_names() -> None:
+    code = (
+        "import logging, os, signal, sys, threading\n"
+        "before = (sys.excepthook, len(logging.root.handlers), dict(os.environ), sys.path[:])\n"
+        "import covey, covey.cli\n"
+        "after = (sys.excepthook, len(logging.root.handlers), dict(os.environ), sys.path[:])\n"
+        "assert before == after\n"
+        "assert threading.active_count() == 1\n"
+        "optional = {'matplotlib', 'pyarrow', 'sklearn', 'river', 'asyncio'} & set(sys.modules)\n"
+        "assert not optional, optional\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+
+
+def test_public_names_are_sorted_and_documented() -> None:
+    assert covey.__all__ == sorted(covey.__all__)
+    assert all(getattr(covey, name).__doc__ for name in covey.__all__)
+
+
+def test_every_module_stands_in_the_map_of_contributing() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+
+    missing = [path.name for path in SOURCES if f"`{path.name}`" not in text]
+    assert missing == ["__init__.py", "__main__.py"]
+
+
+def test_the_version_is_the_newest_in_the_changelog() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
