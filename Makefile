@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench clean
+.PHONY: demo test check unit unit-plain bench picture clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -26,6 +26,9 @@ unit-plain: $(VENV)/.tools
 bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
+
+picture: $(VENV)/.covey
+	$(BIN)/python docs/make_picture.py
 
 clean:
 	rm -rf $(VENV) build dist demo-report src/covey/*.so src/*.egg-info

@@ -105,7 +105,7 @@ def _pairs(make: Maker, played: task.Task, rights: list[bool]) -> float:
 def _loop(played: task.Task) -> float:
     slots = range(1, task.SLOTS + 1)
     begin = process_time()
-    for _ in zip(slots, played.contexts, played.buckets, strict=True):
+    for _slot, _context, _bucket in zip(slots, played.contexts, played.buckets, strict=True):
         pass
     return process_time() - begin
 
@@ -119,7 +119,7 @@ def _row(name: str, timing: Timing, timings: dict[str, Timing], notes: dict[str,
 def _verdict(timings: dict[str, Timing], otherwise: Verdict) -> Verdict:
     if FLOOR not in timings:
         return otherwise
-    names = [name for name in ("compiled, 5 own arms", "compiled, 2 own + 3 peers")]
+    names = ("compiled, 5 own arms", "compiled, 2 own + 3 peers")
     if names[0] not in timings:
         return Verdict(None, "the compiled kernel was not built.")
     ratios = [timings[name].best / timings[FLOOR].best for name in names]

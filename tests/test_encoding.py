@@ -173,7 +173,7 @@ def test_whole_numbers_and_fractions_of_the_same_value_are_one_label() -> None:
     assert (codes.tolist(), vocabulary.values) == ([1, 2, 0], [3, 4, 3.5])
 
 
-TEXT_FIRST = "labels and predictions must be all numbers or all text"
+ALL_ALIKE = "labels and predictions are all numbers or all text"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_number_among_text_is_named(column: list[str], row: int, shown: str) -
     sentence = sentence_of(vocabulary.encode, column, name="nb", first_slot=17)
 
     assert sentence == (
-        f"row {row}: column 'nb' holds {shown}, but column 'label' (row 2) holds text; {TEXT_FIRST}"
+        f"row {row}: column 'nb' holds {shown}, but column 'label' (row 2) holds text; {ALL_ALIKE}"
     )
 
 
@@ -198,7 +198,7 @@ def test_text_among_numbers_is_named(column: list[str]) -> None:
     sentence = sentence_of(codes_of, column, is_typed=False)
 
     assert sentence == (
-        f"row 2: column 'x' holds {column[1]!r}, but column 'x' (row 1) holds numbers; {TEXT_FIRST}"
+        f"row 2: column 'x' holds {column[1]!r}, but column 'x' (row 1) holds numbers; {ALL_ALIKE}"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_column_of_numbers_beside_one_of_text_is_named() -> None:
     sentence = sentence_of(vocabulary.encode, np.array([1, 1]), name="nb", first_slot=5)
 
     assert sentence == (
-        f"row 5: column 'nb' holds 1, but column 'label' (row 1) holds text; {TEXT_FIRST}"
+        f"row 5: column 'nb' holds 1, but column 'label' (row 1) holds text; {ALL_ALIKE}"
     )
 
 
