@@ -40,7 +40,8 @@ def log_of(columns: dict[str, Column], **data: Any) -> Log:
     setup, vocabulary = setup_with(**data), Vocabulary(is_typed=True)
     columns = {**PREDICTIONS, **columns}
     arrived = arrivals(setup, columns, vocabulary, 1)
-    return encode(setup, columns, arrived, np.array([[0.25], [0.75]]), vocabulary, 1)
+    answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
+    return encode(answers, arrived, np.array([[0.25], [0.75]]), vocabulary, 1)
 
 
 def codes_of(column: Column, *, is_typed: bool = True) -> tuple[list[int], list[Any]]:

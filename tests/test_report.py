@@ -174,7 +174,7 @@ def shown_words(page: str) -> str:
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:

@@ -129,13 +129,13 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     >>> trace.columns()["arm"], trace.columns()["correct"]
     (['nb', 'nb'], [1, 1])
     """
-    given = {"at": at, "revealed": revealed, "delay": delay}
-    setup = _for_arrays(load(config), {name for name, value in given.items() if value is not None})
-    points = _points(setup, contexts, len(labels))
-    columns = _columns(setup, predictions, {"label": labels, **given})
+    columns = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    setup = _for_arrays(load(config), columns)
+    answers = _answers(setup, predictions, len(columns["label"]))
+    points = _points(setup, contexts, len(columns["label"]))
     vocabulary = Vocabulary(is_typed=True)
     arrived = arrivals(setup, columns, vocabulary, 1)
-    log = encode(setup, columns, arrived, points, vocabulary, 1)
+    log = encode(answers, arrived, points, vocabulary, 1)
     _check_horizon(setup, len(log.labels))
     return Game(setup.sites, setup.policy(points.shape[1]), vocabulary.values).play(log)
 
@@ -208,7 +208,8 @@ def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> I
             revealed=arrived.revealed,
             delay=arrived.delay,
         )
-        yield encode(setup, columns, arrived, points, vocabulary, slot)
+        answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
+        yield encode(answers, arrived, points, vocabulary, slot)
         slot += len(arrived.labels)
 
 
@@ -236,15 +237,46 @@ def _check_horizon(setup: ReplayConfig, slots: int) -> None:
         )
 
 
-def _for_arrays(setup: ReplayConfig, given: set[str]) -> ReplayConfig:
-    """Return the set-up with the names of columns that are under our control."""
-    names = {name: name if name in given else None for name in ("at", "revealed", "delay")}
+def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig:
+    """Return the set-up with the columns named as the arguments of `replay` are."""
+    for name in ("at", "revealed", "delay"):
+        if getattr(setup.data, name) is not None and name not in columns:
+            raise ConfigError(
+                f"the configuration has {name} in [data]; give replay the array {name}"
+            )
+    names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
     data = type(setup.data)(label="label", context=setup.data.context, **names)
     return setup._replace(data=data)
 
 
+def _columns(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    columns = {name: _array(values, name) for name, values in given.items() if values is not None}
+    slots = len(columns["label"]) if columns["label"].ndim else 0
+    if not slots:
+        raise DataError("there are no slots to replay; labels is empty")
+    for name, column in columns.items():
+        _check_slots(column, name, slots)
+    return columns
+
+
+def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:
+    functions = [name for site in setup.sites for name in site.functions]
+    if len(predictions) != len(functions):
+        raise DataError(
+            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
+            "functions; give one row per function"
+        )
+    answers = [
+        (name, _array(row, f"the predictions of {name!r}"))
+        for name, row in zip(functions, predictions, strict=True)
+    ]
+    for name, row in answers:
+        _check_slots(row, name, slots)
+    return answers
+
+
 def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
-    points = np.ascontiguousarray(contexts, np.float64)
+    points = _array(contexts, "contexts", np.float64)
     if points.ndim != 2 or len(points) != slots:
         raise DataError(
             f"contexts has shape {points.shape}; it must be slots x dimensions, here {slots} x d"
@@ -259,19 +291,14 @@ def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
     return points
 
 
-def _columns(setup: ReplayConfig, predictions: Any, per_slot: dict[str, Any]) -> logs.Columns:
-    functions = [name for site in setup.sites for name in site.functions]
-    if len(predictions) != len(functions):
-        raise DataError(
-            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
-            "functions; give one row per function"
-        )
-    columns = dict(zip(functions, map(np.asarray, predictions), strict=True))
-    columns |= {name: np.asarray(v) for name, v in per_slot.items() if v is not None}
-    slots = len(columns["label"])
-    for name, column in columns.items():
-        if column.shape != (slots,):
-            raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")
-    if not slots:
-        raise DataError("there are no slots to replay")
-    return dict(columns)
+def _array(values: Any, name: str, kind: Any = None) -> np.ndarray:
+    try:
+        return np.asarray(values, kind)
+    except (TypeError, ValueError):
+        wanted = "numbers of one shape" if kind else "one entry per slot"
+        raise DataError(f"{name} cannot be read as an array; it must hold {wanted}") from None
+
+
+def _check_slots(column: np.ndarray, name: str, slots: int) -> None:
+    if column.shape != (slots,):
+        raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")

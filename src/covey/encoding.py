@@ -150,31 +150,29 @@ def arrivals(
 
 
 def encode(
-    setup: ReplayConfig,
-    columns: Mapping[str, Column],
+    answers: Sequence[tuple[str, Column]],
     arrived: Arrivals,
     points: np.ndarray,
     vocabulary: Vocabulary,
     first_slot: int,
 ) -> Log:
-    """Return rows of a log for the kernel; `points` are their contexts, already in the cube."""
-    names = [name for site in setup.sites for name in site.functions]
-    codes = {
-        name: _predictions(columns, name, vocabulary, first_slot) for name in dict.fromkeys(names)
-    }
+    """Return rows of a log for the kernel.
+
+    `answers` are the functions' names and predictions, learner by learner; `points` are the
+    contexts, already in the cube.
+    """
+    codes = [_predictions(column, name, vocabulary, first_slot) for name, column in answers]
     return Log(
         contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
-        predictions=np.array([codes[name] for name in names], np.int32).data,
+        predictions=np.array(codes, np.int32).data,
         labels=np.array(arrived.labels).data,
         at=None if arrived.at is None else arrived.at.data,
         delays=_delays(arrived),
     )
 
 
-def _predictions(
-    columns: Mapping[str, Column], name: str, vocabulary: Vocabulary, first_slot: int
-) -> np.ndarray:
-    codes = vocabulary.encode(columns[name], name=name, first_slot=first_slot)
+def _predictions(column: Column, name: str, vocabulary: Vocabulary, first_slot: int) -> np.ndarray:
+    codes = vocabulary.encode(column, name=name, first_slot=first_slot)
     missing = np.flatnonzero(codes < 0)
     if len(missing):
         raise DataError(f"row {first_slot + missing[0]}: the prediction in {name!r} is missing")

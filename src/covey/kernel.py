@@ -160,6 +160,7 @@ class Table:
     path: cython.longlong[::1]  # known rows around the context, coarsest first
     found: cython.int  # how many they are
     is_direct: cython.bint
+    is_flat: cython.bint  # one level, whose cells are never split
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         self.clock = clock
@@ -188,6 +189,7 @@ class Table:
         # A small grid is indexed by place; else a table of hashes grows with the used cells.
         places = rule.levels[0].side ** rule.dimension if self.levels == 1 else FEW + 1
         self.is_direct = places <= FEW
+        self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
         self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
@@ -403,7 +405,7 @@ class Table:
             row = self._open(level, slot)
             self.path[level] = row
             self.found = level + 1
-            if self.levels == 1 or self.rows[row * self.stride + OWN] < self.limits[level]:
+            if self.is_flat or self.rows[row * self.stride + OWN] < self.limits[level]:
                 return row
             level += 1
             if level == self.levels:
