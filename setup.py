@@ -8,16 +8,18 @@ import os
 
 from setuptools import Extension, setup
 
-wish = os.environ.get("COVEY_BUILD", "")
-kernel = Extension("covey._kernel", ["src/covey/kernel.py"], optional=wish != "compiled")
+WISH = os.environ.get("COVEY_BUILD", "")
 
 
 def extensions():
-    if wish == "plain":
+    if WISH == "plain":
         return []
     from Cython.Build import cythonize
 
-    return cythonize([kernel], build_dir="build")
+    built = cythonize([Extension("covey._kernel", ["src/covey/kernel.py"])], build_dir="build")
+    for extension in built:
+        extension.optional = WISH != "compiled"
+    return built
 
 
 setup(ext_modules=extensions())

@@ -141,7 +141,7 @@ def _count(text: str) -> int:
 
 
 def _version() -> str:
-    form = "compiled" if engine.is_compiled() else "plain, no compiled kernel was built"
+    form = "compiled" if engine.is_compiled() else "plain Python; a C compiler makes it faster"
     return f"covey {version('covey')} (kernel: {form})"
 
 
