@@ -411,7 +411,7 @@ WRONG_ENTRIES = [
     ),
     (
         {"column": "x", "scale": [3]},
-        "context[1]: there is no scale [3]; choose from as-is, linear, log, rank, hour, "
+        "context[1]: there is no scale [3]; known: as-is, linear, log, rank, hour, "
         "previous-label, slot",
     ),
     (
@@ -420,7 +420,7 @@ WRONG_ENTRIES = [
     ),
     (
         {**SLOT, "clip": True},
-        "context[1]: scale 'slot' takes no key 'clip'; choose from horizon",
+        "context[1]: scale 'slot' takes no key 'clip'; known: horizon",
     ),
     ({"column": "x", "scale": "log"}, "context[1]: scale 'log' needs the key 'high'"),
     ({**LOG, "high": "big"}, "context[1].high: Expected `float`, got `str`"),
@@ -527,8 +527,16 @@ def test_a_value_outside_is_named_unless_clipping_is_asked_for(entry, value, sen
 
 
 UNPLACED_LABELS = [
-    (CLASSES, "worm", "is 'worm', which is not one of the classes; add it to them"),
-    (CLASSES, ["worm"], "is ['worm'], which is not one of the classes; add it to them"),
+    (
+        CLASSES,
+        "worm",
+        "is 'worm', which is not one of the classes ['normal', 'probe', 'attack']; write",
+    ),
+    (
+        CLASSES,
+        ["worm"],
+        "is ['worm'], which is not one of the classes ['normal', 'probe', 'attack']; write",
+    ),
     ({"scale": "previous-label"}, 2, "is 2, which is not a number in [0, 1]; list the labels as "),
     ({"scale": "previous-label"}, "a", "is 'a', which is not a number in [0, 1]; list the labels "),
 ]
@@ -560,7 +568,7 @@ def test_a_column_that_the_log_lacks_is_named_with_the_nearest():
 def test_a_field_that_the_record_lacks_is_named_with_what_there_is():
     sentence = sentence_of(contexts.parse([LOG]).extract_one, {"x": 1, "y": 2}, slot=9)
 
-    assert sentence == "slot 9: there is no column 'bytes'; choose from x, y"
+    assert sentence == "slot 9: there is no column 'bytes'; known: x, y"
 
 
 def test_columns_of_unequal_length_are_refused():

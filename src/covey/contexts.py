@@ -1,6 +1,5 @@
 """Turn raw columns into contexts, points of the unit cube, and prove that they stayed there."""
 
-import difflib
 import heapq
 import math
 import reprlib
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import ConfigError, ContextError, DataError
+from covey.fields import nearest
 from covey.types import Context, Label
 
 Floats = npt.NDArray[np.float64]
@@ -34,8 +34,8 @@ class Rows(msgspec.Struct, frozen=True):
 
     def column(self, name: str) -> Column:
         if name not in self.columns:
-            hint = _suggest(name, self.columns)
-            raise DataError(f"slot {self.first_slot}: there is no column {name!r}; {hint}")
+            hint = nearest(name, self.columns)
+            raise DataError(f"slot {self.first_slot}: there is no column {name!r}{hint}")
         return self.columns[name]
 
 
@@ -246,9 +246,9 @@ class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("classes must be two or more, all different")
 
     def place(self, rows: Rows) -> Floats:
-        wanted = "one of the classes; add it to them"
-        if self.classes is None:
-            wanted = "a number in [0, 1]; list the labels as classes"
+        wanted = "a number in [0, 1]; list the labels as classes"
+        if self.classes is not None:
+            wanted = f"one of the classes {list(self.classes)}; write them as the log does"
         return _each(
             self._share(), rows.previous, rows, subject="the previous label", wanted=wanted
         )
@@ -341,7 +341,7 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     options = dict(entry)
     scale = options.pop("scale", "as-is")
     if not isinstance(scale, str) or scale not in SCALES:
-        raise ConfigError(f"{place}: there is no scale {_show(scale)}; {_suggest(scale, SCALES)}")
+        raise ConfigError(f"{place}: there is no scale {_show(scale)}{nearest(str(scale), SCALES)}")
     _check_keys(options, scale, place)
     try:
         built: Scale = msgspec.convert(options, SCALES[scale], dec_hook=_sample)
@@ -355,17 +355,11 @@ def _check_keys(options: Mapping[str, Any], scale: str, place: str) -> None:
     needed = {field.encode_name: field.required for field in msgspec.structs.fields(SCALES[scale])}
     for key in options:
         if key not in needed:
-            hint = _suggest(key, needed)
-            raise ConfigError(f"{place}: scale {scale!r} takes no key {key!r}; {hint}")
+            hint = nearest(str(key), needed)
+            raise ConfigError(f"{place}: scale {scale!r} takes no key {key!r}{hint}")
     for key, is_required in needed.items():
         if is_required and key not in options:
             raise ConfigError(f"{place}: scale {scale!r} needs the key {key!r}")
-
-
-def _suggest(name: object, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names) or 'none'}"
 
 
 def _sample(_: type, values: Any) -> Floats:
