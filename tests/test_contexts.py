@@ -411,8 +411,8 @@ WRONG_ENTRIES = [
     ),
     (
         {"column": "x", "scale": [3]},
-        "context[1]: there is no scale [3]; known: as-is, linear, log, rank, hour, "
-        "previous-label, slot",
+        "context[1]: there is no scale [3]; known: as-is, hour, linear, log, "
+        "previous-label, rank, slot",
     ),
     (
         {**LOG, "hihg": 3},
