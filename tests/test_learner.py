@@ -33,7 +33,12 @@ def answer(learner: Learner, context: tuple[float, ...] = (0.1,), label: object 
 def test_the_first_decision_explores_the_first_function_at_its_cost() -> None:
     decision = make().decide((0.3,))
 
-    assert (decision.phase, decision.arm, decision.price, decision.slot) == ("explore", "a", 0.0, 1)
+    assert (decision.choice.phase, decision.choice.arm, decision.choice.price, decision.slot) == (
+        "explore",
+        "a",
+        0.0,
+        1,
+    )
 
 
 def test_a_label_moves_the_counters_of_the_function_that_answered() -> None:
@@ -119,7 +124,7 @@ def test_open_tickets_are_bounded_by_the_wait(has_labels: bool) -> None:
 def test_labels_under_way_keep_an_arm_from_being_explored_again_if_they_count() -> None:
     learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}, pending=True))
 
-    arms = [learner.decide((0.1,)).arm for _ in range(2)]
+    arms = [learner.decide((0.1,)).choice.arm for _ in range(2)]
 
     assert arms == ["a", "b"]
 
@@ -130,7 +135,7 @@ def test_a_label_that_never_comes_makes_the_arm_underexplored_again_after_the_wa
     for _ in range(4):
         decision = learner.decide((0.1,))
         learner.accept(decision, 1)
-        arms.append(decision.arm)
+        arms.append(decision.choice.arm)
 
     assert arms == ["a", "b", "a", "a"]
 
@@ -154,7 +159,11 @@ def test_a_peer_is_trained_only_after_it_was_asked_for_its_arrivals() -> None:
     learner.inform(decision, [0])
 
     assert asked == ("south",)
-    assert (decision.phase, decision.arm, decision.function) == ("train", "south", -1)
+    assert (decision.choice.phase, decision.choice.arm, decision.choice.function) == (
+        "train",
+        "south",
+        -1,
+    )
 
 
 def test_a_peer_with_many_arrivals_is_explored_instead_of_trained() -> None:
@@ -165,7 +174,11 @@ def test_a_peer_with_many_arrivals_is_explored_instead_of_trained() -> None:
     decision = learner.decide((0.1,))
     learner.inform(decision, [1_000])
 
-    assert (decision.phase, decision.arm, decision.price) == ("explore", "south", 0.1)
+    assert (decision.choice.phase, decision.choice.arm, decision.choice.price) == (
+        "explore",
+        "south",
+        0.1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +224,7 @@ def test_who_is_asked_picks_by_accuracy_and_takes_the_larger_slot() -> None:
 
     served = learner.assist(Cell(0, (0,)), 50)
 
-    assert (served.phase, served.arm, learner.slot) == ("serve", "b", 50)
+    assert (served.choice.phase, served.choice.arm, learner.slot) == ("serve", "b", 50)
 
 
 def test_a_restored_learner_decides_as_the_one_it_was_taken_from() -> None:
@@ -230,7 +243,7 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
         if decision.asks:
             learner.inform(decision, [k // 3])
         learner.settle(learner.accept(decision, 1), k % 3 // 2)
-        made.append((decision.phase, decision.arm))
+        made.append((decision.choice.phase, decision.choice.arm))
     return made
 
 
@@ -262,6 +275,6 @@ def test_counters_equal_the_fold_over_settled_tickets_whatever_comes(
     for decision in decisions:
         if decision.ticket in settled:
             known = fold[learner.cell_name(decision)]
-            known[decision.function] += 1
-            known[2 + decision.function] += decision.label == settled[decision.ticket]
+            known[decision.choice.function] += 1
+            known[2 + decision.choice.function] += decision.label == settled[decision.ticket]
     assert {name: known[3:7] for name, known in counters(learner).items()} == fold

@@ -20,9 +20,14 @@ def _unchanged(subject: T) -> T:
 cclass = cfunc = final = inline = _unchanged
 
 
-def cast(kind: Callable[[Any], T], value: Any) -> T:
-    """Convert `value` as C would."""
-    return kind(value)
+def exceptval(*_: object, **__: object) -> Callable[[T], T]:
+    """Say how C code signals an exception; nothing to do here."""
+    return _unchanged
+
+
+def cast(kind: Any, value: Any) -> Any:
+    """Convert `value` as C would; an object of the kind is left alone."""
+    return value if isinstance(kind, type) and isinstance(value, kind) else kind(value)
 
 
 def declare(_: object, value: T) -> T:

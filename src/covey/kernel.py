@@ -87,11 +87,13 @@ class Clock:
         return tuple(self.floors)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def move(self, slot: cython.longlong) -> cython.longlong:
         if slot >= self.end or slot < self.start:
             self._look(slot)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _look(self, slot: cython.longlong) -> cython.longlong:
         low = slot
         for which in range(3):
@@ -111,6 +113,7 @@ class Clock:
         self.end = high
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _has_changed(self, slot: cython.longlong) -> cython.bint:
         return (
             self._floor(0, slot) != self.floors[0]
@@ -119,6 +122,7 @@ class Clock:
         )
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _floor(self, which: cython.int, slot: cython.longlong) -> cython.longlong:
         value = self.scales[which] * slot ** self.powers[which] * log(slot)
         if value > FAR:
@@ -371,6 +375,7 @@ class Table:
     # -- context -> row -----------------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _read(self, context: tuple) -> cython.longlong:
         if len(context) != self.dimension:
             raise ContextError(
@@ -387,6 +392,7 @@ class Table:
         return tuple([self.context[k] for k in range(self.dimension)])
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _aim(self, level: cython.longlong) -> cython.longlong:
         """Set `point` to the coordinates of the cell of `level` around the context."""
@@ -396,6 +402,7 @@ class Table:
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
     @cython.cfunc
+    @cython.exceptval(-1)
     @cython.inline
     def _locate(self, slot: cython.longlong) -> cython.longlong:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
@@ -415,6 +422,7 @@ class Table:
                 )
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _place(self, level: cython.longlong) -> cython.longlong:
         """Return where in the index the search for the cell at `point` begins."""
@@ -431,6 +439,7 @@ class Table:
         return (value ^ value >> 31) & (len(self.index) - 1)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _find(self, level: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
@@ -444,6 +453,7 @@ class Table:
             place = place + 1 & len(self.index) - 1
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
         base = row * self.stride
@@ -455,6 +465,7 @@ class Table:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     @cython.inline
     def _open(self, level: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the row of the cell at `point`, opening it if it is new."""
@@ -464,6 +475,7 @@ class Table:
         return self._add(level, slot, -2 - row)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _meet(self, other: Table, row: cython.longlong, slot: cython.longlong) -> cython.longlong:
         """Return the own row of the cell that `other` keeps in `row`."""
         base = row * other.stride
@@ -477,6 +489,7 @@ class Table:
         return self._add(level, slot, -2 - found)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _add(
         self, level: cython.longlong, slot: cython.longlong, place: cython.longlong
     ) -> cython.longlong:
@@ -498,6 +511,7 @@ class Table:
         return row
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _reindex(self) -> cython.longlong:
         kept: cython.longlong[::1] = self.point
         self.index = array("i", bytes(8 * len(self.index)))
@@ -510,6 +524,7 @@ class Table:
         self.point = kept
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _follow(self) -> cython.longlong:
         """Set `path` to the known cells around the context."""
         self.found = 0
@@ -523,6 +538,7 @@ class Table:
                 break
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _follow_on(self) -> cython.longlong:
         """Add to the path of `_locate` the finer cells that others spoke of."""
@@ -536,6 +552,7 @@ class Table:
     # -- the choice ---------------------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _choose(
         self, row: cython.longlong, slot: cython.longlong, is_fresh: cython.bint
     ) -> cython.longlong:
@@ -563,6 +580,7 @@ class Table:
         return self._best(base) << 2 | EXPLOIT
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _tried(self, base: cython.longlong, arm: cython.longlong) -> cython.longlong:
         if self.is_pending:
@@ -570,6 +588,7 @@ class Table:
         return self.rows[base + self.labels + arm]
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _underexplored(
         self,
@@ -590,6 +609,7 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _undertrained(self, base: cython.longlong) -> cython.longlong:
         chosen = -1
@@ -605,6 +625,7 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _best(self, base: cython.longlong) -> cython.longlong:
         if self.rows[base + BEST] < 0 or self.is_random:
@@ -612,6 +633,7 @@ class Table:
         return self.rows[base + BEST]
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _help(self, row: cython.longlong) -> cython.longlong:
         """Return the own function for somebody else's instance: costs are not the asker's."""
@@ -625,6 +647,7 @@ class Table:
         return self.rows[base + BEST_OWN]
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _largest(
         self, base: cython.longlong, end: cython.longlong, is_net: cython.bint
     ) -> cython.longlong:
@@ -646,6 +669,7 @@ class Table:
         return chosen
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
         labels = cython.cast(cython.double, self.rows[base + self.labels + arm])
@@ -654,6 +678,7 @@ class Table:
         return self.rows[base + self.right + arm] / labels
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _is_drawn(self, rivals: cython.longlong) -> cython.bint:
         """Say whether the latest of `rivals` equal arms takes the place of the one held."""
         state: cython.ulonglong = self.state
@@ -662,6 +687,7 @@ class Table:
         return (state >> 30) % rivals == 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _refresh(
         self, row: cython.longlong, peer: cython.longlong, arrivals: cython.longlong
     ) -> cython.longlong:
@@ -675,12 +701,14 @@ class Table:
     # -- what moves -----------------------------------------------------------------------------
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _begin(self, row: cython.longlong, choice: cython.longlong) -> cython.longlong:
         self._count_own(row, 1)
         self._expect(row, choice >> 2, choice & 3, 1)
         return row << 20 | choice
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
         """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
@@ -690,12 +718,14 @@ class Table:
                 self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _expect(
         self,
@@ -710,6 +740,7 @@ class Table:
             self.rows[base + self.underway + arm] += by
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _release(
         self, row: cython.longlong, arm: cython.longlong, phase: cython.longlong
     ) -> cython.longlong:
@@ -718,6 +749,7 @@ class Table:
         self.rows[row * self.stride + CALM] = 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _learn_own(
         self,
         row: cython.longlong,
@@ -746,6 +778,7 @@ class Table:
                         self._record(base, arm, is_right)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _learn_served(
         self, row: cython.longlong, function: cython.longlong, is_right: cython.bint
@@ -755,6 +788,7 @@ class Table:
         self._record(base, function, is_right)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _record(
         self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
@@ -850,6 +884,7 @@ class Arena:
                 self._deliver(slot)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _open(self, log: Any, trace: Any) -> cython.longlong:
         self.contexts = log.contexts
         self.predictions = log.predictions
@@ -864,9 +899,10 @@ class Arena:
     @cython.cfunc
     @cython.inline
     def _table(self, learner: cython.longlong) -> Table:
-        return self.tables[learner]
+        return cython.cast(Table, self.tables[learner])
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _decide(
         self, i: cython.longlong, slot: cython.longlong, t: cython.longlong
     ) -> cython.longlong:
@@ -891,6 +927,7 @@ class Arena:
         return 0
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _ask(
         self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
     ) -> cython.longlong:
@@ -904,6 +941,7 @@ class Arena:
         return 0
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _end(
         self, i: cython.longlong, slot: cython.longlong, t: cython.longlong, delay: cython.longlong
     ) -> cython.longlong:
@@ -935,6 +973,7 @@ class Arena:
         return 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _delay(self, i: cython.longlong, delay: cython.longlong) -> cython.longlong:
         """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
         if delay < 0:
@@ -942,6 +981,7 @@ class Arena:
         return delay if self.wait < 0 or delay <= self.wait else NEVER
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _note(
         self,
         i: cython.longlong,
@@ -960,6 +1000,7 @@ class Arena:
             self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _deliver(self, slot: cython.longlong) -> cython.longlong:
         """Settle the labels that come at the end of `slot`."""
         for note, is_right, decided, context in self.calendar.pop(slot, ()):
@@ -978,6 +1019,7 @@ class Arena:
                 self._table(helper)._learn_served(helper_row, function, is_right)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def _expect(self, note: tuple, by: cython.longlong) -> cython.longlong:
         i, row, choice, helper, helper_row, function = note
         self._table(i)._expect(row, choice >> 2, choice & 3, by)

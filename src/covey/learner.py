@@ -19,19 +19,25 @@ UNKNOWN = msgspec.UNSET
 _PHASES = (*PHASES, "serve")
 
 
-class Decision(msgspec.Struct, gc=False):
-    """An instance's way through a learner: which arm, why, at what price; then the answer.
+class Choice(msgspec.Struct, frozen=True):
+    """An arm, why it was chosen and at what price."""
 
-    While `asks` is not empty the arm is open. `label` and `ticket` are there once it is accepted.
+    phase: str  # train, explore, exploit; serve where another learner asked
+    arm: str  # own function or asked learner
+    price: float  # in units of reward
+    function: int  # the own function to run; -1: ask the learner `arm`
+
+
+class Decision(msgspec.Struct, gc=False):
+    """An instance's way through a learner: the choice, then the answer, then the truth.
+
+    While `asks` is not empty the choice is open. `label` and `ticket` are there once it is accepted.
     """
 
     code: int  # the kernel's
     context: Context
     slot: int
-    phase: str = ""  # train, explore, exploit; serve where another learner asked
-    arm: str = ""  # own function or asked learner
-    price: float = 0.0  # in units of reward
-    function: int = -1  # the own function to run; -1: ask the learner `arm`
+    choice: Choice
     asks: tuple[str, ...] = ()  # peers to be asked for their arrivals in the cell
     label: Label | msgspec.UnsetType = UNKNOWN
     ticket: int = 0
@@ -47,6 +53,11 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_right: bool
     peer: str | None = None  # whom to pass the label on to, and under which ticket
     peer_ticket: int | None = None
+
+
+OPEN = Choice("", "", 0.0, -1)
+RIGHT = Settlement(True, True)
+WRONG = Settlement(True, False)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -79,6 +90,7 @@ class Learner:
         self._costs = tuple(costs)
         rule = policy.rule(functions=len(functions), costs=self._costs, position=position)
         self._table = Table(Clock(policy.scales(), policy.powers()), rule)
+        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = 1
         self._next_ticket = 1
@@ -98,16 +110,7 @@ class Learner:
         code = self._table.decide(context, slot)
         if code < 0:
             return self._undecided(-1 - code, context, slot)
-        arm = code >> 2 & 0x3FFFF
-        return Decision(
-            code,
-            context,
-            slot,
-            _PHASES[code & 3],
-            self._arms[arm],
-            self._costs[arm],
-            arm if arm < self._functions else -1,
-        )
+        return Decision(code, context, slot, self._choices[code & 0xFFFFF])
 
     def inform(self, decision: Decision, arrivals: Sequence[int]) -> None:
         """Go on with a decision, given what the peers it asks say of their arrivals."""
@@ -120,12 +123,8 @@ class Learner:
             for place, count in zip(places, arrivals, strict=True)
         )
         code = self._table.resume(row, decision.context, decision.slot)
-        arm = code >> 2 & 0x3FFFF
         decision.code = code
-        decision.phase = _PHASES[code & 3]
-        decision.arm = self._arms[arm]
-        decision.price = self._costs[arm]
-        decision.function = arm if arm < self._functions else -1
+        decision.choice = self._choices[code & 0xFFFFF]
         decision.asks = ()
 
     def report(self, cell: Cell, slot: int) -> int:
@@ -137,8 +136,7 @@ class Learner:
         """Decide for somebody else's instance, which lies in `cell`: always an own function."""
         self.slot = max(self.slot, slot)
         code = self._table.serve(self._table.meet(cell, slot), slot)
-        function = code >> 2 & 0x3FFFF
-        return Decision(code, (), slot, _PHASES[3], self._arms[function], 0.0, function)
+        return Decision(code, (), slot, self._choices[code & 0xFFFFF])
 
     def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
@@ -175,8 +173,9 @@ class Learner:
             return self._settle_again(decision, label)
         self._table.settle(decision.code, is_right, decision.context, decision.slot)
         decision.truth = label
-        peer = None if decision.function >= 0 else decision.arm
-        return Settlement(True, is_right, peer, decision.peer_ticket)
+        if decision.peer_ticket is None:
+            return RIGHT if is_right else WRONG
+        return Settlement(True, is_right, decision.choice.arm, decision.peer_ticket)
 
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
@@ -201,7 +200,13 @@ class Learner:
 
     def _undecided(self, row: int, context: Context, slot: int) -> Decision:
         asks = tuple(self._arms[self._functions + k] for k in self._table.stale(row, slot))
-        return Decision(row << 20, context, slot, asks=asks)
+        return Decision(row << 20, context, slot, OPEN, asks)
+
+    def _choice(self, code: int) -> Choice:
+        arm, phase = code >> 2, _PHASES[code & 3]
+        is_own = arm < self._functions
+        price = 0.0 if phase == "serve" else self._costs[arm]
+        return Choice(phase, self._arms[arm], price, arm if is_own else -1)
 
     def _expire(self, slot: int) -> None:
         """Stop waiting for labels that are older than the wait; tickets are in order of slots."""

@@ -56,31 +56,31 @@ class Member:
                 cell = learner.cell(decision)
                 told = [others[p].learner.report(cell, decision.slot) for p in decision.asks]
                 learner.inform(decision, told)
-            if decision.function >= 0:
-                label = self._run(instance, decision.function)
-                function: str = decision.arm
+            choice = decision.choice
+            if choice.function >= 0:
+                label = self._run(instance, choice.function)
+                function: str = choice.arm
                 peer_ticket: int | None = None
             else:
-                helped = others[decision.arm].assist(
-                    instance, learner.cell(decision), decision.slot
-                )
+                helped = others[choice.arm].assist(instance, learner.cell(decision), decision.slot)
                 label, function, peer_ticket = helped.label, helped.arm, helped.ticket
         except BaseException:
             learner.abandon(decision)
             raise
         ticket = learner.accept(decision, label, peer_ticket)
-        return Answer(label, ticket, decision.phase, decision.arm, function, decision.price)
+        return Answer(label, ticket, choice.phase, choice.arm, function, choice.price)
 
     def assist(self, instance: Any, cell: Cell, slot: int) -> Answer:
         """Return a label for somebody else's instance, always by an own function."""
         decision = self.learner.assist(cell, slot)
+        choice = decision.choice
         try:
-            label = self._run(instance, decision.function)
+            label = self._run(instance, choice.function)
         except BaseException:
             self.learner.abandon(decision)
             raise
         ticket = self.learner.accept(decision, label)
-        return Answer(label, ticket, decision.phase, decision.arm, decision.arm, decision.price)
+        return Answer(label, ticket, choice.phase, choice.arm, choice.arm, choice.price)
 
     def learn(self, ticket: int, label: Label) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.
