@@ -31,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, gc=False):
     """An instance's way through a learner: the choice, then the answer, then the truth.
 
-    While `asks` is not empty the choice is open. `label` and `ticket` are there once it is accepted.
+    While `asks` is not empty the choice is open; `label` and `ticket` come with acceptance.
     """
 
     code: int  # the kernel's
