@@ -73,6 +73,8 @@ def cases(draw: st.DrawFn) -> Case:
         hidden_from="first" if is_paper else "all",
         pending=draw(st.booleans()),
         label_wait=draw(st.sampled_from([None, None, 0, 3])),
+        inherit=draw(st.booleans()),
+        **draw(st.sampled_from([{}, {}, {"window": 5}, {"discount": 0.9}])),
     )
     return _with_stream(setup, mode, draw)
 
@@ -119,6 +121,11 @@ def config_of(case: Case) -> dict[str, Any]:
         policy[name.replace("_", "-")] = {"scale": scale, "power": power}
     if setup.label_wait is not None:
         policy["label-wait"] = setup.label_wait
+    policy["inherit"] = setup.inherit
+    if setup.window:
+        policy["forget"] = {"window": setup.window}
+    if setup.discount < 1:
+        policy["forget"] = {"discount": setup.discount}
     return {
         "policy": policy,
         "learner": [_learner(k, setup.sites) for k in range(len(setup.sites))],

@@ -40,6 +40,9 @@ class Setup:
     hidden_from: str  # "all" | "first"
     pending: bool
     label_wait: int | None  # in slots
+    inherit: bool = False
+    window: int = 0  # labels of a cell that accuracies go by; 0: all
+    discount: float = 1.0
 
 
 class Row(NamedTuple):
@@ -61,6 +64,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     at: Sequence[int] | None = None,
     revealed: Sequence[int] | None = None,
     delay: Sequence[int] | None = None,
+    shown: Sequence[Sequence[int]] | None = None,
 ) -> list[Row]:
     """Run the whole stream and return every decision, by slot and then by site."""
     network = Network(setup)
@@ -70,7 +74,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     rows = []
     for slot, context in enumerate(contexts, start=1):
         label = labels[slot - 1]
-        shown = revealed is None or revealed[slot - 1] != 0
+        is_shown = revealed is None or revealed[slot - 1] != 0
         late = 0 if delay is None else delay[slot - 1]
         receivers = everywhere if at is None else [at[slot - 1]]
         # Everybody decides before anything is counted: within a slot nobody is earlier.
@@ -79,7 +83,10 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
             network.end_slot(decision)
             function = network.functions_before(decision.owner) + decision.function
             right = predictions[function][slot - 1] == label
-            if label is not None and label_comes(setup, decision.site, shown=shown, late=late):
+            seen = shown is None or shown[slot - 1][decision.site] != 0
+            if label is not None and label_comes(
+                setup, decision.site, shown=is_shown and seen, late=late
+            ):
                 labels_due[slot + late].append((decision, right))
             elif setup.label_wait is not None:
                 waits_over[slot + setup.label_wait].append(decision)
@@ -88,7 +95,8 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
             rows.append(
                 Row(slot, decision.site, cell, decision.phase, decision.arm, function, correct)
             )
-        for decision, right in labels_due[slot]:
+        # Where the setup forgets, the order matters: this slot's labels first, then the late ones.
+        for decision, right in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
             network.learn(decision, right=right)
         for decision in waits_over[slot]:
             network.stop_waiting(decision)
@@ -133,6 +141,8 @@ class Tally:
     labels: int = 0
     right: int = 0
     under_way: int = 0  # uses whose label may still come; stays 0 unless the setup minds them
+    recent: int = 0  # labels that still weigh, where the setup forgets
+    recent_right: int = 0
 
     @property
     def tried(self) -> int:
@@ -140,6 +150,8 @@ class Tally:
 
     @property
     def accuracy(self) -> float:
+        if self.recent:
+            return self.recent_right / self.recent
         return self.right / self.labels if self.labels else 0.0
 
 
@@ -155,6 +167,25 @@ class Record:
         self.arrivals = 0  # reported to whoever asks
         self.own_arrivals = 0  # drives splitting
         self.has_split = False
+        self.latest: list[tuple[Tally, bool]] = []  # in the order in which their labels came
+
+    def take(self, setup: Setup, tally: Tally, *, right: bool) -> None:
+        """Take in a label, and forget what the setup says is too old."""
+        tally.labels += 1
+        tally.right += right
+        if setup.window:
+            self.latest.append((tally, right))
+            for arm in self.arms:
+                mine = [was for of, was in self.latest[-setup.window :] if of is arm]
+                arm.recent, arm.recent_right = len(mine), sum(mine)
+        elif setup.discount < 1:
+            # Fixed-point with 16 bits below the point; the discount has 30.
+            keep = int(setup.discount * 2**30)
+            for arm in self.arms:
+                arm.recent = arm.recent * keep // 2**30
+                arm.recent_right = arm.recent_right * keep // 2**30
+            tally.recent += 2**16
+            tally.recent_right += 2**16 * right
 
 
 @dataclass(frozen=True)
@@ -203,6 +234,9 @@ class Network:
 
     def decide(self, site: int, context: tuple[float, ...], slot: int) -> Decision:
         cell = self.active_cell(site, context)
+        if self.setup.inherit and self.setup.zooming and context:
+            # The finer cell that will take over is known ahead, so that it need not begin anew.
+            self.record(site, cell_at(context, 2 * cell.side), slot)
         phase, arm = self.choose(site, cell, slot)
         owner, function = site, arm
         own = self.setup.sites[site].functions
@@ -274,12 +308,8 @@ class Network:
         self.stop_waiting(decision)
         if self.setup.count != "arrivals":
             self.count_arrival(decision)
-        tallies = self.tallies_in_cell(decision)
-        if decision.owner == decision.site:
-            tallies = [record.arms[decision.arm] for record in self.records_around(decision)]
-        for tally in tallies:
-            tally.labels += 1
-            tally.right += right
+        for record, tally in self.records_that_learn(decision):
+            record.take(self.setup, tally, right=right)
 
     def stop_waiting(self, decision: Decision) -> None:
         if self.setup.pending:
@@ -303,6 +333,22 @@ class Network:
         at_peer = self.known[decision.owner][decision.cell].arms[decision.function]
         # A peer in training answers worse than it will later: the asker does not hold it to that.
         return [at_peer] if decision.phase == "train" else [at_site, at_peer]
+
+    def records_that_learn(self, decision: Decision) -> list[tuple[Record, Tally]]:
+        """Return whatever the label of the decision moves, at the site and at the peer."""
+        if decision.owner == decision.site:
+            return [(r, r.arms[decision.arm]) for r in self.records_around(decision)]
+        at_peer = self.known[decision.owner][decision.cell]
+        moved = [(at_peer, at_peer.arms[decision.function])]
+        if decision.phase == "train":
+            return moved
+        finer = cell_at(decision.context, 2 * decision.cell.side)
+        places = [decision.cell, finer] if self.setup.inherit else [decision.cell]
+        for place in places:
+            record = self.known[decision.site].get(place)
+            if record is not None and record.since <= decision.slot:
+                moved.append((record, record.arms[decision.arm]))
+        return moved
 
     def records_around(self, decision: Decision) -> list[Record]:
         """The site's records of all cells around the context that were known at the decision."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from covey.config import ReplayConfig, load
-from covey.encoding import Arrivals, Log, Vocabulary, arrivals, encode
+from covey.encoding import Arrivals, Log, Luck, Vocabulary, arrivals, encode
 from covey.errors import DataError
 from covey.logs import Column, open_log
 
@@ -41,7 +41,7 @@ def log_of(columns: dict[str, Column], **data: Any) -> Log:
     columns = {**PREDICTIONS, **columns}
     arrived = arrivals(setup, columns, vocabulary, 1)
     answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-    return encode(answers, arrived, np.array([[0.25], [0.75]]), vocabulary, 1)
+    return encode(answers, arrived, np.array([[0.25], [0.75]]), vocabulary, 1, Luck(setup))
 
 
 def codes_of(column: Column, *, is_typed: bool = True) -> tuple[list[int], list[Any]]:

@@ -4,5 +4,6 @@ from covey.backtest import replay
 from covey.errors import CoveyError
 from covey.network import Network
 from covey.policies import DCZA, CoS
+from covey.traces import Trace
 
-__all__ = ["DCZA", "CoS", "CoveyError", "Network", "replay"]
+__all__ = ["DCZA", "CoS", "CoveyError", "Network", "Trace", "replay"]

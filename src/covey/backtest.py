@@ -13,7 +13,7 @@ import numpy as np
 from covey import logs
 from covey.config import ReplayConfig, Site, load
 from covey.contexts import Contexts, check_unit
-from covey.encoding import Log, Vocabulary, arrivals, encode
+from covey.encoding import Log, Luck, Vocabulary, arrivals, encode
 from covey.engine import Arena, Clock, Table
 from covey.errors import ConfigError, DataError
 from covey.policies import Policy
@@ -135,7 +135,7 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     points = _points(setup, contexts, len(columns["label"]))
     vocabulary = Vocabulary(is_typed=True)
     arrived = arrivals(setup, columns, vocabulary, 1)
-    log = encode(answers, arrived, points, vocabulary, 1)
+    log = encode(answers, arrived, points, vocabulary, 1, Luck(setup))
     _check_horizon(setup, len(log.labels))
     return Game(setup.sites, setup.policy(points.shape[1]), vocabulary.values).play(log)
 
@@ -197,6 +197,7 @@ def _wanted(setup: ReplayConfig) -> list[str]:
 
 def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> Iterator[Log]:
     slot = 1
+    luck = Luck(setup)
     for columns in _with_sample(setup.context, reader.chunks()):
         arrived = arrivals(setup, columns, vocabulary, slot)
         known = [*vocabulary.values, None]
@@ -209,7 +210,7 @@ def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> I
             delay=arrived.delay,
         )
         answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-        yield encode(answers, arrived, points, vocabulary, slot)
+        yield encode(answers, arrived, points, vocabulary, slot, luck)
         slot += len(arrived.labels)
 
 

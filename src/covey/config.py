@@ -31,6 +31,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     functions: list[str]
     function_costs: list[float] | None = None
     arrivals: bool = True
+    label_probability: float = 1.0
     peers: dict[str, float] | None = None
 
 
@@ -42,6 +43,7 @@ class Site(NamedTuple):
     peers: tuple[int, ...]  # places in the network, ascending
     costs: tuple[float, ...]  # own functions, then peers
     receives: bool
+    label_probability: float = 1.0
 
     def alone(self) -> "Site":
         """Return the same site with nobody to ask."""
@@ -128,6 +130,10 @@ def _check_member(member: Member, names: list[str]) -> None:
             raise ConfigError(
                 f"{who}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
             )
+    if not 0 <= member.label_probability <= 1:
+        raise ConfigError(
+            f"{who}: label-probability is {member.label_probability}; it must lie in [0, 1]"
+        )
     for peer, cost in (member.peers or {}).items():
         _check_peer(who, member.name, peer, cost, names)
 
@@ -176,4 +182,5 @@ def _site(place: int, members: list[Member]) -> Site:
         peers=tuple(other for other, _ in peers),
         costs=own_costs + tuple(cost for _, cost in peers),
         receives=member.arrivals,
+        label_probability=member.label_probability,
     )

@@ -27,6 +27,7 @@ class Log(NamedTuple):
     labels: memoryview  # slot -> code, -1 where the log holds none
     at: memoryview | None  # slot -> receiving learner
     delays: memoryview | None  # slot -> delay, written as -1 - delay where the label is hidden
+    shown: memoryview | None = None  # slot, learner -> 0 where this learner never sees the label
 
 
 class Arrivals(NamedTuple):
@@ -155,6 +156,7 @@ def encode(
     points: np.ndarray,
     vocabulary: Vocabulary,
     first_slot: int,
+    luck: "Luck",
 ) -> Log:
     """Return rows of a log for the kernel.
 
@@ -168,7 +170,30 @@ def encode(
         labels=np.array(arrived.labels).data,
         at=None if arrived.at is None else arrived.at.data,
         delays=_delays(arrived),
+        shown=luck.draw(len(arrived.labels)),
     )
+
+
+class Luck:
+    """Which learners see the label of a row, where that is left to chance."""
+
+    def __init__(self, setup: ReplayConfig) -> None:
+        self._shares = [site.label_probability for site in setup.sites]
+        seed = setup.settings.seed
+        # One generator per learner, so that another learner's share changes nothing.
+        self._generators = [
+            np.random.default_rng([seed, place]) for place in range(len(self._shares))
+        ]
+
+    def draw(self, rows: int) -> memoryview | None:
+        """Return, per row and learner, 1 where the label is seen; None if all are."""
+        if min(self._shares) >= 1:
+            return None
+        columns = [
+            generator.random(rows) < share
+            for generator, share in zip(self._generators, self._shares, strict=True)
+        ]
+        return np.array(columns, np.int8).T.copy().data
 
 
 def _predictions(column: Column, name: str, vocabulary: Vocabulary, first_slot: int) -> np.ndarray:

@@ -46,11 +46,16 @@ ARRIVED = cython.declare(cython.longlong, 0)
 LABELLED = cython.declare(cython.longlong, 1)
 USED = cython.declare(cython.longlong, 2)
 
+# Discounted counts are fixed-point numbers, so that they too are the same wherever they are kept.
+ONE = cython.declare(cython.longlong, 1 << 16)
+KEEP_BITS = cython.declare(cython.longlong, 30)
+
 # Products are cut to 62 bits so that C's integers and Python's give the same hash.
 BITS = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)
 FACTOR = cython.declare(cython.longlong, 2685821657736338717)
 FEW = cython.declare(cython.longlong, 4096)
 FAR = cython.declare(cython.longlong, 1 << 60)
+CLOSED = cython.declare(cython.double, 1e300)  # an arm at this cost is not to be used
 
 
 def is_compiled() -> bool:
@@ -155,7 +160,14 @@ class Table:
     right: cython.int
     untrained: cython.int
     underway: cython.int
+    recent: cython.int  # labels that estimates go by, where not all of them count
+    recent_right: cython.int
+    ring: cython.int  # the latest labels of the cell: how many, then `arm << 1 | is_right` of each
     stride: cython.int
+    inherits: cython.bint
+    forgets: cython.bint
+    window: cython.longlong
+    keep: cython.longlong  # the discount, as a fixed-point number
     used: cython.longlong
     rows: cython.longlong[::1]
     index: cython.int[::1]
@@ -187,7 +199,14 @@ class Table:
         self.right = self.labels + self.arms
         self.untrained = self.right + self.arms
         self.underway = self.untrained + self.arms - self.functions
-        self.stride = self.underway + (self.arms if self.is_pending else 0)
+        self.inherits = rule.inherits
+        self.window = rule.window
+        self.keep = int(rule.discount * (1 << KEEP_BITS))
+        self.forgets = rule.window > 0 or rule.discount < 1.0
+        self.recent = self.underway + (self.arms if self.is_pending else 0)
+        self.recent_right = self.recent + (self.arms if self.forgets else 0)
+        self.ring = self.recent_right + (self.arms if self.forgets else 0)
+        self.stride = self.ring + (1 + rule.window if rule.window else 0)
         self.used = 0
         self.rows = array("q", bytes(8 * 4 * self.stride))
         # A small grid is indexed by place; else a table of hashes grows with the used cells.
@@ -221,7 +240,11 @@ class Table:
         base = row * self.stride + self.untrained
         self.clock.move(slot)
         limit = self.clock.floors[1]
-        return [k for k in range(self.arms - self.functions) if self.rows[base + k] <= limit]
+        return [
+            k
+            for k in range(self.arms - self.functions)
+            if self.rows[base + k] <= limit and self.costs[self.functions + k] < CLOSED
+        ]
 
     def refresh(self, row: int, peer: int, arrivals: int) -> int:
         """Store how much `peer` was trained in `row`, given its arrivals; return the old value."""
@@ -273,6 +296,13 @@ class Table:
                 self._read(context)
                 self._follow()
             self._learn_own(row, arm, phase, is_right, slot)
+
+    def set_cost(self, arm: int, cost: float) -> None:
+        """Change what `arm` costs from now on; nothing learnt is lost. Infinite: not to be used."""
+        self.costs[arm] = cost
+        for row in range(self.used):
+            self.rows[row * self.stride + BEST] = -1
+            self.rows[row * self.stride + CALM] = 0
 
     def forget(self, decision: int) -> None:
         """Stop waiting for the label of `decision`."""
@@ -413,6 +443,10 @@ class Table:
             self.path[level] = row
             self.found = level + 1
             if self.is_flat or self.rows[row * self.stride + OWN] < self.limits[level]:
+                if self.inherits and level + 1 < self.levels:
+                    self._aim(level + 1)
+                    self.path[level + 1] = self._open(level + 1, slot)
+                    self.found = level + 2
                 return row
             level += 1
             if level == self.levels:
@@ -600,7 +634,7 @@ class Table:
         chosen = -1
         rivals = 0
         for arm in range(first, end):
-            if self._tried(base, arm) <= limit:
+            if self._tried(base, arm) <= limit and self.costs[arm] < CLOSED:
                 if not self.is_random:
                     return arm
                 rivals += 1
@@ -616,7 +650,7 @@ class Table:
         rivals = 0
         first = base + self.untrained - self.functions
         for arm in range(self.functions, self.arms):
-            if self.rows[first + arm] <= self.clock.floors[1]:
+            if self.rows[first + arm] <= self.clock.floors[1] and self.costs[arm] < CLOSED:
                 if not self.is_random:
                     return arm
                 rivals += 1
@@ -670,8 +704,46 @@ class Table:
 
     @cython.cfunc
     @cython.exceptval(check=False)
+    def _record_recent(
+        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+    ) -> cython.longlong:
+        """Record what estimates go by: the latest labels of the cell, or all with lesser weight."""
+        weight = ONE
+        if self.window:
+            weight = 1
+            self._push(base, arm, is_right)
+        else:
+            for k in range(self.recent, self.recent + 2 * self.arms):
+                self.rows[base + k] = self.rows[base + k] * self.keep >> KEEP_BITS
+        self.rows[base + self.recent + arm] += weight
+        self.rows[base + self.recent_right + arm] += weight * is_right
+        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _push(
+        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+    ) -> cython.longlong:
+        """Put a label into the ring, in the place of the one that leaves the window."""
+        first = base + self.ring
+        place = first + 1 + self.rows[first] % self.window
+        if self.rows[first] >= self.window:
+            old = self.rows[place]
+            self.rows[base + self.recent + (old >> 1)] -= 1
+            self.rows[base + self.recent_right + (old >> 1)] -= old & 1
+        self.rows[place] = arm << 1 | is_right
+        self.rows[first] += 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
     @cython.inline
     def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
+        # An arm that the window or the discount has lost sight of is judged by all its labels.
+        if self.forgets and self.rows[base + self.recent + arm] > 0:
+            labels = cython.cast(cython.double, self.rows[base + self.recent + arm])
+            return self.rows[base + self.recent_right + arm] / labels
         labels = cython.cast(cython.double, self.rows[base + self.labels + arm])
         if labels == 0:
             return 0.0
@@ -763,6 +835,8 @@ class Table:
         is_counted: cython.bint = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own and phase != TRAIN:
             self._record(row * self.stride, arm, is_right)
+            if self.inherits:
+                self._record_finer(row, arm, is_right, slot)
         if self.levels == 1:
             base = row * self.stride
             self.rows[base + ARRIVALS] += is_counted
@@ -776,6 +850,23 @@ class Table:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
                         self._record(base, arm, is_right)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _record_finer(
+        self,
+        row: cython.longlong,
+        arm: cython.longlong,
+        is_right: cython.bint,
+        slot: cython.longlong,
+    ) -> cython.longlong:
+        """Record a peer's label where the cell of `row` will be split, too."""
+        level = self.rows[row * self.stride + LEVEL] + 1
+        for k in range(self.found):
+            base = self.path[k] * self.stride
+            if self.rows[base + LEVEL] == level and self.rows[base + SINCE] <= slot:
+                self._record(base, arm, is_right)
+        return 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -795,11 +886,15 @@ class Table:
     ) -> cython.longlong:
         self.rows[base + self.labels + arm] += 1
         self.rows[base + self.right + arm] += is_right
+        if self.forgets:
+            self._record_recent(base, arm, is_right)
+            return 0
         # The leader stays ahead when it is right or a rival is wrong; only else look again.
         if (self.rows[base + BEST] == arm) != is_right:
             self.rows[base + BEST] = -1
         if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != is_right:
             self.rows[base + BEST_OWN] = -1
+        return 0
 
 
 @cython.final
@@ -862,6 +957,7 @@ class Arena:
         """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
         at: cython.int[::1] = log.at
         delays: cython.longlong[::1] = log.delays
+        shown: cython.schar[:, ::1] = log.shown
         first = 0
         end = len(self.tables)
         delay = 0
@@ -879,7 +975,8 @@ class Arena:
                     self._decide(i, slot, t)
             for i in range(first, end):
                 if self.receives[i]:
-                    self._end(i, slot, t, self._delay(i, delay))
+                    is_shown: cython.bint = shown is None or shown[t, i] != 0
+                    self._end(i, slot, t, self._delay(i, delay) if is_shown else NEVER)
             if self.calendar:
                 self._deliver(slot)
 
@@ -934,7 +1031,8 @@ class Arena:
         """Refresh what learner `i` knows of the training of its peers in `row`."""
         table = self._table(i)
         for k in range(table.arms - table.functions):
-            if table.rows[row * table.stride + table.untrained + k] <= self.clock.floors[1]:
+            is_stale = table.rows[row * table.stride + table.untrained + k] <= self.clock.floors[1]
+            if is_stale and table.costs[table.functions + k] < CLOSED:
                 peer = self._table(self.peers[i, k])
                 met = peer._meet(table, row, slot)
                 table._refresh(row, k, peer.rows[met * peer.stride + ARRIVALS])

@@ -25,6 +25,13 @@ class Threshold(msgspec.Struct, frozen=True):
     power: float
 
 
+class Forget(msgspec.Struct, frozen=True):
+    """Which labels of a cell estimates go by: the latest, or all with lesser and lesser weight."""
+
+    window: int | None = None  # labels
+    discount: float | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """How to decide, as a person writes it; None means "what the preset and the mode say"."""
 
@@ -50,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     askers: Literal["all", "first"] | None = None
     hidden_from: Literal["all", "first"] | None = None
     label_wait: int | None = None  # slots
+    inherit: bool = False
+    forget: Forget = Forget()
     max_level: int = 40
     max_cells: int = 5_000_000
 
@@ -103,6 +112,9 @@ class Policy(NamedTuple):
             counted=COUNTS.index(switches.count),
             is_pending=switches.pending,
             seed=settings.seed * 1_000_003 + position if switches.ties == "random" else None,
+            inherits=settings.inherit,
+            window=settings.forget.window or 0,
+            discount=1.0 if settings.forget.discount is None else settings.forget.discount,
         )
 
     def scales(self) -> list[float]:
@@ -236,6 +248,7 @@ def _check(settings: Settings) -> None:
         threshold = getattr(settings, name)
         if threshold is not None:
             _check_threshold(name.replace("_", "-"), threshold)
+    _check_forget(settings.forget)
     for name, low, high in _RANGES:
         value = getattr(settings, name)
         if value is not None and not low <= value <= high:
@@ -254,6 +267,20 @@ _RANGES = (
     ("max_level", 0, 52),
     ("max_cells", 1, 2**31 - 2),
 )
+
+
+def _check_forget(forget: Forget) -> None:
+    if forget.window is not None and forget.discount is not None:
+        raise ConfigError("[policy] forget has a window and a discount; choose one")
+    if forget.window is not None and not 1 <= forget.window <= 10**6:
+        raise ConfigError(
+            f"[policy] forget.window is {forget.window}; it must be 1 to 1000000 labels"
+        )
+    if forget.discount is not None and not 0 < forget.discount <= 0.9999:
+        raise ConfigError(
+            f"[policy] forget.discount is {forget.discount}; it must lie above 0 and "
+            "not above 0.9999"
+        )
 
 
 def _check_threshold(name: str, threshold: Threshold) -> None:

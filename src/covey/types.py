@@ -112,3 +112,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     counted: int  # what is reported as an arrival: 0 arrivals, 1 labelled ones, 2 labelled uses
     is_pending: bool
     seed: int | None  # None: ties go to the lowest index
+    inherits: bool = False  # finer cells begin with what was learnt in their place
+    window: int = 0  # labels of a cell that estimates go by; 0: all of them
+    discount: float = 1.0  # what a label weighs after the next one in its cell
