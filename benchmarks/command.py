@@ -16,9 +16,15 @@ NAME = "command"
 TITLE = "`covey replay` from the command line"
 GOAL_S = 10.0
 GOAL_MB = 500.0
-ROWS = {"full": 1_000_000, "quick": 1_000_000}
+ROWS = 1_000_000
 ROUNDS = {"full": 5, "quick": 1}
 PARQUET = "Parquet, --json"
+METHOD = (
+    "Wall time and peak resident memory of a process of its own, interpreter start included; "
+    f"{ROWS:,} rows, 4 learners x 2 functions, 1 context, numeric labels, CoS with 12 slices, Z1. "
+    "The command also plays every learner alone, which the summary holds. The trace has one row "
+    "per slot and learner."
+)
 METER = Path(__file__).with_name("meter.py")
 COVEY = [sys.executable, "-c", "from covey.cli import main; raise SystemExit(main())"]
 
@@ -40,7 +46,7 @@ def measure(effort: str) -> Figure:
         return skipped(NAME, TITLE, 'pyarrow is not installed: pip install "covey[parquet]"')
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        columns = _columns(ROWS[effort])
+        columns = _columns(ROWS)
         parquet.write_table(arrow.table(columns), folder / "log.parquet")
         _write_csv(columns, folder / "log.csv")
         (folder / "sites.toml").write_text(_toml(), encoding="utf-8")
@@ -52,9 +58,9 @@ def measure(effort: str) -> Figure:
         used: dict[str, list[Used]] = {variant: [] for variant in variants}
         for _ in range(ROUNDS[effort]):
             for variant, arguments in variants.items():
-                used[variant].append(_run(arguments, folder, ROWS[effort]))
+                used[variant].append(_run(arguments, folder))
     rows = [row for variant, runs in used.items() for row in _rows(variant, runs)]
-    return Figure(NAME, TITLE, _method(effort), rows, [_verdict(used[PARQUET])])
+    return Figure(NAME, TITLE, METHOD, rows, [_verdict(used[PARQUET])])
 
 
 def _columns(rows: int) -> dict[str, np.ndarray]:
@@ -78,14 +84,12 @@ def _toml() -> str:
     return "\n".join(['[data]\nlabel = "label"\ncontext = ["x"]\n', "[policy]\n", *sites])
 
 
-def _run(arguments: list[str], folder: Path, rows: int) -> Used:
+def _run(arguments: list[str], folder: Path) -> Used:
     covey = [*COVEY, "replay", *arguments, "--config", "sites.toml", "--json"]
     command = [sys.executable, "-I", "-S", str(METER), "summary.json", *covey]
-    done = subprocess.run(  # noqa: S603 - our own interpreter on our own file
-        command, cwd=folder, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    assert all(learner["slots"] == rows for learner in summary["learners"].values())
+    assert all(learner["slots"] == ROWS for learner in summary["learners"].values())
     return Used(**json.loads(done.stdout))
 
 
@@ -110,13 +114,4 @@ def _verdict(runs: list[Used]) -> Verdict:
         wall <= GOAL_S and peak <= GOAL_MB,
         f"the Parquet log takes {wall:.1f} s and at most {peak:.0f} MB; the goals are at most "
         f"{GOAL_S:.0f} s and {GOAL_MB:.0f} MB.",
-    )
-
-
-def _method(effort: str) -> str:
-    return (
-        f"Wall time and peak resident memory of a process of its own, interpreter start included; "
-        f"{ROWS[effort]:,} rows, 4 learners x 2 functions, 1 context, numeric labels, CoS with 12 "
-        "slices, Z1. The command also plays every learner alone, which the summary holds. The "
-        "trace has one row per slot and learner."
     )

@@ -1,5 +1,6 @@
 """Compile `floor.py` beside nothing: in a folder that is gone afterwards."""
 
+import functools
 import importlib.util
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ class NoFloor(Exception):
     """The floor could not be compiled; the message says what is missing."""
 
 
+@functools.cache
 def floor() -> ModuleType:
     """Return the compiled `floor` module.
 
@@ -25,9 +27,7 @@ def floor() -> ModuleType:
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copy(SOURCE, folder)
         command = [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", str(copy)]
-        done = subprocess.run(  # noqa: S603 - our own interpreter on our own file
-            command, cwd=folder, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         built = [path for path in Path(folder).glob("floor.*") if path.suffix in (".so", ".pyd")]
         if done.returncode or not built:
             last = (done.stderr.strip() or "nothing was built").splitlines()[-1]

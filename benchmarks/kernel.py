@@ -1,11 +1,13 @@
 """One decision at a time through the kernel object, against an empty pair of C-level methods."""
 
 import importlib
+import sys
 from collections.abc import Callable
 from functools import partial
 from time import process_time
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import task
 from compiler import NoFloor, floor
@@ -19,6 +21,7 @@ NAME = "kernel"
 TITLE = "The kernel, one decision at a time"
 GOAL = 3.0
 ROUNDS = {"full": 400, "quick": 60}
+PLAIN_ROUNDS = {"full": 10, "quick": 2}  # it is slow, and only for information
 PLENTY = 10**12  # arrivals of a peer that needs no training
 FLOOR = "empty C-level pair"
 GRID = CoS(slices=task.SLICES, parameters="z1")
@@ -46,21 +49,27 @@ def measure(effort: str) -> Figure:
     for name, make in makers.items():
         rights, notes[name] = _rehearse(make, played)
         candidates[name] = partial(_pairs, make, played, rights)
-    timings = interleave(ROUNDS[effort], candidates)
+    plain = {name: candidates.pop(name) for name in makers if name.startswith("plain")}
+    timings = interleave(ROUNDS[effort], candidates) | interleave(PLAIN_ROUNDS[effort], plain)
     rows = [_row(name, timing, timings, notes) for name, timing in timings.items()]
     return Figure(NAME, TITLE, METHOD, rows, [_verdict(timings, verdict)])
 
 
 def _makers() -> dict[str, Maker]:
     makers: dict[str, Maker] = {}
-    for form, module in (("compiled", "covey._kernel"), ("plain", "covey.kernel")):
-        try:
-            loaded = importlib.import_module(module)
-        except ModuleNotFoundError:
-            continue
-        makers[f"{form}, 5 own arms"] = partial(_table, loaded, GRID, 5)
-        makers[f"{form}, 2 own + 3 peers"] = partial(_table, loaded, GRID, 2)
-        makers[f"{form}, 5 own arms, DCZA"] = partial(_table, loaded, DCZA(), 5)
+    try:
+        compiled = importlib.import_module("covey._kernel")
+    except ModuleNotFoundError:
+        pass
+    else:
+        makers["compiled, 5 own arms"] = partial(_table, compiled, GRID, 5)
+        makers["compiled, 2 own + 3 peers"] = partial(_table, compiled, GRID, 2)
+        makers["compiled, 5 own arms, DCZA"] = partial(_table, compiled, DCZA(), 5)
+    # As where Cython is not installed: with it, its own stand-ins make the plain kernel slower.
+    with patch.dict(sys.modules, {"cython": None}):
+        plain = importlib.import_module("covey.kernel")
+    makers["plain, 5 own arms"] = partial(_table, plain, GRID, 5)
+    makers["plain, 2 own + 3 peers"] = partial(_table, plain, GRID, 2)
     return makers
 
 

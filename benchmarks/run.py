@@ -86,8 +86,8 @@ def _setting(pinned: str) -> str:
         f"{_processor()}, {os.cpu_count()} cores, {pinned}{load}; {platform.system()} "
         f"{platform.release()}; {platform.python_implementation()} {platform.python_version()}; "
         f"{', '.join(map(_version, PACKAGES))}; kernel: {form}. Candidates of a figure take turns "
-        "in one run; the best of all rounds counts, and `median` says by how much the median round "
-        "lies above it: other work was going on beside the measurements."
+        "in one run; the best of all rounds counts. `median` says by how much the median round "
+        "lies above it, which shows how quiet the machine was."
     )
 
 
