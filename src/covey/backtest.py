@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from covey import logs
@@ -17,9 +18,11 @@ from covey.encoding import Log, Luck, Vocabulary, arrivals, encode
 from covey.engine import Arena, Clock, Table
 from covey.errors import ConfigError, DataError
 from covey.policies import Policy
+from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.tally import Tally
-from covey.traces import Decided, Trace, TraceFile
+from covey.traces import Decided, Trace, TraceFile, joined
 from covey.types import PHASES, CellView, Label, Outcome
+from covey.voting import Voting
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
 
@@ -93,6 +96,25 @@ class Game:
         rows = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
         return [self._view(table, row, arms) for row in rows]
 
+    def seen(self) -> Iterator[list[Seen]]:
+        """Yield what every function's owner has seen of it, cell by cell."""
+        sides = [level.side for level in self.policy.partition.levels(self.policy.dimension)]
+        for table, site in zip(self.tables, self.sites, strict=True):
+            cells = [table.cell(row) for row in range(len(table))]
+            for function in range(len(site.functions)):
+                yield [
+                    Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
+                    for row, cell in enumerate(cells)
+                ]
+
+    def reprice(self, place: int, arm: int, cost: float) -> None:
+        """Let an arm of the learner at `place` cost something else from now on; inf: closed."""
+        self.tables[place].set_cost(arm, cost)
+        costs = self.sites[place].costs
+        repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
+        self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
+        self._costs = _costs(self.sites)
+
     def _view(self, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
         side = self.policy.partition.levels(self.policy.dimension)[cell.level].side
@@ -106,6 +128,79 @@ class Game:
             arm=arms[best] if labels else None,
             estimate=right / labels if labels else None,
         )
+
+
+class Season:
+    """Games one after the other, each for twice as many slots; prices may change within.
+
+    A game starts with empty tables and at slot 1 of its own clock; labels that were still under
+    way are lost on it. Only prices, and the alpha that was estimated, are handed on.
+    """
+
+    def __init__(
+        self, setup: ReplayConfig, sites: Sequence[Site], dimension: int, labels: Sequence[Label]
+    ) -> None:
+        self.slots = 0
+        self._setup = setup
+        self._dimension = dimension
+        self._labels = labels
+        self._moves = [move for move in setup.repricings if move.arm < len(sites[move.place].costs)]
+        alpha = setup.settings.alpha
+        self._is_estimated = isinstance(alpha, str)
+        self._alpha = 1.0 if isinstance(alpha, str) else alpha
+        self._is_doubling = setup.settings.horizon == "doubling"
+        self._epochs = epochs(setup.settings.first_epoch if self._is_doubling else 2**60)
+        self._start(sites)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the present game; its title says where in the season that is."""
+        policy = self._game.policy
+        if not self._is_doubling:
+            return policy
+        alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
+        stretch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
+        return policy._replace(title=f"{policy.title}; {stretch}{alpha}")
+
+    def play(self, log: Log) -> Trace:
+        """Play the rows of `log` and return their trace, whose slots go on from game to game."""
+        pieces: list[Trace] = []
+        first = 0
+        while first < len(log.labels) or not pieces:
+            if self._game.slots == self._epoch.slots:
+                self._start_anew()
+            self._reprice(self.slots + first + 1)
+            end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
+            if self._moves:
+                end = min(end, self._moves[0].slot - 1 - self.slots)
+            pieces.append(self._game.play(_cut(log, first, end)))
+            first = end
+        trace = joined(pieces, log, first_slot=self.slots + 1)
+        self.slots += len(log.labels)
+        return trace
+
+    def cells(self, place: int) -> list[CellView]:
+        """Return the cells that a learner uses in the present game."""
+        return self._game.cells(place)
+
+    def _start_anew(self) -> None:
+        seen = estimate(self._game.seen()) if self._is_estimated else None
+        if seen is not None:
+            self._alpha = seen.alpha
+        self._start(self._game.sites)
+
+    def _start(self, sites: Sequence[Site]) -> None:
+        self._epoch = next(self._epochs)
+        settings = self._setup.settings
+        if self._is_doubling:
+            settings = adapt(settings, self._epoch, alpha=self._alpha)
+        policy = self._setup._replace(settings=settings).policy(self._dimension)
+        self._game = Game(sites, policy, self._labels)
+
+    def _reprice(self, slot: int) -> None:
+        while self._moves and self._moves[0].slot <= slot:
+            move = self._moves.pop(0)
+            self._game.reprice(move.place, move.arm, move.cost)
 
 
 def replay(  # noqa: PLR0913 - each is one column of the log
@@ -137,7 +232,7 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     arrived = arrivals(setup, columns, vocabulary, 1)
     log = encode(answers, arrived, points, vocabulary, 1, Luck(setup))
     _check_horizon(setup, len(log.labels))
-    return Game(setup.sites, setup.policy(points.shape[1]), vocabulary.values).play(log)
+    return _game(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
 
 
 def replay_file(
@@ -150,23 +245,63 @@ def replay_file(
     """Replay the log at `path`, chunk by chunk, and return what came of it."""
     reader = logs.open_log(path, _wanted(setup))
     vocabulary = Vocabulary(is_typed=reader.is_typed)
-    policy = setup.policy(setup.context.dimension)
-    together = Game(setup.sites, policy, vocabulary.values)
-    alone = Game([site.alone() for site in setup.sites], policy, vocabulary.values)
+    dimension = setup.context.dimension
+    together = _game(setup, setup.sites, dimension, vocabulary.values)
+    alone = _game(setup, [site.alone() for site in setup.sites], dimension, vocabulary.values)
     tally = Tally(setup.sites)
+    voting = _voting(setup, vocabulary)
     _check_horizon(setup, reader.rows_total or 0)
     for log in _read(setup, reader, vocabulary):
         _check_horizon(setup, together.slots + len(log.labels))
         played = together.play(log)
-        tally.add(played, alone.play(log))
+        tally.add(played, alone.play(log) if voting is None else played)
         tally.add_functions(log)
+        if voting is not None:
+            voting.add(played, log)
         if trace is not None:
             trace.write(played.columns())
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
-    return tally.outcome(setup.context.names, policy.title, views)
+    outcome = tally.outcome(setup.context.names, together.policy.title, views)
+    if voting is None:
+        return outcome
+    return msgspec.structs.replace(outcome, ensemble=voting.outcome(outcome.learners))
+
+
+def _voting(setup: ReplayConfig, vocabulary: Vocabulary) -> Voting | None:
+    """Return the ensemble that is asked for; its base class gets the first code of all."""
+    if setup.ensemble is None:
+        return None
+    base = setup.ensemble.base
+    if base is not None:
+        vocabulary.encode([base], name="base of [ensemble]", first_slot=0)
+    voters = [site.name for site in setup.sites if site.receives]
+    return Voting(setup.ensemble, voters, label_wait=setup.settings.label_wait)
+
+
+def _game(
+    setup: ReplayConfig, sites: Sequence[Site], dimension: int, labels: Sequence[Label]
+) -> Game | Season:
+    if setup.settings.horizon == "doubling" or setup.repricings:
+        return Season(setup, sites, dimension, labels)
+    return Game(sites, setup.policy(dimension), labels)
+
+
+def _cut(log: Log, first: int, end: int) -> Log:
+    """Return the rows of `log` from `first` to `end`."""
+    width = len(log.contexts) // max(1, len(log.labels))
+    by_slot: dict[str, Any] = {
+        name: None if column is None else np.asarray(column)[first:end].data
+        for name, column in log._asdict().items()
+        if name not in ("contexts", "predictions")
+    }
+    return Log(
+        contexts=np.asarray(log.contexts)[first * width : end * width].data,
+        predictions=np.ascontiguousarray(np.asarray(log.predictions)[:, first:end]).data,
+        **by_slot,
+    )
 
 
 def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
@@ -232,7 +367,7 @@ def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[
 
 def _check_horizon(setup: ReplayConfig, slots: int) -> None:
     horizon = setup.settings.horizon
-    if horizon is not None and slots > horizon:
+    if isinstance(horizon, int) and slots > horizon:
         raise ConfigError(
             f"the log has more rows than the horizon of {horizon} slots; raise horizon in [policy]"
         )
@@ -245,6 +380,8 @@ def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
+    if setup.ensemble is not None and "at" in columns:
+        raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
     names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
     data = type(setup.data)(label="label", context=setup.data.context, **names)
     return setup._replace(data=data)
