@@ -393,6 +393,31 @@ def test_if_a_function_cannot_learn_no_label_is_taken_and_nobody_is_taught_twice
     assert lessons == [("c", "x"), ("d", "y")]
 
 
+def test_who_was_taught_in_one_call_is_not_taught_again_either() -> None:
+    lessons = []
+    is_broken = [True]
+
+    class Model(GaussianNB):
+        def partial_fit(self, rows: Any, labels: Any, classes: Any = None) -> "Model":
+            lessons.append(len(rows))
+            return self
+
+    def refuse(row: object, label: object) -> None:
+        if is_broken[0]:
+            raise ValueError("not today")
+
+    model = Model().fit([[0.0, 0.0], [1.0, 1.0]], [0, 1])
+    south = network({"c": model, "d": (lambda row: 1, refuse)})["south"]
+    answers = south.predict_batch(ROWS, CONTEXTS)
+    with pytest.raises(FunctionError, match="function 'd'"):
+        south.learn_batch(tickets(answers), [1] * 8)
+    is_broken[0] = False
+
+    south.learn_batch(tickets(answers), [1] * 8)
+
+    assert lessons == [7]
+
+
 def test_if_a_peers_function_cannot_learn_no_label_is_taken_anywhere() -> None:
     def refuse(row: object, label: object) -> None:
         raise ValueError("never")

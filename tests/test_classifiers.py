@@ -114,6 +114,14 @@ def test_a_fresh_model_is_told_its_classes_and_says_the_first_until_then(
     assert one.answer_many(X)[2] == "high"
 
 
+def test_a_model_that_knows_its_classes_is_not_told_others() -> None:
+    one = function(fresh(GaussianNB().fit(X, Y), classes=["low", "high", "unheard of"]))
+
+    one.learn([1.0, 0.9], "high")
+
+    assert one.answer([1.0, 0.9]) == "high"
+
+
 def test_a_fresh_river_model_says_the_first_class_until_it_knows_better() -> None:
     one = function(fresh(river_bayes.GaussianNB(), classes=("ham", "spam")))
     before = one.answer({"x": 1.0})

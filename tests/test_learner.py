@@ -252,21 +252,38 @@ def test_what_is_under_way_is_not_part_of_a_snapshot(forget: dict[str, float]) -
     assert counters(twin) == counters(learner)
 
 
-def test_a_learner_may_begin_to_count_labels_under_way_at_any_time() -> None:
-    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}))
+@pytest.mark.parametrize("forget", [{}, {"window": 5}, {"discount": 0.9}])
+def test_a_learner_may_begin_to_count_labels_under_way_at_any_time(
+    forget: dict[str, float],
+) -> None:
+    learner = make(CoS(slices=1, forget=forget), peers=("south",))
+    twin = make(CoS(slices=1, forget=forget, pending=True), peers=("south",))
+    play(learner, 30, first=0)
+    play(twin, 30, first=0)
     tickets = [answer(learner), answer(learner)]
-    before = learner.snapshot()
+    assert [answer(twin), answer(twin)] == tickets
 
     learner.count_under_way()
     learner.count_under_way()
 
-    assert learner.snapshot() == before
+    assert learner.snapshot() == twin.snapshot()
+    for ticket in tickets:
+        assert learner.settle(ticket, 1) == twin.settle(ticket, 1)
+    assert play(learner, 200, first=32) == play(twin, 200, first=32)
+
+
+def test_labels_from_before_a_learner_began_to_count_them_are_under_way() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}))
+    answer(learner)
+
+    learner.count_under_way()
+
     assert learner.decide((0.1,)).choice.arm == "b"
-    assert [learner.settle(ticket, 1).is_right for ticket in tickets] == [True, True]
 
 
 def test_settled_labels_and_training_are_not_under_way() -> None:
-    learner = make(CoS(slices=1, explore={"scale": 0, "power": 0}), peers=("south",))
+    once = {"scale": 0, "power": 0}
+    learner = make(CoS(slices=1, explore=once, explore_peers=once), peers=("south",))
     for _ in range(2):
         learner.settle(answer(learner), 1)
     trained = learner.decide((0.1,))
