@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from covey import logs
@@ -19,7 +20,7 @@ from covey.errors import ConfigError, DataError
 from covey.policies import Policy
 from covey.tally import Tally
 from covey.traces import Decided, Trace, TraceFile
-from covey.types import PHASES, CellView, Label, Outcome
+from covey.types import PHASES, CellView, Label, Outcome, Rule
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
 
@@ -27,14 +28,16 @@ Progress = Callable[[float, int], None]  # share of the log that is done, slots 
 class Game:
     """A network under replay: the learners' tables, played chunk after chunk."""
 
-    def __init__(self, sites: Sequence[Site], policy: Policy, labels: Sequence[Label]) -> None:
+    def __init__(
+        self, sites: Sequence[Site], policy: Policy, labels: Sequence[Label], unit: int = 1
+    ) -> None:
         clock = Clock(policy.scales(), policy.powers())
         self.sites = sites
         self.policy = policy
         self.tables = [
-            Table(clock, policy.rule(functions=len(s.functions), costs=s.costs, position=k))
-            for k, s in enumerate(sites)
+            Table(clock, _rule(site, policy, place, unit)) for place, site in enumerate(sites)
         ]
+        self._unit = unit
         self.slots = 0
         self._arena = _arena(self.tables, sites, policy)
         self._costs = _costs(sites)
@@ -57,7 +60,7 @@ class Game:
         per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
         rows = slots * per_slot
         kinds = Decided(
-            cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int8
+            cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int32
         )
         decided = Decided(*(np.empty(rows, kind).data for kind in kinds))
         self._arena.run(log, self.slots + 1, decided)
@@ -69,6 +72,7 @@ class Game:
             log,
             first_slot=first_slot,
             costs=self._costs,
+            unit=self._unit,
             receivers=[place for place, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_numbers)},
         )
@@ -104,7 +108,7 @@ class Game:
             high=tuple((coordinate + 1) / side for coordinate in cell.coordinates),
             arrivals=table.own(row),
             arm=arms[best] if labels else None,
-            estimate=right / labels if labels else None,
+            estimate=right / (labels * self._unit) if labels else None,
         )
 
 
@@ -133,11 +137,12 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     setup = _for_arrays(load(config), columns)
     answers = _answers(setup, predictions, len(columns["label"]))
     points = _points(setup, contexts, len(columns["label"]))
-    vocabulary = Vocabulary(is_typed=True)
+    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
     arrived = arrivals(setup, columns, vocabulary, 1)
     log = encode(answers, arrived, points, vocabulary, 1, Luck(setup))
     _check_horizon(setup, len(log.labels))
-    return Game(setup.sites, setup.policy(points.shape[1]), vocabulary.values).play(log)
+    policy = setup.policy(points.shape[1])
+    return Game(setup.sites, policy, vocabulary.values, setup.unit).play(log)
 
 
 def replay_file(
@@ -149,11 +154,11 @@ def replay_file(
 ) -> Outcome:
     """Replay the log at `path`, chunk by chunk, and return what came of it."""
     reader = logs.open_log(path, _wanted(setup))
-    vocabulary = Vocabulary(is_typed=reader.is_typed)
+    vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
     policy = setup.policy(setup.context.dimension)
-    together = Game(setup.sites, policy, vocabulary.values)
-    alone = Game([site.alone() for site in setup.sites], policy, vocabulary.values)
-    tally = Tally(setup.sites)
+    together = Game(setup.sites, policy, vocabulary.values, setup.unit)
+    alone = Game([site.alone() for site in setup.sites], policy, vocabulary.values, setup.unit)
+    tally = Tally(setup.sites, setup.unit)
     _check_horizon(setup, reader.rows_total or 0)
     for log in _read(setup, reader, vocabulary):
         _check_horizon(setup, together.slots + len(log.labels))
@@ -166,7 +171,19 @@ def replay_file(
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
-    return tally.outcome(setup.context.names, policy.title, views)
+    blind = [table.blind_decisions() for table in together.tables]
+    return tally.outcome(setup.context.names, policy.title, views, blind)
+
+
+def _rule(site: Site, policy: Policy, place: int, unit: int) -> Rule:
+    return policy.rule(
+        functions=len(site.functions),
+        costs=site.costs,
+        position=place,
+        unit=unit,
+        rewards=site.rewards,
+        is_supervised=site.is_supervised,
+    )
 
 
 def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
@@ -246,7 +263,7 @@ def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
     names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
-    data = type(setup.data)(label="label", context=setup.data.context, **names)
+    data = msgspec.structs.replace(setup.data, label="label", **names)
     return setup._replace(data=data)
 
 
