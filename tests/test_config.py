@@ -187,7 +187,10 @@ def test_the_theorem_sees_the_most_functions_of_any_learner() -> None:
             {"polcy": {}, "learner": [learner("a")]},
             "unknown table [polcy]; did you mean 'policy'?",
         ),
-        ({"xyz": {}}, "unknown table [xyz]; known: data, learner, policy"),
+        (
+            {"xyz": {}},
+            "unknown table [xyz]; known: data, ensemble, learner, link, link-change, policy",
+        ),
         (
             {"data": {"lable": "y"}, "learner": [learner("a")]},
             "unknown key 'lable' in [data]; did you mean 'label'?",

@@ -13,7 +13,7 @@ from covey import cli
 
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
-MODULES = ["backtest", "network", "partitions", "policies"]
+MODULES = ["backtest", "ensemble", "links", "network", "partitions", "policies", "smoothness"]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -236,6 +236,106 @@ def test_a_restored_learner_decides_as_the_one_it_was_taken_from() -> None:
     assert play(twin, 80, first=80) == play(learner, 80, first=80)
 
 
+@pytest.mark.parametrize("forget", [{}, {"window": 5}, {"discount": 0.9}])
+def test_what_is_under_way_is_not_part_of_a_snapshot(forget: dict[str, float]) -> None:
+    learner = make(CoS(slices=1, pending=True, forget=forget), peers=("south",))
+    plain = make(CoS(slices=1, forget=forget), peers=("south",))
+    twin = make(CoS(slices=1, pending=True, forget=forget), peers=("south",))
+    play(learner, 30, first=0)
+    play(plain, 30, first=0)
+    answer(learner)
+    answer(plain)
+
+    assert learner.snapshot() == plain.snapshot()
+    twin.restore(learner.snapshot())
+    assert twin.snapshot() == plain.snapshot()
+    assert counters(twin) == counters(learner)
+
+
+def test_a_learner_may_begin_to_count_labels_under_way_at_any_time() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}))
+    tickets = [answer(learner), answer(learner)]
+    before = learner.snapshot()
+
+    learner.count_under_way()
+    learner.count_under_way()
+
+    assert learner.snapshot() == before
+    assert learner.decide((0.1,)).choice.arm == "b"
+    assert [learner.settle(ticket, 1).is_right for ticket in tickets] == [True, True]
+
+
+def test_settled_labels_and_training_are_not_under_way() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0, "power": 0}), peers=("south",))
+    for _ in range(2):
+        learner.settle(answer(learner), 1)
+    trained = learner.decide((0.1,))
+    learner.inform(trained, [0])
+    learner.accept(trained, 1)
+
+    learner.count_under_way()
+    again = learner.decide((0.1,))
+    learner.inform(again, [1_000])
+
+    assert trained.choice.phase == "train"
+    assert (again.choice.phase, again.choice.arm) == ("explore", "south")
+
+
+def test_an_abandoned_decision_is_under_way_no_longer() -> None:
+    learner = make(CoS(slices=1, explore={"scale": 0.0, "power": 0.0}, pending=True))
+    learner.abandon(learner.decide((0.1,)))
+
+    assert learner.decide((0.1,)).choice.arm == "a"
+
+
+def test_the_latest_ticket_can_be_withdrawn_as_if_it_had_never_been_given() -> None:
+    learner = make(CoS(slices=1, pending=True))
+    answer(learner)
+    before = counters(learner)
+    ticket = answer(learner)
+
+    learner.withdraw(ticket)
+
+    assert counters(learner) == before
+    with pytest.raises(UnknownTicket, match="was never given"):
+        learner.settle(ticket, 1)
+    assert answer(learner) == ticket
+
+
+@pytest.mark.parametrize(
+    ("costs", "labels", "best"),
+    [([0.0, 0.0], [1, 0], 0), ([0.0, 0.0], [0, 1], 1), ([0.5, 0.0], [1, 1], 1), ([0, 0], [1], 0)],
+)
+def test_the_best_own_function_is_the_most_accurate_less_its_cost(
+    costs: list[float], labels: list[int], best: int
+) -> None:
+    policy = resolve(CoS(slices=1, explore={"scale": 0, "power": 0}), dimension=1, most_functions=2)
+    learner = Learner("north", functions=("a", "b"), peers=(), costs=costs, policy=policy)
+    for label in labels:
+        learner.settle(answer(learner), label)
+
+    assert learner.best_own(learner.decide((0.1,))) == best
+
+
+def test_decisions_that_are_accepted_together_wait_for_their_labels_as_if_one_by_one() -> None:
+    together = make(CoS(slices=1, label_wait=3))
+    decisions = [together.decide((0.1,), slot) for slot in (1, 2, 3)]
+
+    together.accept_all(decisions, [1, 1, 1], [None] * 3)
+    answer(together)
+    is_known = [together.held(ticket) is not None for ticket in (1, 2, 3, 4)]
+    answer(together)
+
+    assert is_known == [True, True, True, True]
+    assert [together.held(ticket) is not None for ticket in (1, 2, 3, 4, 5)] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+
+
 def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
     made = []
     for k in range(first, first + slots):

@@ -1,8 +1,8 @@
 """Who gains from cooperation, and whether everybody together does.
 
-A right answer is worth 1. Asking costs the asker its price and may cost the helper something too, its
-serving cost. Where prices carry that cost (`carry-serving-costs`), the asker pays it and the helper
-is made good, so that what is best for each is best for all.
+A right answer is worth 1. Asking costs the asker its price and may cost the helper something too,
+its serving cost. Where prices carry that cost (`carry-serving-costs`), the asker pays it and the
+helper is made good, so that what is best for each is best for all.
 """
 
 from collections.abc import Mapping, Sequence

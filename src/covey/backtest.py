@@ -3,7 +3,7 @@
 The same network is also played with nobody to ask, so that what cooperation gained can be said.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,104 +12,17 @@ import msgspec
 import numpy as np
 
 from covey import logs
-from covey.config import ReplayConfig, Site, load
+from covey.config import ReplayConfig, load
 from covey.contexts import Contexts, check_unit
 from covey.encoding import Log, Luck, Vocabulary, arrivals, encode
-from covey.engine import Arena, Clock, Table
 from covey.errors import ConfigError, DataError
-from covey.policies import Policy
+from covey.games import start
 from covey.tally import Tally
-from covey.traces import Decided, Trace, TraceFile
-from covey.types import PHASES, CellView, Label, Outcome, Rule
+from covey.traces import Trace, TraceFile
+from covey.types import Outcome
+from covey.voting import Voting
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
-
-
-class Game:
-    """A network under replay: the learners' tables, played chunk after chunk."""
-
-    def __init__(
-        self, sites: Sequence[Site], policy: Policy, labels: Sequence[Label], unit: int = 1
-    ) -> None:
-        clock = Clock(policy.scales(), policy.powers())
-        self.sites = sites
-        self.policy = policy
-        self.tables = [
-            Table(clock, _rule(site, policy, place, unit)) for place, site in enumerate(sites)
-        ]
-        self._unit = unit
-        self.slots = 0
-        self._arena = _arena(self.tables, sites, policy)
-        self._costs = _costs(sites)
-        self._cells: list[list[int]] = [[] for _ in sites]
-        self._cell_numbers: dict[str, int] = {}
-        functions = [name for site in sites for name in site.functions]
-        learners = [site.name for site in sites]
-        self._names: dict[str, Sequence[Label]] = {
-            "learner": learners,
-            "phase": PHASES,
-            "arm": [*functions, *learners],
-            "function": functions,
-            "prediction": labels,
-            "label": labels,
-        }
-
-    def play(self, log: Log) -> Trace:
-        """Play the rows of `log` and return their trace."""
-        slots = len(log.labels)
-        per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
-        rows = slots * per_slot
-        kinds = Decided(
-            cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int32
-        )
-        decided = Decided(*(np.empty(rows, kind).data for kind in kinds))
-        self._arena.run(log, self.slots + 1, decided)
-        self._number_cells(np.asarray(decided.cell))
-        first_slot = self.slots + 1
-        self.slots += slots
-        return Trace(
-            decided,
-            log,
-            first_slot=first_slot,
-            costs=self._costs,
-            unit=self._unit,
-            receivers=[place for place, site in enumerate(self.sites) if site.receives],
-            names={**self._names, "cell": list(self._cell_numbers)},
-        )
-
-    def _number_cells(self, cell: np.ndarray) -> None:
-        """Turn the learners' own rows into numbers of cells that mean the same for everybody."""
-        most = max(len(table) for table in self.tables)
-        numbers = np.zeros((max(1, most), len(self.tables)), np.int32)
-        for place, table in enumerate(self.tables):
-            known = self._cells[place]
-            for new in range(len(known), len(table)):
-                name = self.policy.partition.name(table.cell(new))
-                known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
-            numbers[: len(known), place] = known
-        np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
-
-    def cells(self, place: int) -> list[CellView]:
-        """Return the cells that a learner uses, for a person to look at."""
-        table = self.tables[place]
-        site = self.sites[place]
-        arms = [*site.functions, *(self.sites[peer].name for peer in site.peers)]
-        rows = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
-        return [self._view(table, row, arms) for row in rows]
-
-    def _view(self, table: Table, row: int, arms: list[str]) -> CellView:
-        cell = table.cell(row)
-        side = self.policy.partition.levels(self.policy.dimension)[cell.level].side
-        best = table.best(row)
-        labels, right = table.record(row, best)
-        return CellView(
-            name=self.policy.partition.name(cell),
-            low=tuple(coordinate / side for coordinate in cell.coordinates),
-            high=tuple((coordinate + 1) / side for coordinate in cell.coordinates),
-            arrivals=table.own(row),
-            arm=arms[best] if labels else None,
-            estimate=right / (labels * self._unit) if labels else None,
-        )
 
 
 def replay(  # noqa: PLR0913 - each is one column of the log
@@ -141,8 +54,7 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     arrived = arrivals(setup, columns, vocabulary, 1)
     log = encode(answers, arrived, points, vocabulary, 1, Luck(setup))
     _check_horizon(setup, len(log.labels))
-    policy = setup.policy(points.shape[1])
-    return Game(setup.sites, policy, vocabulary.values, setup.unit).play(log)
+    return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
 
 
 def replay_file(
@@ -155,54 +67,40 @@ def replay_file(
     """Replay the log at `path`, chunk by chunk, and return what came of it."""
     reader = logs.open_log(path, _wanted(setup))
     vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
-    policy = setup.policy(setup.context.dimension)
-    together = Game(setup.sites, policy, vocabulary.values, setup.unit)
-    alone = Game([site.alone() for site in setup.sites], policy, vocabulary.values, setup.unit)
+    dimension = setup.context.dimension
+    together = start(setup, setup.sites, dimension, vocabulary.values)
+    alone = start(setup, [site.alone() for site in setup.sites], dimension, vocabulary.values)
     tally = Tally(setup.sites, setup.unit)
+    voting = _voting(setup, vocabulary)
     _check_horizon(setup, reader.rows_total or 0)
     for log in _read(setup, reader, vocabulary):
         _check_horizon(setup, together.slots + len(log.labels))
         played = together.play(log)
-        tally.add(played, alone.play(log))
+        tally.add(played, alone.play(log) if voting is None else played)
         tally.add_functions(log)
+        if voting is not None:
+            voting.add(played, log)
         if trace is not None:
             trace.write(played.columns())
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
-    blind = [table.blind_decisions() for table in together.tables]
-    return tally.outcome(setup.context.names, policy.title, views, blind)
+    outcome = tally.outcome(setup.context.names, together.policy.title, views, together.blind())
+    if voting is None:
+        return outcome
+    return msgspec.structs.replace(outcome, ensemble=voting.outcome(outcome.learners))
 
 
-def _rule(site: Site, policy: Policy, place: int, unit: int) -> Rule:
-    return policy.rule(
-        functions=len(site.functions),
-        costs=site.costs,
-        position=place,
-        unit=unit,
-        rewards=site.rewards,
-        is_supervised=site.is_supervised,
-    )
-
-
-def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
-    peers = np.full((len(sites), max(1, len(sites))), -1, np.int32)
-    for place, site in enumerate(sites):
-        peers[place, : len(site.peers)] = site.peers
-    hidden_from = 1 if policy.switches.hidden_from == "first" else len(sites)
-    receives = [site.receives for site in sites]
-    return Arena(tables, peers.data, receives, hidden_from, policy.settings.label_wait)
-
-
-def _costs(sites: Sequence[Site]) -> np.ndarray:
-    """Return what each learner pays for each arm of the network."""
-    functions = [place for place, site in enumerate(sites) for _ in site.functions]
-    costs = np.zeros((len(sites), len(functions) + len(sites)))
-    for place, site in enumerate(sites):
-        own = [arm for arm, owner in enumerate(functions) if owner == place]
-        costs[place, own + [len(functions) + peer for peer in site.peers]] = site.costs
-    return costs
+def _voting(setup: ReplayConfig, vocabulary: Vocabulary) -> Voting | None:
+    """Return the ensemble that is asked for; its base class gets the first code of all."""
+    if setup.ensemble is None:
+        return None
+    base = setup.ensemble.base
+    if base is not None:
+        vocabulary.encode([base], name="base of [ensemble]", first_slot=0)
+    voters = [site.name for site in setup.sites if site.receives]
+    return Voting(setup.ensemble, voters, label_wait=setup.settings.label_wait)
 
 
 def _wanted(setup: ReplayConfig) -> list[str]:
@@ -249,7 +147,7 @@ def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[
 
 def _check_horizon(setup: ReplayConfig, slots: int) -> None:
     horizon = setup.settings.horizon
-    if horizon is not None and slots > horizon:
+    if isinstance(horizon, int) and slots > horizon:
         raise ConfigError(
             f"the log has more rows than the horizon of {horizon} slots; raise horizon in [policy]"
         )
@@ -262,6 +160,8 @@ def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
+    if setup.ensemble is not None and "at" in columns:
+        raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
     names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
     data = msgspec.structs.replace(setup.data, label="label", **names)
     return setup._replace(data=data)

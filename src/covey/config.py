@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from covey import contexts, fields
+from covey import contexts, fields, wiring
+from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
 from covey.policies import Policy, Settings, resolve, settings_from
 from covey.types import Reward
@@ -54,7 +55,7 @@ class Site(NamedTuple):
     name: str
     functions: tuple[str, ...]
     peers: tuple[int, ...]  # places in the network, ascending
-    costs: tuple[float, ...]  # own functions, then peers
+    costs: tuple[float, ...]  # own functions, then peers; inf: closed, until it is repriced
     receives: bool
     label_probability: float = 1.0
     is_supervised: bool = True
@@ -66,6 +67,15 @@ class Site(NamedTuple):
         return self._replace(peers=(), costs=self.costs[:own], rewards=self.rewards[:own])
 
 
+class Repricing(NamedTuple):
+    """What an arm costs a learner from a slot on; inf: it is closed."""
+
+    slot: int
+    place: int  # of the learner that pays
+    arm: int  # its place among the learner's costs
+    cost: float
+
+
 class ReplayConfig(NamedTuple):
     """All that a replay is told."""
 
@@ -73,6 +83,8 @@ class ReplayConfig(NamedTuple):
     settings: Settings
     sites: tuple[Site, ...]
     context: contexts.Contexts
+    repricings: tuple[Repricing, ...] = ()  # by slot
+    ensemble: Weighing | None = None
 
     @property
     def unit(self) -> int:
@@ -90,18 +102,23 @@ class ReplayConfig(NamedTuple):
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     """Return the configuration in a TOML file, or the same given as a mapping."""
     table = source if isinstance(source, Mapping) else _read_toml(Path(source))
-    known = ("data", "policy", "learner")
+    known = ("data", "policy", "learner", "link", "link-change", "ensemble")
     for key in table:
         if key not in known:
             raise ConfigError(f"unknown table [{key}]{fields.nearest(key, known)}")
     data = fields.read(table.get("data", {}), Data, where="[data]")
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
-    sites = tuple(_site(place, members, settings.reward) for place in range(len(members)))
+    links = wiring.parse(table, [member.name for member in members])
+    sites = tuple(_site(place, members, links, settings.reward) for place in range(len(members)))
     _check_loss(data.loss)
     if settings.mode == "paper" or settings.askers == "first":
         sites = _only_first_asks(sites, settings)
-    return ReplayConfig(data, settings, sites, contexts.parse(data.context))
+    weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
+    if weighing is not None:
+        sites = _voters(sites, data)
+    context = contexts.parse(data.context)
+    return ReplayConfig(data, settings, sites, context, _repricings(links, sites), weighing)
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -113,6 +130,18 @@ def _only_first_asks(sites: tuple[Site, ...], settings: Settings) -> tuple[Site,
     if settings.askers == "all":
         return sites
     return (sites[0], *(site.alone() for site in sites[1:]))
+
+
+def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
+    """Return the sites of an ensemble: each votes for itself, on every row."""
+    if data.at is not None:
+        raise ConfigError(
+            f"[ensemble] needs every learner's vote on every row, but [data] has at = {data.at!r}; "
+            "leave one of them out"
+        )
+    if not any(site.receives for site in sites):
+        raise ConfigError("[ensemble] has nobody to vote, as every learner has arrivals = false")
+    return tuple(site.alone() for site in sites)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -206,16 +235,12 @@ def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Re
     return tuple(member.rewards.get(arm, common or Reward()) for arm in arms)
 
 
-def _site(place: int, members: list[Member], reward: Reward | None) -> Site:
+def _site(
+    place: int, members: list[Member], links: wiring.Wiring | None, reward: Reward | None
+) -> Site:
     member = members[place]
-    wanted = member.peers
-    if wanted is None:
-        wanted = {other.name: 0.0 for other in members if other is not member}
-    peers = [
-        (other, wanted[name])
-        for other, name in enumerate(one.name for one in members)
-        if name in wanted and wanted[name] <= 1
-    ]
+    wanted = _peers(member, members, links)
+    peers = [(k, wanted[other.name]) for k, other in enumerate(members) if other.name in wanted]
     own_costs = tuple(member.function_costs or [0.0] * len(member.functions))
     return Site(
         name=member.name,
@@ -226,6 +251,34 @@ def _site(place: int, members: list[Member], reward: Reward | None) -> Site:
         label_probability=member.label_probability if member.supervised else 0.0,
         is_supervised=member.supervised,
         rewards=_rewards(member, [*member.functions, *(members[p].name for p, _ in peers)], reward),
+    )
+
+
+def _peers(
+    member: Member, members: list[Member], links: wiring.Wiring | None
+) -> Mapping[str, float]:
+    if member.peers is None:
+        others = {other.name: 0.0 for other in members if other is not member}
+        return others if links is None else links.peers(member.name)
+    if links is not None:
+        raise ConfigError(
+            f"learner {member.name!r} has peers, and there are [[link]] tables; choose one of them"
+        )
+    return {name: cost for name, cost in member.peers.items() if cost <= 1}
+
+
+def _repricings(links: wiring.Wiring | None, sites: Sequence[Site]) -> tuple[Repricing, ...]:
+    if links is None:
+        return ()
+    arms = {
+        (site.name, sites[peer].name): (place, len(site.functions) + k)
+        for place, site in enumerate(sites)
+        for k, peer in enumerate(site.peers)
+    }
+    return tuple(
+        Repricing(move.slot, *arms[pair], math.inf if move.price is None else move.price)
+        for move in links.moves
+        if (pair := (move.asker, move.peer)) in arms
     )
 
 

@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from covey.errors import MissingExtra
-from covey.types import CellView, LearnerOutcome, Timeline
+from covey.types import CellView, EnsembleOutcome, LearnerOutcome, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,6 +147,26 @@ def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
             axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
 
     return _svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
+
+
+def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width: int) -> str:
+    """Draw how the weights of an ensemble's members moved."""
+    slots = [(point + 1) * ensemble.slots_per_point for point in range(len(ensemble.history))]
+    marker = "o" if len(slots) == 1 else ""
+
+    def draw(figure: "Figure") -> None:
+        axes = _axes(figure, left=40, bottom=36, top=8, right=14)
+        axes.spines["bottom"].set_visible(True)
+        axes.set_xlim(0, slots[-1])
+        axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.xaxis.set_major_formatter(lambda value, _: _brief(value))
+        axes.set_xlabel("slot", labelpad=1)
+        axes.grid(axis="y")
+        for place, name in enumerate(ensemble.mean_weights):
+            weights = [point[place] for point in ensemble.history]
+            axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
+
+    return _svg(draw, size=(width, 176), label="weights of the ensemble over time")
 
 
 def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:

@@ -2,10 +2,12 @@
 
 Events in, instructions out: `decide` says which peers to ask for their arrivals (`inform` takes
 what they say) and then which arm to run; `accept` takes the arm's label and gives the ticket out,
-`abandon` takes the decision back. Whoever carries the instructions out may be synchronous or not.
+`abandon` takes the decision back, `withdraw` even after it was accepted. Whoever carries the
+instructions out may be synchronous or not.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -44,6 +46,8 @@ class Decision(msgspec.Struct, gc=False):
     peer_ticket: int | None = None
     truth: Label | msgspec.UnsetType = UNKNOWN
     refreshed: tuple[tuple[int, int], ...] = ()  # peers' counters as they were
+    # An own function and the instance that it is to be taught once the label is there.
+    lesson: tuple[int, Any] | msgspec.UnsetType = UNKNOWN
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +57,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_right: bool
     peer: str | None = None  # whom to pass the label on to, and under which ticket
     peer_ticket: int | None = None
+    is_kept: bool = False  # nothing moved: the label is kept until a busy peer's answer comes
 
 
 OPEN = Choice("", "", 0.0, -1)
@@ -61,7 +66,7 @@ WRONG = Settlement(True, False)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A learner's counters; open tickets are not part of it."""
+    """A learner's counters; open tickets are not part of it, nor is what is under way."""
 
     slot: int
     cells: list[tuple[str, list[int]]]
@@ -88,8 +93,8 @@ class Learner:
         self._functions = len(functions)
         self._arms = (*functions, *peers)
         self._costs = tuple(costs)
-        rule = policy.rule(functions=len(functions), costs=self._costs, position=position)
-        self._table = Table(Clock(policy.scales(), policy.powers()), rule)
+        self._rule = policy.rule(functions=len(functions), costs=self._costs, position=position)
+        self._table = self._empty_table()
         self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = 1
@@ -99,7 +104,17 @@ class Learner:
     @property
     def open_tickets(self) -> int:
         """How many labels are waited for."""
-        return sum(decision.truth is UNKNOWN for decision in self._tickets.values())
+        return len(self.waiting())
+
+    @property
+    def known_cells(self) -> int:
+        """How many cells have been met so far."""
+        return len(self._table)
+
+    @property
+    def tells_at_once(self) -> bool:
+        """Whether an instance counts in what others are told before its label comes."""
+        return self._policy.switches.count == "arrivals"
 
     def decide(self, context: Context, slot: int | None = None) -> Decision:
         """Decide for an own instance at the next slot, or at `slot` if that is handed in."""
@@ -151,12 +166,71 @@ class Learner:
         self._tickets[ticket] = decision
         return ticket
 
+    def accept_all(
+        self,
+        decisions: Sequence[Decision],
+        labels: Sequence[Label],
+        peer_tickets: Sequence[int | None],
+    ) -> None:
+        """Accept the decisions of a batch; none of them is older than the wait for labels."""
+        if not decisions:
+            return
+        slot = decisions[-1].slot
+        self.slot = max(self.slot, slot)
+        if slot > self._expiry_slot:
+            self._expire(slot)
+        self._expiry_slot = min(self._expiry_slot, decisions[0].slot + self.label_wait)
+        tickets = self._tickets
+        given = zip(decisions, labels, peer_tickets, strict=True)
+        for ticket, (decision, label, peer_ticket) in enumerate(given, self._next_ticket):
+            decision.label = label
+            decision.ticket = ticket
+            decision.peer_ticket = peer_ticket
+            tickets[ticket] = decision
+        self._next_ticket += len(decisions)
+
     def abandon(self, decision: Decision) -> None:
         """Take back a decision that came to nothing: all counters are as before."""
         if not decision.asks:
             self._table.retract(decision.code, decision.context)
         for peer, old in decision.refreshed:
             self._table.unrefresh(decision.code >> 20, peer, old)
+
+    def withdraw(self, ticket: int) -> None:
+        """Take back the latest ticket, and its decision with it."""
+        self.abandon(self._tickets.pop(ticket))
+        self._next_ticket = ticket
+
+    def abandon_all(self, decisions: Sequence[Decision], known_cells: int) -> None:
+        """Take back consecutive decisions, made when there were `known_cells`.
+
+        A decision is taken off every known cell around it, and so off those too that became known
+        after it; they are emptied.
+        """
+        if not decisions:
+            return
+        for decision in reversed(decisions):
+            self.abandon(decision)
+        for row in range(known_cells, len(self._table)):
+            zeros = [0] * (len(self._table.counters(row)) - 1)
+            self._table.load(self._table.cell(row), [decisions[0].slot, *zeros])
+
+    def waiting(self) -> list[Decision]:
+        """Return the decisions whose label has not come."""
+        return [decision for decision in self._tickets.values() if decision.truth is UNKNOWN]
+
+    def held(self, ticket: int) -> Decision | None:
+        """Return the decision of a ticket; None if it is not known."""
+        return self._tickets.get(ticket)
+
+    def check(self, ticket: int, label: Label) -> Decision:
+        """Return the decision of a ticket that could be settled with `label`; raise as `settle`."""
+        decision = self._tickets.get(ticket)
+        if decision is None:
+            raise self._unknown(ticket)
+        if decision.truth is not UNKNOWN:
+            self._settle_again(decision, label)
+        return decision
 
     def settle(self, ticket: int, label: Label) -> Settlement:
         """Take the true label of a ticket.
@@ -177,6 +251,35 @@ class Learner:
             return RIGHT if is_right else WRONG
         return Settlement(True, is_right, decision.choice.arm, decision.peer_ticket)
 
+    def best_own(self, decision: Decision) -> int:
+        """Return the own function that all its labels in the cell favour, less its cost."""
+        row = decision.code >> 20
+
+        def net(function: int) -> float:
+            labels, right = self._table.record(row, function)
+            return (right / labels if labels else 0.0) - self._costs[function]
+
+        return max(range(self._functions), key=net)
+
+    def count_under_way(self) -> None:
+        """Let labels under way count in the tests from now on, as with `pending`.
+
+        Labels that are waited for already count too. Rows keep their numbers, so that tickets
+        stay good.
+        """
+        if self._rule.is_pending:
+            return
+        under_way = [[0] * len(self._arms) for _ in range(len(self._table))]
+        for decision in self._tickets.values():
+            if decision.truth is UNKNOWN and decision.choice.phase != "train":
+                under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
+        old, place = self._table, self._under_way.start
+        self._rule = msgspec.structs.replace(self._rule, is_pending=True)
+        self._table = self._empty_table()
+        for row, counts in enumerate(under_way):
+            known = old.counters(row)
+            self._table.load(old.cell(row), [*known[:place], *counts, *known[place:]])
+
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
         return self._table.cell(decision.code >> 20)
@@ -187,16 +290,30 @@ class Learner:
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
-        table = self._table
-        name = self._policy.partition.name
-        rows = range(len(table))
-        return Snapshot(self.slot, [(name(table.cell(row)), table.counters(row)) for row in rows])
+        cells = []
+        for row in range(len(self._table)):
+            counters = self._table.counters(row)
+            if self._rule.is_pending:
+                del counters[self._under_way]
+            cells.append((self._policy.partition.name(self._table.cell(row)), counters))
+        return Snapshot(self.slot, cells)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
         self.slot = snapshot.slot
-        for name, counters in snapshot.cells:
+        none, place = [0] * len(self._arms), self._under_way.start
+        for name, known in snapshot.cells:
+            counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
             self._table.load(self._policy.partition.parse(name), counters)
+
+    @property
+    def _under_way(self) -> slice:
+        """Where a row that counts labels under way has them: after labels, right and untrained."""
+        start = 3 + 3 * len(self._arms) - self._functions
+        return slice(start, start + len(self._arms))
+
+    def _empty_table(self) -> Table:
+        return Table(Clock(self._policy.scales(), self._policy.powers()), self._rule)
 
     def _undecided(self, row: int, context: Context, slot: int) -> Decision:
         asks = tuple(self._arms[self._functions + k] for k in self._table.stale(row, slot))

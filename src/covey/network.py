@@ -8,99 +8,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from covey.classifiers import Function, as_function, as_label, run
+from covey.classifiers import Function, as_function
 from covey.config import ReplayConfig, Site, load
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError
 from covey.fields import nearest
-from covey.learner import Learner, Settlement
-from covey.types import Cell, Context, Label
-
-
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A label for an instance, and the ticket under which its true label is to be reported."""
-
-    label: Label
-    ticket: int
-    phase: str  # train, explore, exploit; serve where another learner asked
-    arm: str  # own function or asked learner
-    function: str  # the one that answered
-    price: float  # in units of reward
-
-
-class Member:
-    """One site of a network: its judgement and its functions."""
-
-    def __init__(self, site: Site, learner: Learner, functions: list[Function]) -> None:
-        self.name = site.name
-        self.learner = learner
-        self._names = site.functions
-        self._functions = functions
-        self._others: Mapping[str, Member] = {}
-
-    def meet(self, others: "Mapping[str, Member]") -> None:
-        """Get to know the other members of the network."""
-        self._others = others
-
-    def predict(self, instance: Any, context: Context = (), *, slot: int | None = None) -> Answer:
-        """Return a label for `instance`, by an own function or by a peer that is paid for it.
-
-        Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
-        function fails; then every counter is as before.
-        """
-        learner, others = self.learner, self._others
-        decision = learner.decide(tuple(context), slot)
-        try:
-            if decision.asks:
-                cell = learner.cell(decision)
-                told = [others[p].learner.report(cell, decision.slot) for p in decision.asks]
-                learner.inform(decision, told)
-            choice = decision.choice
-            if choice.function >= 0:
-                label = self._run(instance, choice.function)
-                function: str = choice.arm
-                peer_ticket: int | None = None
-            else:
-                helped = others[choice.arm].assist(instance, learner.cell(decision), decision.slot)
-                label, function, peer_ticket = helped.label, helped.arm, helped.ticket
-        except BaseException:
-            learner.abandon(decision)
-            raise
-        ticket = learner.accept(decision, label, peer_ticket)
-        return Answer(label, ticket, choice.phase, choice.arm, function, choice.price)
-
-    def assist(self, instance: Any, cell: Cell, slot: int) -> Answer:
-        """Return a label for somebody else's instance, always by an own function."""
-        decision = self.learner.assist(cell, slot)
-        choice = decision.choice
-        try:
-            label = self._run(instance, choice.function)
-        except BaseException:
-            self.learner.abandon(decision)
-            raise
-        ticket = self.learner.accept(decision, label)
-        return Answer(label, ticket, choice.phase, choice.arm, choice.arm, choice.price)
-
-    def learn(self, ticket: int, label: Label) -> Settlement:
-        """Settle `ticket` with its true label, at the peer that was asked too.
-
-        The same label again has no effect, and the settlement says so.
-        """
-        kind = type(label)
-        if kind is not str and kind is not int:
-            label = _checked(label)
-        settlement = self.learner.settle(ticket, label)
-        if settlement.peer is not None and settlement.peer_ticket is not None:
-            self._others[settlement.peer].learner.settle(settlement.peer_ticket, label)
-        return settlement
-
-    def _run(self, instance: Any, function: int) -> Label:
-        return run(self._functions[function], instance, name=self._names[function], owner=self.name)
+from covey.learner import Learner
+from covey.member import Member, Wait
 
 
 class Network(Mapping[str, Member]):
     """The members of a network by name.
+
+    A function may answer later, with a handle such as a `Future`: then who asks another's function
+    calls `wait` with it, and falls back on its own best function if the answer is still not there.
 
     >>> config = {
     ...     "policy": {"slices": 4},
@@ -125,6 +45,7 @@ class Network(Mapping[str, Member]):
         *,
         functions: Mapping[str, Any],
         dimension: int | None = None,
+        wait: Wait | None = None,
     ) -> None:
         setup = load(config)
         policy = setup.policy(setup.context.dimension if dimension is None else dimension)
@@ -140,7 +61,7 @@ class Network(Mapping[str, Member]):
             )
             self._members[site.name] = Member(site, learner, _functions(site, functions))
         for member in self._members.values():
-            member.meet(self._members)
+            member.meet(self._members, wait)
         _check_all_used(setup, functions)
 
     def __getitem__(self, name: str) -> Member:
@@ -160,7 +81,7 @@ def _functions(site: Site, given: Mapping[str, Any]) -> list[Function]:
             f"learner {site.name!r} lists function {missing[0]!r}, but `functions` has none "
             f"of that name{nearest(missing[0], given)}"
         )
-    return [as_function(name, given[name]) for name in site.functions]
+    return [as_function(given[name], name=name, owner=site.name) for name in site.functions]
 
 
 def _check_all_used(setup: ReplayConfig, given: Mapping[str, Any]) -> None:
@@ -168,10 +89,3 @@ def _check_all_used(setup: ReplayConfig, given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in listed:
             raise ConfigError(f"no learner lists function {name!r}{nearest(name, listed)}")
-
-
-def _checked(label: Any) -> Label:
-    try:
-        return as_label(label)
-    except ValueError as error:
-        raise DataError(f"the label is {error}") from None

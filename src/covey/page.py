@@ -6,7 +6,7 @@ from html import escape
 
 from covey import figures
 from covey.figures import NONE, shorten
-from covey.types import CellView, LearnerOutcome, Outcome
+from covey.types import CellView, EnsembleOutcome, LearnerOutcome, Outcome
 
 _WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
@@ -52,6 +52,31 @@ def errors(outcome: Outcome) -> str:
         "errors. All panels share one scale."
     )
     return section("Error over time", _legend(keys) + _grid(panels), how)
+
+
+def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
+    """Return the section that shows whose votes weigh how much."""
+    colours = figures.arm_colours(outcome.learners)
+    members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
+    lines = [
+        f'<tr><th scope="row">{_key(colours[member.name], member.name)}</th>'
+        f"<td>{_error(member.errors, member.judged)}</td>"
+        f"<td>{found.mean_weights[member.name]:.3f}</td></tr>"
+        for member in members
+    ]
+    table = (
+        '<div class="wide"><table><thead><tr><th scope="col">member</th>'
+        '<th scope="col">error %</th><th scope="col">weight</th></tr></thead>'
+        f'<tbody>{"".join(lines)}</tbody><tfoot><tr><th scope="row">ensemble</th>'
+        f"<td>{_error(found.errors, found.judged)}</td><td></td></tr></tfoot></table></div>"
+    )
+    drawn = figures.draw_weights(found, colours=colours, width=_WIDTH) if found.history else ""
+    how = (
+        f"The ensemble ({found.title}) answers with the label that the weights of its members "
+        "come to. Weights are those at the end of the log"
+        f"{'; the drawing shows how they moved' if drawn else ', the mean over the cells'}."
+    )
+    return section("The ensemble", table + drawn, how)
 
 
 def phases(outcome: Outcome) -> str:
@@ -118,6 +143,10 @@ def _long_run(learner: LearnerOutcome) -> str:
     error = 100 * learner.errors / learner.judged
     alone = 100 * learner.alone_errors / learner.judged
     return f"{error:.2f}%, alone {alone:.2f}%"
+
+
+def _error(errors: float, judged: int) -> str:
+    return f"{100 * errors / judged:.2f}" if judged else NONE
 
 
 def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:

@@ -39,8 +39,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     mode: Literal["spec", "paper"] = "spec"
     parameters: Literal["z1", "z2", "theorem"] = "z1"
     slices: int | None = None
-    horizon: int | None = None  # slots
-    alpha: float = 1.0
+    horizon: int | Literal["doubling"] | None = None  # slots
+    first_epoch: int = 1024  # slots, where the horizon is doubling
+    alpha: float | Literal["estimated"] = 1.0
     most_functions: int | None = None
     split_scale: float = 1.0
     split_power: float | None = None
@@ -169,13 +170,14 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
 
 def resolve(settings: Settings, *, dimension: int, most_functions: int) -> Policy:
     """Return the policy that `settings` come to in a network of this kind."""
+    _horizon(settings)
     switches = _switches(settings)
     most = settings.most_functions or most_functions
     return PRESETS[settings.preset](settings, switches, dimension, most)
 
 
 def _cos(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
-    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(settings.alpha, dimension)}
+    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(_alpha(settings), dimension)}
     slices = _slices(settings, dimension)
     thresholds = _thresholds(settings, power[settings.parameters], most_functions)
     title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
@@ -183,7 +185,7 @@ def _cos(settings: Settings, switches: Switches, dimension: int, most_functions:
 
 
 def _dcza(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
-    alpha = settings.alpha
+    alpha = _alpha(settings)
     split = {
         "z1": 4.0,
         "z2": (3 + math.sqrt(17)) / 2,
@@ -214,12 +216,30 @@ def _slices(settings: Settings, dimension: int) -> int:
         return settings.slices
     if dimension == 0:
         return 1
-    if settings.horizon is not None:
-        slices = slices_for(settings.horizon, alpha=settings.alpha, dimension=dimension)
-        return checked_slices(slices)
+    horizon = _horizon(settings)
+    if horizon is not None:
+        return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
     if settings.parameters == "theorem":
         raise ConfigError("the theorem's parameters for cos need a horizon (in slots), or slices")
     return 12
+
+
+def _horizon(settings: Settings) -> int | None:
+    if isinstance(settings.horizon, str):
+        raise ConfigError(
+            f'horizon = "{settings.horizon}" starts anew in epochs, which only a replay does; give '
+            "the number of slots"
+        )
+    return settings.horizon
+
+
+def _alpha(settings: Settings) -> float:
+    if isinstance(settings.alpha, str):
+        raise ConfigError(
+            f'alpha = "{settings.alpha}" is found out from epoch to epoch; it needs horizon = '
+            '"doubling"'
+        )
+    return settings.alpha
 
 
 def _thresholds(
@@ -257,6 +277,8 @@ def _check(settings: Settings) -> None:
         )
     if settings.slices is not None:
         checked_slices(settings.slices)
+    if settings.horizon != "doubling":
+        _alpha(settings)
     for name in ("explore", "train", "explore_peers"):
         threshold = getattr(settings, name)
         if threshold is not None:
@@ -264,13 +286,15 @@ def _check(settings: Settings) -> None:
     _check_forget(settings.forget)
     for name, low, high in _RANGES:
         value = getattr(settings, name)
-        if value is not None and not low <= value <= high:
+        is_number = value is not None and not isinstance(value, str)
+        if is_number and not low <= value <= high:
             key = name.replace("_", "-")
             raise ConfigError(f"[policy] {key} is {value}; it must lie from {low:g} to {high:g}")
 
 
 _RANGES = (
     ("horizon", 1, 2**53),
+    ("first_epoch", 1, 2**53),
     ("alpha", 1e-3, 1),
     ("most_functions", 1, 10**6),
     ("split_scale", 1e-9, 1e18),

@@ -12,7 +12,7 @@ import msgspec
 
 from covey import page
 from covey.figures import NONE, arm_colours, shorten
-from covey.types import LearnerOutcome, Outcome
+from covey.types import EnsembleOutcome, LearnerOutcome, Outcome
 
 _HEADINGS = (
     "learner",
@@ -32,10 +32,13 @@ _NAME = 30  # letters of a name in a table
 
 def summary(outcome: Outcome) -> dict[str, Any]:
     """Return the numbers of `outcome` as plain values for JSON, None where nothing is known."""
-    return {
+    numbers: dict[str, Any] = {
         "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
         "functions": dict(outcome.functions),
     }
+    if outcome.ensemble is not None:
+        numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
+    return numbers
 
 
 def text(outcome: Outcome) -> str:
@@ -58,6 +61,7 @@ def html(outcome: Outcome, *, title: str) -> str:
     sections = (
         _header(outcome, title),
         _numbers_section(outcome),
+        *([page.ensemble(outcome, outcome.ensemble)] if outcome.ensemble else []),
         page.errors(outcome),
         page.phases(outcome),
         page.matrix(outcome),
@@ -109,6 +113,19 @@ def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
         "cost_total": learner.cost_total if has_rows else None,
         "arms": dict(learner.arms) if has_rows else {},
         "alone": _percent(learner.alone_errors, learner.judged),
+    }
+
+
+def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
+    return {
+        "title": ensemble.title,
+        "errors": ensemble.errors if ensemble.judged else None,
+        "error_percent": _percent(ensemble.errors, ensemble.judged),
+        "exploit_errors": ensemble.exploit_errors if ensemble.judged else None,
+        "exploit_error_percent": _percent(ensemble.exploit_errors, ensemble.judged),
+        "best_member": ensemble.best_member,
+        "best_member_error_percent": _percent(ensemble.best_member_errors, ensemble.judged),
+        "weights": ensemble.weights,
     }
 
 
@@ -214,6 +231,8 @@ def _best_single(outcome: Outcome) -> str:
 
 
 def _verdict(outcome: Outcome) -> str:
+    if outcome.ensemble is not None:
+        return _ensemble_verdict(outcome.ensemble)
     total = _total(outcome)
     if total.error is None or total.alone is None or total.gained is None:
         return "The log holds no true label, so what cooperation gained cannot be said."
@@ -228,6 +247,20 @@ def _verdict(outcome: Outcome) -> str:
     if total.gained < 0:
         return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
     return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+
+
+def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
+    if not ensemble.judged:
+        return "The log holds no true label, so what the ensemble gained cannot be said."
+    error, best, exploit = (
+        100 * errors / ensemble.judged
+        for errors in (ensemble.errors, ensemble.best_member_errors, ensemble.exploit_errors)
+    )
+    return (
+        f"The ensemble ({ensemble.title}) was wrong on {error:.2f}% of the log; the best of its "
+        f"members, {shorten(ensemble.best_member, _NAME)}, on {best:.2f}%. Slots in which every "
+        f"learner exploited hold {exploit:.2f} points of its error."
+    )
 
 
 def _price(cost: float | None) -> str:
@@ -246,10 +279,16 @@ def _header(outcome: Outcome, title: str) -> str:
     ]
     if len(outcome.learners) == 1:
         tiles = [_tile("error", _number(total.error, ".2f"), "%")]
+    if outcome.ensemble is not None:
+        numbers = _ensemble_numbers(outcome.ensemble)
+        tiles = [
+            _tile("error of the ensemble", _number(numbers["error_percent"], ".2f"), "%"),
+            _tile("best member", _number(numbers["best_member_error_percent"], ".2f"), "%"),
+        ]
     return (
         f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
         f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
-        f'<p class="verdict">{_verdict(outcome)}</p></header>'
+        f'<p class="verdict">{escape(_verdict(outcome))}</p></header>'
     )
 
 

@@ -101,6 +101,28 @@ class Trace:
         }
 
 
+def joined(pieces: Sequence[Trace], log: Log, *, first_slot: int) -> Trace:
+    """Return the trace of `log`, played in pieces that have cells and costs of their own."""
+    numbers: dict[Label, int] = {}
+    cells = []
+    for piece in pieces:
+        known = [numbers.setdefault(name, len(numbers)) for name in piece.names["cell"]]
+        cells.append(np.array(known, np.int32)[piece.cell])
+    others = [
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in Decided._fields[1:]
+    ]
+    trace = Trace(
+        Decided(np.concatenate(cells), *others),
+        log,
+        first_slot=first_slot,
+        costs=pieces[-1]._costs,
+        receivers=pieces[-1]._receivers,
+        names={**pieces[-1].names, "cell": list(numbers)},
+    )
+    trace.cost = np.concatenate([piece.cost for piece in pieces])
+    return trace
+
+
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 
 

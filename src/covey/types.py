@@ -1,7 +1,7 @@
 """The records that flow between modules, and the seams where implementations plug in."""
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -48,6 +48,33 @@ class Partition(Protocol):
         """Return the cell of a canonical name; the inverse of `name`."""
 
 
+class Standing(NamedTuple):
+    """Where an ensemble's weights stand, in one cell or everywhere."""
+
+    weights: tuple[float, ...]  # one per learner
+    labels: int  # that have moved them
+    losses: tuple[float, ...]  # one per learner, in mistakes
+
+
+class Update(Protocol):
+    """How the weights of an ensemble move when a label comes."""
+
+    @property
+    def name(self) -> str:
+        """Return what a configuration calls it."""
+
+    @property
+    def threshold(self) -> float | None:
+        """Return what a class needs to beat the base class; None: more than those who vote so."""
+
+    @property
+    def is_share(self) -> bool:
+        """Say whether the weights are shares: never negative, and 1 in all."""
+
+    def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
+        """Return the standing after the label of a slot with these votes; 0 is the base class."""
+
+
 class CellView(msgspec.Struct, frozen=True):
     """What a learner knows of one of its own cells, for a person to look at."""
 
@@ -89,6 +116,21 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     blind: int = 0  # decisions without a label, own or of anybody who could be asked
 
 
+class EnsembleOutcome(msgspec.Struct, frozen=True):
+    """What an ensemble over the learners of a replay came to."""
+
+    title: str  # one line for a person
+    judged: int
+    errors: int
+    exploit_errors: int  # in slots in which every learner exploited
+    best_member: str
+    best_member_errors: float
+    weights: dict[str, dict[str, float]]  # cell ("all": everywhere) -> learner -> final weight
+    mean_weights: dict[str, float]  # of the cells, by their slots
+    slots_per_point: int
+    history: list[list[float]]  # point in time -> weights; empty where they are per cell
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """All that a replay found out, ready to be printed or drawn."""
 
@@ -98,6 +140,7 @@ class Outcome(msgspec.Struct, frozen=True):
     policy: str  # one line for a person
     learners: list[LearnerOutcome]
     functions: dict[str, float | None]  # function -> error percent over the log
+    ensemble: EnsembleOutcome | None = None
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,304 @@
+"""Many learners' votes -> one label: weights, and the rules by which they move.
+
+Inside, labels are codes. Code 0 is the base class, which an ensemble answers where no other class
+is strong enough; ties go against it, and else to the lowest code.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from covey import fields
+from covey.errors import ConfigError, ConflictingLabel, DataError, UnknownTicket
+from covey.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
+from covey.types import Label, Standing, Update
+from covey.updates import FixedShare, Gradient, Hedge, Majority, sums_of
+
+
+class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """The `[ensemble]` table: how votes are weighed, as a person writes it."""
+
+    weights: Literal["global", "cell"] = "global"
+    update: Literal["gradient", "majority", "hedge", "fixed-share"] = "gradient"
+    predict: Literal["vote", "sample"] = "vote"
+    seed: int = 0
+    base: str | int | float | None = None  # None: the first class, in a replay the first label
+    step: float = 0.01
+    decay: bool = False
+    beta: float = 0.5
+    rate: float | None = None  # None: sqrt(8 ln M / t)
+    share: float = 0.01
+
+    @property
+    def title(self) -> str:
+        """One line for a person."""
+        kind = "weights per cell" if self.weights == "cell" else "global weights"
+        return f"{self.update}, {kind}, by {self.predict}"
+
+
+class Ensemble:
+    """Weighs what several learners say and answers with one label; learns when the truth comes.
+
+    `classes` are the labels that there are, the base class first; without them votes and labels
+    are codes 0, 1, 2, ... Further keywords are the keys of the `[ensemble]` table, such as
+    `update`, `weights` and `predict`; `rule` takes an update rule of one's own instead of `update`.
+
+    >>> ensemble = Ensemble(["north", "south"], classes=["normal", "attack"], update="majority")
+    >>> label, ticket = ensemble.vote(["attack", "normal"])
+    >>> label
+    'attack'
+    >>> ensemble.learn(ticket, "normal").is_right
+    False
+    >>> {name: round(weight, 3) for name, weight in ensemble.weights().items()}
+    {'north': 0.333, 'south': 0.667}
+    """
+
+    def __init__(
+        self,
+        learners: Sequence[str],
+        *,
+        classes: Sequence[Label] | None = None,
+        rule: Update | None = None,
+        label_wait: int = LABEL_WAIT_SLOTS,
+        **settings: Any,
+    ) -> None:
+        chosen = weighing_from(settings, rule=rule)
+        self.learners = _checked_members(learners)
+        if label_wait < 0:
+            raise ConfigError(f"label_wait is {label_wait} slots; it must be 0 or more")
+        self.label_wait = label_wait  # slots
+        self.rule = UPDATES[chosen.update](chosen) if rule is None else rule
+        self._is_local = chosen.weights == "cell"
+        self._is_drawn = chosen.predict == "sample"
+        self._classes = _ordered(classes, chosen.base)
+        self._codes = {label: code for code, label in enumerate(self._classes)}
+        count = len(self.learners)
+        self._start = Standing((1 / count,) * count, 0, (0,) * count)
+        self._standings: dict[Hashable, Standing] = {}
+        self._rng = np.random.default_rng(chosen.seed)
+        self._tickets: dict[int, _Ballot] = {}
+        self._slot = 0
+
+    @property
+    def open_tickets(self) -> int:
+        """How many labels are waited for."""
+        return sum(ballot.truth is None for ballot in self._tickets.values())
+
+    def vote(self, votes: Sequence[Label], *, cell: Hashable = None) -> tuple[Label, int]:
+        """Return the label for `votes`, one per learner, and the ticket for the true one.
+
+        `cell` says where the context lies; only weights per cell look at it.
+        """
+        codes = self._read_votes(votes)
+        code = self.elect(codes, cell)
+        self._slot += 1
+        self._tickets.pop(self._slot - self.label_wait - 1, None)
+        self._tickets[self._slot] = _Ballot(codes, self._key(cell), code)
+        return self._label(code), self._slot
+
+    def learn(self, ticket: int, label: Label) -> Settlement:
+        """Take the true label of a ticket: the weights move, by the votes of that slot.
+
+        Raises `UnknownTicket` if the ticket was never given out or its label was waited for too
+        long, `ConflictingLabel` if another label was settled before, `ConfigError` if a weight
+        would be lost; then the weights are as before. The same label again does nothing, and the
+        settlement says so.
+        """
+        ballot = self._tickets.get(ticket)
+        if ballot is None:
+            raise self._unknown(ticket)
+        code = self._read(label, "the label")
+        if ballot.truth is None:
+            self.move(ballot.votes, code, ballot.cell)
+            ballot.truth = code
+            return RIGHT if ballot.code == code else WRONG
+        if ballot.truth != code:
+            raise ConflictingLabel(
+                f"ticket {ticket} of the ensemble was settled with {self._label(ballot.truth)!r}; "
+                f"{label!r} contradicts it and was not taken"
+            )
+        return Settlement(False, ballot.code == code)
+
+    def weights(self, cell: Hashable = None) -> dict[str, float]:
+        """Return the weight of every learner, in `cell` where weights are per cell."""
+        return dict(zip(self.learners, self._standing(cell).weights, strict=True))
+
+    def elect(self, codes: Sequence[int], cell: Hashable = None) -> int:
+        """Return the code that votes in codes come to; no ticket is given out."""
+        weights = self._standing(cell).weights
+        if self._is_drawn:
+            return codes[_drawn(weights, self._rng.random())]
+        return winner(weights, codes, self.rule.threshold)
+
+    def move(self, codes: Sequence[int], label: int, cell: Hashable = None) -> None:
+        """Move the weights as the code of a label says, without a ticket.
+
+        Raises `ConfigError` if a weight would no longer be a number, or all of them zero.
+        """
+        before = self._standing(cell)
+        after = self.rule.move(before, codes, label)
+        self._check_weights(before.weights, after.weights)
+        self._standings[self._key(cell)] = after
+
+    def _standing(self, cell: Hashable) -> Standing:
+        return self._standings.get(self._key(cell), self._start)
+
+    def _key(self, cell: Hashable) -> Hashable:
+        if not self._is_local:
+            return None
+        if cell is None:
+            raise DataError('weights = "cell", but no cell was given; say which one it is')
+        return cell
+
+    def _check_weights(self, before: Sequence[float], after: Sequence[float]) -> None:
+        total = sum(after)
+        if total and math.isfinite(total):
+            return
+        is_any_left = any(after)
+        if is_any_left and all(map(math.isfinite, after)):
+            return
+        lost = [not math.isfinite(weight) for weight in after] if is_any_left else list(before)
+        place = next(place for place, is_lost in enumerate(lost) if is_lost)
+        raise ConfigError(
+            f"the update rule {self.rule.name!r} would give learner {self.learners[place]!r} the "
+            f"weight {after[place]}{'' if is_any_left else ', as it did to all others'}; the "
+            "weights stay as they were (take a smaller step, or another rule)"
+        )
+
+    def _read_votes(self, votes: Sequence[Label]) -> tuple[int, ...]:
+        if len(votes) != len(self.learners):
+            raise DataError(
+                f"there are {len(votes)} votes for {len(self.learners)} learners; give one for "
+                f"each of {', '.join(self.learners)}, in this order"
+            )
+        pairs = zip(self.learners, votes, strict=True)
+        return tuple(self._read(vote, f"the vote of {learner!r}") for learner, vote in pairs)
+
+    def _read(self, label: Any, what: str) -> int:
+        try:
+            code = self._codes.get(label, -1) if self._codes else operator.index(label)
+        except TypeError:
+            code = -1
+        if code < 0:
+            known = ", ".join(map(repr, self._classes)) or "whole numbers from 0, as none are given"
+            raise DataError(f"{what} is {label!r}, which is not among the classes: {known}")
+        return code
+
+    def _label(self, code: int) -> Label:
+        return self._classes[code] if self._classes else code
+
+    def _unknown(self, ticket: object) -> UnknownTicket:
+        was_given = isinstance(ticket, int) and 0 < ticket <= self._slot
+        why = (
+            f"its label was due within {self.label_wait} slots"
+            if was_given
+            else "it was never given"
+        )
+        return UnknownTicket(f"the ensemble does not know ticket {ticket!r}: {why}")
+
+
+def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> Weighing:
+    """Return checked settings from an `[ensemble]` table.
+
+    Raises `ConfigError` with a sentence for an unknown key, a wrong type, a value out of range or
+    a key that the update rule (`rule`, or the one that is named) does not have.
+    """
+    settings = fields.read(table, Weighing, where="[ensemble]")
+    chosen = UPDATES[settings.update](settings) if rule is None else rule
+    for key, (updates, is_fine, wanted) in _OPTIONS.items():
+        value = getattr(settings, key)
+        if key in table and chosen.name not in updates:
+            owners = " or ".join(f'"{update}"' for update in updates)
+            raise ConfigError(
+                f'[ensemble] {key} belongs to update = {owners}, but update is "{chosen.name}"'
+            )
+        if value is not None and not is_fine(value):
+            raise ConfigError(f"[ensemble] {key} is {value}; it must {wanted}")
+    if not 0 <= settings.seed <= 2**40:
+        raise ConfigError(f"[ensemble] seed is {settings.seed}; it must lie from 0 to {2**40}")
+    if settings.predict == "sample" and not chosen.is_share:
+        raise ConfigError(
+            f'[ensemble] predict = "sample" needs weights that add up to 1, which those of update '
+            f'= "{chosen.name}" do not; use predict = "vote", or another update'
+        )
+    return settings
+
+
+def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | None) -> int:
+    """Return the class with the most weight.
+
+    The base class wins where no other reaches `threshold`, or its own weight if that is None.
+    """
+    sums = sums_of(weights, votes)
+    best, most = 0, -math.inf
+    for code, weight in sums.items():
+        if code and (weight > most or (weight == most and code < best)):
+            best, most = code, weight
+    return best if most >= (sums.get(0, 0.0) if threshold is None else threshold) else 0
+
+
+UPDATES: dict[str, Callable[[Weighing], Update]] = {
+    "gradient": lambda settings: Gradient(settings.step, settings.decay),
+    "majority": lambda settings: Majority(settings.beta),
+    "hedge": lambda settings: Hedge(settings.rate),
+    "fixed-share": lambda settings: FixedShare(settings.share, settings.rate),
+}
+
+_RATED = ("hedge", "fixed-share")
+# Key -> the updates that have it, what it may be, and the same in words.
+_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[float], bool], str]] = {
+    "step": (("gradient",), lambda step: 0 < step < math.inf, "be above 0 and finite"),
+    "decay": (("gradient",), lambda decay: True, ""),
+    "beta": (("majority",), lambda beta: 0 < beta < 1, "lie between 0 and 1"),
+    "rate": (_RATED, lambda rate: 1e-9 <= rate <= 1e9, "lie from 1e-9 to 1e9"),
+    "share": (("fixed-share",), lambda share: 1e-12 <= share < 1, "lie from 1e-12 to below 1"),
+}
+
+
+class _Ballot(msgspec.Struct):
+    votes: tuple[int, ...]
+    cell: Hashable
+    code: int  # of the label that was answered
+    truth: int | None = None
+
+
+def _drawn(weights: Sequence[float], chance: float) -> int:
+    """Return the place at which the running sum of `weights` passes `chance`."""
+    for place, weight in enumerate(weights):
+        chance -= weight
+        if chance < 0:
+            return place
+    # Rounding may leave a rest; it goes to the strongest.
+    return max(range(len(weights)), key=weights.__getitem__)
+
+
+def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:
+    if not learners:
+        raise ConfigError("an ensemble needs learners whose votes it weighs; there is none")
+    for place, learner in enumerate(learners):
+        if learner in learners[:place]:
+            raise ConfigError(f"{learner!r} stands twice among the learners; names must differ")
+    return tuple(learners)
+
+
+def _ordered(classes: Sequence[Label] | None, base: Label) -> tuple[Label, ...]:
+    """Return the classes, the base class first; none at all if labels are codes."""
+    if classes is None and base is not None:
+        raise ConfigError(f"base is {base!r}, but there are no classes that it could be one of")
+    ordered = [*classes] if classes is not None else []
+    try:
+        is_fine = classes is None or len(set(ordered)) == len(ordered) > 1
+    except TypeError:
+        is_fine = False
+    if not is_fine:
+        raise ConfigError(f"the classes are {ordered}; they must be two or more different labels")
+    if base is not None and base not in ordered:
+        known = map(str, ordered)
+        raise ConfigError(f"base is {base!r}, which is no class{fields.nearest(str(base), known)}")
+    if base is not None:
+        ordered.insert(0, ordered.pop(ordered.index(base)))
+    return tuple(ordered)

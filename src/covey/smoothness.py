@@ -1,0 +1,209 @@
+"""Horizon and alpha that nobody knows: doubling epochs, and how smooth accuracies look.
+
+A policy's slices and thresholds are made for a horizon and for an alpha. Without the one, play
+starts anew in epochs of twice the length; without the other, each epoch is given the alpha that
+the cells of the last one suggest.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from covey.policies import Settings
+
+LEAST_LABELS = 20  # per cell
+LEAST_PAIRS = 2  # per level
+LEAST_LEVELS = 3
+LOWEST_ALPHA = 0.25
+ERROR_ALONE = 0.1  # of alpha, up to which a function is judged on its own
+ERROR_TOGETHER = 0.3  # and up to which several are judged at all
+
+Means = dict[tuple[int, ...], tuple[float, float]]  # cell -> accuracy, variance of that estimate
+
+
+class Epoch(NamedTuple):
+    """A stretch of slots that is played as if it were all."""
+
+    first_slot: int
+    slots: int
+
+
+class Seen(NamedTuple):
+    """How often a function was right in a cell of a grid of `side` slices per dimension."""
+
+    side: int
+    coordinates: tuple[int, ...]
+    labels: int
+    right: int
+
+
+class Spread(NamedTuple):
+    """How far the accuracies of adjacent cells of one width lie apart."""
+
+    width: float
+    square: float  # mean square of the differences, less what chance adds
+    chance: float  # what chance adds, as so many labels have it
+    pairs: int
+
+
+class Smoothness(NamedTuple):
+    """Accuracies of contexts at distance h seem to differ by about lipschitz * h ** alpha."""
+
+    alpha: float
+    lipschitz: float
+    error: float  # standard error of alpha, before it was moved into its range
+    levels: tuple[Spread, ...]  # that it was fitted to, finest first
+
+
+def epochs(first: int, until: int | None = None) -> Iterator[Epoch]:
+    """Yield epochs of `first` slots, twice as many, four times as many; the last holds `until`.
+
+    >>> list(epochs(1000, until=5000))
+    [Epoch(first_slot=1, slots=1000), Epoch(first_slot=1001, slots=2000), \
+Epoch(first_slot=3001, slots=4000)]
+    """
+    epoch = Epoch(1, first)
+    while until is None or epoch.first_slot <= until:
+        yield epoch
+        epoch = Epoch(epoch.first_slot + epoch.slots, 2 * epoch.slots)
+
+
+def adapt(settings: Settings, epoch: Epoch, *, alpha: float) -> Settings:
+    """Return the settings for one epoch: made for its slots, and for `alpha`.
+
+    Slices and thresholds follow from these as from any horizon and alpha.
+    """
+    return msgspec.structs.replace(settings, horizon=epoch.slots, alpha=alpha)
+
+
+def estimate(
+    arms: Iterable[Iterable[Seen]],
+    *,
+    lowest: float = LOWEST_ALPHA,
+    least_labels: int = LEAST_LABELS,
+) -> Smoothness | None:
+    """Return how smooth the least smooth of some functions is; None if that cannot be told.
+
+    Each function comes with its cells: of several sides, or of one, which is then made coarser
+    step by step. Functions that cannot be judged one by one are judged together, since the least
+    of many poor estimates would be far too small. Alpha is moved into [`lowest`, 1].
+    """
+    judged: list[Smoothness] = []
+    rest: list[list[Spread]] = []
+    for cells in arms:
+        levels = spreads(cells, least_labels=least_labels)
+        alone = _fit(_visible(levels)[:LEAST_LEVELS], lowest)
+        if alone is not None and alone.error <= ERROR_ALONE:
+            judged.append(alone)
+        else:
+            rest.append(levels)
+    levels = _visible(_pooled(rest))
+    fits = (_fit(levels[:count], lowest) for count in range(LEAST_LEVELS, len(levels) + 1))
+    together = next((one for one in fits if one and one.error <= ERROR_TOGETHER), None)
+    return min([*judged, *([together] if together else [])], default=None)
+
+
+def spreads(cells: Iterable[Seen], *, least_labels: int = LEAST_LABELS) -> list[Spread]:
+    """Return how far adjacent cells of one function lie apart, width by width, finest first."""
+    grids: dict[float, Means] = defaultdict(dict)
+    for side, coordinates, labels, right in cells:
+        if labels >= max(2, least_labels):
+            accuracy = right / labels
+            chance = accuracy * (1 - accuracy) / (labels - 1)
+            grids[1 / side][coordinates] = (accuracy, chance)
+    if len(grids) == 1:
+        (width,) = grids
+        while len(grids[width]) > 1:
+            grids[2 * width] = _coarser(grids[width])
+            width *= 2
+    levels = [_spread(width, grid) for width, grid in sorted(grids.items())]
+    return [level for level in levels if level is not None]
+
+
+def _coarser(grid: Means) -> Means:
+    """Return the grid of cells twice as wide, as far as all parts of a cell are known."""
+    parts: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
+    for coordinates, mean in grid.items():
+        parts[tuple(coordinate // 2 for coordinate in coordinates)].append(mean)
+    # Every part has the same weight: contexts of some may be far more frequent.
+    return {
+        cell: (
+            sum(accuracy for accuracy, _ in means) / len(means),
+            sum(chance for _, chance in means) / len(means) ** 2,
+        )
+        for cell, means in parts.items()
+        if len(means) == 2 ** len(cell)
+    }
+
+
+def _spread(width: float, grid: Means) -> Spread | None:
+    squares, chances = [], []
+    for cell, (accuracy, chance) in grid.items():
+        for k in range(len(cell)):
+            beside = grid.get((*cell[:k], cell[k] + 1, *cell[k + 1 :]))
+            if beside is not None:
+                squares.append((accuracy - beside[0]) ** 2)
+                chances.append(chance + beside[1])
+    pairs = len(squares)
+    if not pairs:
+        return None
+    return Spread(width, (sum(squares) - sum(chances)) / pairs, sum(chances) / pairs, pairs)
+
+
+def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
+    """Return the spreads of several functions as if they were those of one."""
+    every = sorted(itertools.chain.from_iterable(arms))
+    return [_sum(list(levels)) for _, levels in itertools.groupby(every, lambda level: level.width)]
+
+
+def _sum(levels: list[Spread]) -> Spread:
+    pairs = sum(level.pairs for level in levels)
+    return Spread(
+        levels[0].width,
+        sum(level.square * level.pairs for level in levels) / pairs,
+        sum(level.chance * level.pairs for level in levels) / pairs,
+        pairs,
+    )
+
+
+def _fit(levels: Sequence[Spread], lowest: float) -> Smoothness | None:
+    """Fit log(square) = 2 alpha log(width) + a constant."""
+    if len(levels) < LEAST_LEVELS:
+        return None
+    weights = [level.pairs / (1 + level.chance / level.square) ** 2 for level in levels]
+    across = [math.log(level.width) for level in levels]
+    up = [math.log(level.square) for level in levels]
+    middle = _mean(across, weights)
+    lever = sum(w * (x - middle) ** 2 for w, x in zip(weights, across, strict=True))
+    tilt = sum(w * (x - middle) * y for w, x, y in zip(weights, across, up, strict=True))
+    alpha = min(1.0, max(lowest, tilt / lever / 2))
+    # The logarithm of a mean of n squares of normal numbers varies by about 2 / n.
+    error = math.sqrt(2 / lever) / 2
+    lipschitz = max(math.sqrt(level.square) * level.width**-alpha for level in levels)
+    return Smoothness(alpha, lipschitz, error, tuple(levels))
+
+
+def _visible(levels: Sequence[Spread]) -> list[Spread]:
+    """Return the levels from the finest above chance up to the one with the largest spread.
+
+    Below, chance is all there is; in wider cells what varies has been averaged away.
+    """
+    levels = [level for level in levels if level.pairs >= LEAST_PAIRS]
+    if not levels:
+        return []
+    top = max(range(len(levels)), key=lambda k: levels[k].square)
+    downwards = itertools.takewhile(_is_above_chance, levels[top::-1])
+    return list(downwards)[::-1]
+
+
+def _is_above_chance(level: Spread) -> bool:
+    return level.square > max(1e-12, 2 * level.chance * math.sqrt(2 / level.pairs))
+
+
+def _mean(values: list[float], weights: list[float]) -> float:
+    total = sum(weights)
+    return sum(w * value for w, value in zip(weights, values, strict=True)) / total
