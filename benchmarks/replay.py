@@ -12,9 +12,9 @@ from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
 from covey import replay
-from covey.backtest import Game
 from covey.config import load
 from covey.encoding import Log
+from covey.games import Game
 
 NAME = "replay"
 TITLE = "Replay of a 4 x 2 network from arrays"

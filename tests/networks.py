@@ -44,6 +44,7 @@ def sites(draw: st.DrawFn) -> tuple[reference.Site, ...]:
                 functions=functions,
                 costs=tuple(draw(st.lists(prices, min_size=functions, max_size=functions))),
                 arrivals=place in receiving,
+                supervised=draw(st.sampled_from([True, True, True, False])),
                 peers=tuple((peer, draw(prices)) for peer in sorted(peers) if peer != place),
             )
         )
@@ -139,6 +140,7 @@ def _learner(place: int, all_sites: tuple[reference.Site, ...]) -> dict[str, Any
         "functions": [f"{site.name}-f{k}" for k in range(site.functions)],
         "function-costs": list(site.costs),
         "arrivals": site.arrivals,
+        "supervised": site.supervised,
         "peers": {all_sites[peer].name: price for peer, price in site.peers},
     }
 

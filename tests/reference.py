@@ -20,6 +20,7 @@ class Site:
     costs: tuple[float, ...]
     arrivals: bool
     peers: tuple[tuple[int, float], ...]  # (index of the site, price of asking it)
+    supervised: bool = True  # False: it never sees a label of its own
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
 
 
 def label_comes(setup: Setup, site: int, *, shown: bool, late: int) -> bool:
+    if not setup.sites[site].supervised:
+        return False
     if not shown and (setup.hidden_from == "all" or site == 0):
         return False
     return setup.label_wait is None or late <= setup.label_wait
@@ -247,6 +250,8 @@ class Network:
 
     def choose(self, site: int, cell: Cell, slot: int) -> tuple[str, int]:
         record = self.record(site, cell, slot)
+        if not self.setup.sites[site].supervised:
+            return "exploit", self.consult(site, cell, slot)
         own_arms = range(self.setup.sites[site].functions)
         for step in self.setup.order.split("-"):
             if step == "own":
@@ -271,6 +276,16 @@ class Network:
                 asked = record.arms[arm].labels if waits else record.arms[arm].tried
                 record.training[arm] = reported - asked
         return next((arm for arm, used in record.training.items() if used <= enough), None)
+
+    def consult(self, site: int, cell: Cell, slot: int) -> int:
+        """Choose without labels: by what serving taught, and by what each peer says of its best."""
+        mine = self.setup.sites[site]
+        record = self.record(site, cell, slot)
+        values = [record.arms[f].accuracy - mine.costs[f] for f in range(mine.functions)]
+        for peer, price in self.peers(site):
+            theirs = self.record(peer, cell, slot).arms[: self.setup.sites[peer].functions]
+            values.append(max(tally.accuracy for tally in theirs) - price)
+        return lowest_of_largest(values)
 
     def best_arm(self, site: int, record: Record) -> int:
         costs = [*self.setup.sites[site].costs, *(price for _, price in self.peers(site))]

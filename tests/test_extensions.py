@@ -189,3 +189,130 @@ def test_what_cannot_be_forgotten_is_refused(forget: dict[str, Any], sentence: s
 def test_a_label_probability_outside_the_unit_is_refused() -> None:
     with pytest.raises(ConfigError, match="label-probability is 1.5; it must lie in"):
         load({"learner": [{**ONE[0], "label-probability": 1.5}]})
+
+
+# -- rewards -----------------------------------------------------------------------------------
+
+
+def chosen_at_last(config: dict[str, Any], given: dict[str, Any]) -> set[str]:
+    columns = covey.replay(config, **given).columns()
+    last = list(zip(columns["phase"], columns["arm"], strict=True))[-500:]
+    return {arm for phase, arm in last if phase == "exploit"}
+
+
+def test_a_reward_that_minds_costs_twice_leaves_the_dear_arm() -> None:
+    given = stream(4_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.15]}
+
+    plain = chosen_at_last({"learner": [site]}, given)
+    twice = chosen_at_last({"policy": {"reward": {"cost": 2.0}}, "learner": [site]}, given)
+
+    assert "dear" in plain
+    assert twice == {"cheap"}
+
+
+def test_a_reward_may_depend_on_the_context_within_a_cell() -> None:
+    given = stream(6_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.1]}
+    policy = {"slices": 1, "reward": {"context": [4.0]}}  # the cost counts up to five times
+
+    trace = covey.replay({"policy": policy, "learner": [site]}, **given)
+
+    late = np.arange(6_000) > 3_000
+    low, high = (given["contexts"][:, 0] < 0.15) & late, (given["contexts"][:, 0] > 0.5) & late
+    assert (trace.arm[low] == 1).mean() > 0.95
+    assert (trace.arm[high] == 0).mean() > 0.95
+
+
+def test_a_single_arm_may_have_a_reward_of_its_own() -> None:
+    given = stream(4_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["a", "b"], "rewards": {"b": {"accuracy": 0.5}}}
+
+    assert chosen_at_last({"learner": [site]}, given) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("site", "policy", "sentence"),
+    [
+        ({"rewards": {"c": {}}}, {}, "has a reward for 'c', which is none of its arms"),
+        ({}, {"reward": {"context": [1.0, 2.0]}}, "has 2 slopes in context, but contexts have 1"),
+        ({}, {"reward": {"power": 0.0}}, "a reward must have finite numbers"),
+        ({}, {"reward": {"acuracy": 1.0}}, "unknown key 'acuracy' in [policy] reward"),
+    ],
+)
+def test_a_reward_that_makes_no_sense_is_refused(
+    site: dict[str, Any], policy: dict[str, Any], sentence: str
+) -> None:
+    config = {"policy": policy, "learner": [{**ONE[0], **site}]}
+
+    with pytest.raises(ConfigError) as raised:
+        covey.replay(config, **stream(10, 0.5, 0.5))
+    assert sentence in str(raised.value)
+
+
+# -- labels that are numbers -------------------------------------------------------------------
+
+
+def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
+    rng = np.random.default_rng(8)
+    labels = rng.normal(size=3_000).round(3)
+    near = labels + rng.normal(scale=0.2, size=3_000).round(3)
+    far = labels + rng.normal(scale=1.0, size=3_000).round(3)
+    config = {
+        "data": {"loss": {"kind": "squared", "bound": 4.0}},
+        "policy": {"slices": 2},
+        "learner": ONE,
+    }
+
+    trace = covey.replay(
+        config, predictions=[far, near], labels=labels, contexts=rng.random((3_000, 1))
+    )
+
+    answered = np.where(trace.arm == 1, near, far)
+    expected = 1 - np.minimum(1, (answered - labels) ** 2 / 4.0)
+    assert np.abs(trace.correct - expected).max() < 1e-6
+    assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
+
+
+def test_text_has_no_loss() -> None:
+    config = {"data": {"loss": {"kind": "absolute", "bound": 1.0}}, "learner": ONE}
+
+    with pytest.raises(covey.CoveyError, match="a loss needs labels and predictions that are num"):
+        covey.replay(config, predictions=[["a"], ["b"]], labels=["a"], contexts=[[0.5]])
+
+
+# -- learners that never see a label -----------------------------------------------------------
+
+
+def unsupervised(*, contexts_shared: bool) -> tuple[covey.Trace, Any]:
+    """South sees no label; north does, in the same half of the contexts or in the other."""
+    rng = np.random.default_rng(6)
+    given = stream(6_000, 0.9, 0.55, 0.85)
+    at = rng.integers(0, 2, 6_000)
+    half = rng.random(6_000) / 2
+    given["contexts"] = (half + (0.0 if contexts_shared else 0.5) * (at == 0))[:, None]
+    config = {
+        "policy": {"slices": 2},
+        "learner": [
+            {"name": "north", "functions": ["n"], "peers": {"south": 0.0}},
+            {"name": "south", "functions": ["s0", "s1"], "supervised": False},
+        ],
+    }
+    names = [("north", "south")[k] for k in at]
+    trace = covey.replay(config, **given, at=names)
+    return trace, trace.correct[trace.learner == 1]
+
+
+def test_a_learner_without_labels_profits_where_others_have_them() -> None:
+    _, correct = unsupervised(contexts_shared=True)
+
+    assert correct[-1_000:].mean() > 0.85
+
+
+def test_a_learner_without_labels_is_lost_where_nobody_has_them() -> None:
+    """The paper's counter-example: with disjoint contexts nothing about the cell is ever learnt."""
+    trace, correct = unsupervised(contexts_shared=False)
+
+    first = trace.function[trace.learner == 1] == 1
+    assert first.all()
+    assert correct[-1_000:].mean() < 0.6

@@ -5,7 +5,7 @@ import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,16 @@ from covey import contexts, fields, wiring
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
 from covey.policies import Policy, Settings, resolve, settings_from
+from covey.types import Reward
+
+WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """How wrong a number is: its distance to the truth, or the square of it, at most `bound`."""
+
+    kind: Literal["absolute", "squared"]
+    bound: float
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +33,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None
+    loss: Loss | None = None  # None: an answer is right or wrong
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -33,6 +44,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     function_costs: list[float] | None = None
     arrivals: bool = True
     label_probability: float = 1.0
+    supervised: bool = True
+    rewards: dict[str, Reward] = {}
     peers: dict[str, float] | None = None
 
 
@@ -45,10 +58,13 @@ class Site(NamedTuple):
     costs: tuple[float, ...]  # own functions, then peers; inf: closed, until it is repriced
     receives: bool
     label_probability: float = 1.0
+    is_supervised: bool = True
+    rewards: tuple[Reward, ...] = ()  # one per arm, or none
 
     def alone(self) -> "Site":
         """Return the same site with nobody to ask."""
-        return self._replace(peers=(), costs=self.costs[: len(self.functions)])
+        own = len(self.functions)
+        return self._replace(peers=(), costs=self.costs[:own], rewards=self.rewards[:own])
 
 
 class Repricing(NamedTuple):
@@ -70,8 +86,15 @@ class ReplayConfig(NamedTuple):
     repricings: tuple[Repricing, ...] = ()  # by slot
     ensemble: Weighing | None = None
 
+    @property
+    def unit(self) -> int:
+        """What a right answer is worth, in whole units."""
+        return 1 if self.data.loss is None else WHOLE
+
     def policy(self, dimension: int) -> Policy:
         """Return the policy in a context space of this dimension."""
+        for site in self.sites:
+            _check_slopes(site, dimension)
         most = max(len(site.functions) for site in self.sites)
         return resolve(self.settings, dimension=dimension, most_functions=most)
 
@@ -87,7 +110,8 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
     links = wiring.parse(table, [member.name for member in members])
-    sites = tuple(_site(place, members, links) for place in range(len(members)))
+    sites = tuple(_site(place, members, links, settings.reward) for place in range(len(members)))
+    _check_loss(data.loss)
     if settings.mode == "paper" or settings.askers == "first":
         sites = _only_first_asks(sites, settings)
     weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
@@ -95,6 +119,11 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
         sites = _voters(sites, data)
     context = contexts.parse(data.context)
     return ReplayConfig(data, settings, sites, context, _repricings(links, sites), weighing)
+
+
+def _check_loss(loss: Loss | None) -> None:
+    if loss is not None and not 0 < loss.bound < math.inf:
+        raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
 
 
 def _only_first_asks(sites: tuple[Site, ...], settings: Settings) -> tuple[Site, ...]:
@@ -194,7 +223,21 @@ def _check_no_repeat(names: list[str], what: str) -> None:
         seen.add(name)
 
 
-def _site(place: int, members: list[Member], links: wiring.Wiring | None) -> Site:
+def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
+    for arm in member.rewards:
+        if arm not in arms:
+            raise ConfigError(
+                f"learner {member.name!r} has a reward for {arm!r}, which is none of its arms"
+                f"{fields.nearest(arm, arms)}"
+            )
+    if common is None and not member.rewards:
+        return ()
+    return tuple(member.rewards.get(arm, common or Reward()) for arm in arms)
+
+
+def _site(
+    place: int, members: list[Member], links: wiring.Wiring | None, reward: Reward | None
+) -> Site:
     member = members[place]
     wanted = _peers(member, members, links)
     peers = [(k, wanted[other.name]) for k, other in enumerate(members) if other.name in wanted]
@@ -205,7 +248,9 @@ def _site(place: int, members: list[Member], links: wiring.Wiring | None) -> Sit
         peers=tuple(other for other, _ in peers),
         costs=own_costs + tuple(cost for _, cost in peers),
         receives=member.arrivals,
-        label_probability=member.label_probability,
+        label_probability=member.label_probability if member.supervised else 0.0,
+        is_supervised=member.supervised,
+        rewards=_rewards(member, [*member.functions, *(members[p].name for p, _ in peers)], reward),
     )
 
 
@@ -235,3 +280,18 @@ def _repricings(links: wiring.Wiring | None, sites: Sequence[Site]) -> tuple[Rep
         for move in links.moves
         if (pair := (move.asker, move.peer)) in arms
     )
+
+
+def _check_slopes(site: Site, dimension: int) -> None:
+    for reward in site.rewards:
+        if reward.context and len(reward.context) != dimension:
+            raise ConfigError(
+                f"learner {site.name!r}: a reward has {len(reward.context)} slopes in context, but "
+                f"contexts have {dimension} dimensions"
+            )
+        numbers = (reward.accuracy, reward.power, reward.cost, *reward.context)
+        if not all(map(math.isfinite, numbers)) or reward.power <= 0 or reward.accuracy < 0:
+            raise ConfigError(
+                f"learner {site.name!r}: a reward must have finite numbers, accuracy 0 or more and "
+                "power above 0"
+            )

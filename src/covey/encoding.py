@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from covey.config import ReplayConfig
+from covey.config import WHOLE, Loss, ReplayConfig
 from covey.errors import DataError
 from covey.fields import nearest
 from covey.logs import Column
@@ -28,6 +28,7 @@ class Log(NamedTuple):
     at: memoryview | None  # slot -> receiving learner
     delays: memoryview | None  # slot -> delay, written as -1 - delay where the label is hidden
     shown: memoryview | None = None  # slot, learner -> 0 where this learner never sees the label
+    gains: memoryview | None = None  # function, slot -> how right, where that is a matter of degree
 
 
 class Arrivals(NamedTuple):
@@ -42,7 +43,8 @@ class Arrivals(NamedTuple):
 class Vocabulary:
     """Labels and predictions as small integers: all numbers, or all exact text."""
 
-    def __init__(self, *, is_typed: bool) -> None:
+    def __init__(self, *, is_typed: bool, loss: Loss | None = None) -> None:
+        self._loss = loss
         self.values: list[Label] = []
         self._codes: dict[Label, int] = {}
         self._memory: dict[Any, int] = {"": -1, None: -1}
@@ -65,6 +67,19 @@ class Vocabulary:
                 memory[value] = self._code(self._read(value), name, first_slot + place)
             codes[place] = memory[value]
         return codes
+
+    def gains(self, codes: np.ndarray, labels: np.ndarray) -> memoryview | None:
+        """Return how right each answer is, in whole units; None where it is right or wrong."""
+        if self._loss is None:
+            return None
+        if any(isinstance(value, str) for value in self.values):
+            raise DataError("a loss needs labels and predictions that are numbers; these are text")
+        values = np.array([*self.values, 0.0], np.float64)
+        distance = np.abs(values[codes] - values[labels])
+        lost = distance**2 if self._loss.kind == "squared" else distance
+        kept = 1.0 - np.minimum(1.0, lost / self._loss.bound)
+        gains: np.ndarray = np.rint(WHOLE * kept).astype(np.int32)
+        return gains.data
 
     def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
         if column.dtype.kind != "f" and _is_dense(column):
@@ -171,6 +186,7 @@ def encode(
         at=None if arrived.at is None else arrived.at.data,
         delays=_delays(arrived),
         shown=luck.draw(len(arrived.labels)),
+        gains=vocabulary.gains(np.array(codes, np.int32), arrived.labels),
     )
 
 

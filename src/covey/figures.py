@@ -100,7 +100,7 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
         slice(max(0, bucket - reach), bucket + reach + 1) for bucket in range(len(timeline.slots))
     ]
     return _percents(
-        [sum(timeline.errors[window]) for window in windows],
+        [math.fsum(timeline.errors[window]) for window in windows],
         [sum(timeline.judged[window]) for window in windows],
     )
 
@@ -374,7 +374,7 @@ def _edges(timeline: Timeline) -> list[int]:
     return [bucket * timeline.slots_per_bucket for bucket in range(len(timeline.slots) + 1)]
 
 
-def _percents(parts: Sequence[int], wholes: Sequence[int]) -> list[float]:
+def _percents(parts: Sequence[float], wholes: Sequence[int]) -> list[float]:
     return [
         100 * part / whole if whole else math.nan for part, whole in zip(parts, wholes, strict=True)
     ]

@@ -162,12 +162,17 @@ class Table:
     underway: cython.int
     recent: cython.int  # labels that estimates go by, where not all of them count
     recent_right: cython.int
-    ring: cython.int  # the latest labels of the cell: how many, then `arm << 1 | is_right` of each
+    ring: cython.int  # the latest labels of the cell: how many, then `arm << 32 | gain` of each
     stride: cython.int
     inherits: cython.bint
     forgets: cython.bint
     window: cython.longlong
     keep: cython.longlong  # the discount, as a fixed-point number
+    unit: cython.longlong
+    is_supervised: cython.bint
+    has_rewards: cython.bint
+    rewards: cython.double[::1]  # per arm: a, q, b, then c
+    blind: cython.longlong  # decisions for which nobody who could be asked had any label
     used: cython.longlong
     rows: cython.longlong[::1]
     index: cython.int[::1]
@@ -203,6 +208,15 @@ class Table:
         self.window = rule.window
         self.keep = int(rule.discount * (1 << KEEP_BITS))
         self.forgets = rule.window > 0 or rule.discount < 1.0
+        self.unit = rule.unit
+        self.is_supervised = rule.is_supervised
+        self.has_rewards = len(rule.rewards) > 0
+        numbers = []
+        for reward in rule.rewards:
+            slopes = reward.context or (0.0,) * rule.dimension
+            numbers += [reward.accuracy, reward.power, reward.cost, *slopes]
+        self.rewards = array("d", numbers or [0.0])
+        self.blind = 0
         self.recent = self.underway + (self.arms if self.is_pending else 0)
         self.recent_right = self.recent + (self.arms if self.forgets else 0)
         self.ring = self.recent_right + (self.arms if self.forgets else 0)
@@ -280,7 +294,7 @@ class Table:
     def settle(
         self,
         decision: cython.longlong,
-        is_right: cython.bint,
+        gain: cython.longlong,
         context: tuple[float, ...],
         slot: cython.longlong,
     ) -> None:
@@ -290,12 +304,12 @@ class Table:
         phase = decision & 3
         self._expect(row, arm, phase, -1)
         if phase == SERVE:
-            self._learn_served(row, arm, is_right)
+            self._learn_served(row, arm, gain)
         else:
             if self.levels > 1:
                 self._read(context)
                 self._follow()
-            self._learn_own(row, arm, phase, is_right, slot)
+            self._learn_own(row, arm, phase, gain, slot)
 
     def set_cost(self, arm: int, cost: float) -> None:
         """Change what `arm` costs from now on; nothing learnt is lost. Infinite: not to be used."""
@@ -382,6 +396,10 @@ class Table:
         """Return the labels of `arm` in `row`, and how many of them it got right."""
         base = row * self.stride
         return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
+
+    def blind_decisions(self) -> int:
+        """Return how often a learner without labels decided where nobody had any."""
+        return self.blind
 
     def best(self, row: int) -> int:
         """Return the arm with the largest estimate."""
@@ -662,7 +680,8 @@ class Table:
     @cython.exceptval(check=False)
     @cython.inline
     def _best(self, base: cython.longlong) -> cython.longlong:
-        if self.rows[base + BEST] < 0 or self.is_random:
+        # Rewards may depend on the context, so that no leader of the cell can be remembered.
+        if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
             self.rows[base + BEST] = self._largest(base, self.arms, True)
         return self.rows[base + BEST]
 
@@ -691,7 +710,7 @@ class Table:
         for arm in range(end):
             value = self._accuracy(base, arm)
             if is_net:
-                value = value - self.costs[arm]
+                value = self._worth(arm, value)
             if arm == 0 or value > largest:
                 largest = value
                 chosen = arm
@@ -704,35 +723,49 @@ class Table:
 
     @cython.cfunc
     @cython.exceptval(check=False)
+    @cython.inline
+    def _worth(self, arm: cython.longlong, accuracy: cython.double) -> cython.double:
+        """Return what an arm of this accuracy is worth here, its cost taken off."""
+        if not self.has_rewards:
+            return accuracy - self.costs[arm]
+        at = arm * (3 + self.dimension)
+        slope = 1.0
+        for k in range(self.dimension):
+            slope += self.rewards[at + 3 + k] * self.context[k]
+        gained = self.rewards[at] * accuracy ** self.rewards[at + 1]
+        return gained - self.rewards[at + 2] * self.costs[arm] * slope
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
     def _record_recent(
-        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
     ) -> cython.longlong:
         """Record what estimates go by: the latest labels of the cell, or all with lesser weight."""
-        weight = ONE
         if self.window:
-            weight = 1
-            self._push(base, arm, is_right)
+            self._push(base, arm, gain)
+            self.rows[base + self.recent + arm] += 1
+            self.rows[base + self.recent_right + arm] += gain
         else:
             for k in range(self.recent, self.recent + 2 * self.arms):
                 self.rows[base + k] = self.rows[base + k] * self.keep >> KEEP_BITS
-        self.rows[base + self.recent + arm] += weight
-        self.rows[base + self.recent_right + arm] += weight * is_right
+            self.rows[base + self.recent + arm] += ONE
+            self.rows[base + self.recent_right + arm] += ONE * gain // self.unit
         self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
         return 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _push(
-        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
     ) -> cython.longlong:
         """Put a label into the ring, in the place of the one that leaves the window."""
         first = base + self.ring
         place = first + 1 + self.rows[first] % self.window
         if self.rows[first] >= self.window:
             old = self.rows[place]
-            self.rows[base + self.recent + (old >> 1)] -= 1
-            self.rows[base + self.recent_right + (old >> 1)] -= old & 1
-        self.rows[place] = arm << 1 | is_right
+            self.rows[base + self.recent + (old >> 32)] -= 1
+            self.rows[base + self.recent_right + (old >> 32)] -= old & 0xFFFFFFFF
+        self.rows[place] = arm << 32 | gain
         self.rows[first] += 1
         return 0
 
@@ -743,11 +776,13 @@ class Table:
         # An arm that the window or the discount has lost sight of is judged by all its labels.
         if self.forgets and self.rows[base + self.recent + arm] > 0:
             labels = cython.cast(cython.double, self.rows[base + self.recent + arm])
+            if self.window:
+                labels = labels * self.unit
             return self.rows[base + self.recent_right + arm] / labels
         labels = cython.cast(cython.double, self.rows[base + self.labels + arm])
         if labels == 0:
             return 0.0
-        return self.rows[base + self.right + arm] / labels
+        return self.rows[base + self.right + arm] / (labels * self.unit)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -827,21 +862,21 @@ class Table:
         row: cython.longlong,
         arm: cython.longlong,
         phase: cython.longlong,
-        is_right: cython.bint,
+        gain: cython.longlong,
         slot: cython.longlong,
     ) -> cython.longlong:
         """Take the label of an own decision; `path` holds the known cells around its context."""
         is_own: cython.bint = arm < self.functions
         is_counted: cython.bint = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own and phase != TRAIN:
-            self._record(row * self.stride, arm, is_right)
+            self._record(row * self.stride, arm, gain)
             if self.inherits:
-                self._record_finer(row, arm, is_right, slot)
+                self._record_finer(row, arm, gain, slot)
         if self.levels == 1:
             base = row * self.stride
             self.rows[base + ARRIVALS] += is_counted
             if is_own:
-                self._record(base, arm, is_right)
+                self._record(base, arm, gain)
         elif is_own or is_counted:
             for k in range(self.found):
                 base = self.path[k] * self.stride
@@ -849,7 +884,7 @@ class Table:
                 if self.rows[base + SINCE] <= slot:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
-                        self._record(base, arm, is_right)
+                        self._record(base, arm, gain)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -857,7 +892,7 @@ class Table:
         self,
         row: cython.longlong,
         arm: cython.longlong,
-        is_right: cython.bint,
+        gain: cython.longlong,
         slot: cython.longlong,
     ) -> cython.longlong:
         """Record a peer's label where the cell of `row` will be split, too."""
@@ -865,34 +900,37 @@ class Table:
         for k in range(self.found):
             base = self.path[k] * self.stride
             if self.rows[base + LEVEL] == level and self.rows[base + SINCE] <= slot:
-                self._record(base, arm, is_right)
+                self._record(base, arm, gain)
         return 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
     @cython.inline
     def _learn_served(
-        self, row: cython.longlong, function: cython.longlong, is_right: cython.bint
+        self, row: cython.longlong, function: cython.longlong, gain: cython.longlong
     ) -> cython.longlong:
         base = row * self.stride
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
-        self._record(base, function, is_right)
+        self._record(base, function, gain)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     @cython.inline
     def _record(
-        self, base: cython.longlong, arm: cython.longlong, is_right: cython.bint
+        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
     ) -> cython.longlong:
         self.rows[base + self.labels + arm] += 1
-        self.rows[base + self.right + arm] += is_right
+        self.rows[base + self.right + arm] += gain
         if self.forgets:
-            self._record_recent(base, arm, is_right)
+            self._record_recent(base, arm, gain)
+            return 0
+        if self.unit > 1:
+            self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
             return 0
         # The leader stays ahead when it is right or a rival is wrong; only else look again.
-        if (self.rows[base + BEST] == arm) != is_right:
+        if (self.rows[base + BEST] == arm) != gain:
             self.rows[base + BEST] = -1
-        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != is_right:
+        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
             self.rows[base + BEST_OWN] = -1
         return 0
 
@@ -922,12 +960,14 @@ class Arena:
     total: cython.longlong  # functions of all learners
     contexts: cython.double[::1]
     predictions: cython.int[:, ::1]
+    gains: cython.int[:, ::1]
+    has_gains: cython.bint
     labels: cython.int[::1]
     cells: cython.int[::1]
     phases: cython.schar[::1]
     arms: cython.int[::1]
     functions: cython.int[::1]
-    correct: cython.schar[::1]
+    correct: cython.int[::1]
     written: cython.longlong
 
     def __init__(
@@ -985,6 +1025,8 @@ class Arena:
     def _open(self, log: Any, trace: Any) -> cython.longlong:
         self.contexts = log.contexts
         self.predictions = log.predictions
+        self.has_gains = log.gains is not None
+        self.gains = log.gains
         self.labels = log.labels
         self.cells = trace.cell
         self.phases = trace.phase
@@ -1007,10 +1049,13 @@ class Arena:
         for k in range(table.dimension):
             table.context[k] = self.contexts[t * table.dimension + k]
         row = table._locate(slot)
-        choice = table._choose(row, slot, False)
-        if choice < 0:
-            self._ask(i, row, slot)
-            choice = table._choose(row, slot, True)
+        if table.is_supervised:
+            choice = table._choose(row, slot, False)
+            if choice < 0:
+                self._ask(i, row, slot)
+                choice = table._choose(row, slot, True)
+        else:
+            choice = self._consult(i, row, slot)
         arm = choice >> 2
         self.row[i] = row
         self.choice[i] = choice
@@ -1040,6 +1085,40 @@ class Arena:
 
     @cython.cfunc
     @cython.exceptval(-1)
+    def _consult(
+        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
+    ) -> cython.longlong:
+        """Choose for a learner without labels: by what serving taught it, and by what peers say."""
+        table = self._table(i)
+        chosen = 0
+        largest = 0.0
+        seen = 0
+        for arm in range(table.arms):
+            owner = table
+            base = row * table.stride
+            best = arm
+            if arm >= table.functions:
+                owner = self._table(self.peers[i, arm - table.functions])
+                base = owner._meet(table, row, slot) * owner.stride
+                best = owner._largest(base, owner.functions, False)
+            seen += owner.rows[base + owner.labels + best]
+            value = table._worth(arm, owner._accuracy(base, best))
+            if arm == 0 or value > largest:
+                largest = value
+                chosen = arm
+        table.blind += seen == 0
+        return chosen << 2 | EXPLOIT
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    @cython.inline
+    def _gain(self, function: cython.longlong, t: cython.longlong) -> cython.longlong:
+        if self.has_gains:
+            return self.gains[function, t]
+        return self.predictions[function, t] == self.labels[t]
+
+    @cython.cfunc
+    @cython.exceptval(-1)
     def _end(
         self, i: cython.longlong, slot: cython.longlong, t: cython.longlong, delay: cython.longlong
     ) -> cython.longlong:
@@ -1050,24 +1129,24 @@ class Arena:
         owner = self.helper[i] if self.helper[i] >= 0 else i
         function = self.offsets[owner] + self.function[i]
         label = self.labels[t]
-        is_right: cython.bint = self.predictions[function, t] == label
+        gain = self._gain(function, t)
         # Rows of different learners must not be mixed up: their numbers interleave.
         self.cells[at] = self.row[i] * len(self.tables) + i
         self.phases[at] = self.choice[i] & 3
         self.arms[at] = function if owner == i else self.total + owner
         self.functions[at] = function
-        self.correct[at] = is_right if label >= 0 else -1
+        self.correct[at] = gain if label >= 0 else -1
         self.written = at + 1
         table._follow_on()
         table._count_own(self.row[i], 1)
         if owner != i:
             self._table(owner)._count_served(self.helper_row[i], 1)
         if delay != 0 or label < 0:
-            self._note(i, slot, is_right, delay if label >= 0 else NEVER)
+            self._note(i, slot, gain, delay if label >= 0 else NEVER)
             return 0
-        table._learn_own(self.row[i], arm, self.choice[i] & 3, is_right, slot)
+        table._learn_own(self.row[i], arm, self.choice[i] & 3, gain, slot)
         if owner != i:
-            self._table(owner)._learn_served(self.helper_row[i], self.function[i], is_right)
+            self._table(owner)._learn_served(self.helper_row[i], self.function[i], gain)
         return 0
 
     @cython.cfunc
@@ -1084,7 +1163,7 @@ class Arena:
         self,
         i: cython.longlong,
         slot: cython.longlong,
-        is_right: cython.bint,
+        gain: cython.longlong,
         delay: cython.longlong,
     ) -> cython.longlong:
         """Note when the present decision of learner `i` is to be settled, if ever."""
@@ -1092,7 +1171,7 @@ class Arena:
         note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
         self._expect(note, 1)
         if delay != NEVER:
-            kept = (note, is_right, slot, self._table(i)._point_now())
+            kept = (note, gain, slot, self._table(i)._point_now())
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
             self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
@@ -1101,10 +1180,10 @@ class Arena:
     @cython.exceptval(-1)
     def _deliver(self, slot: cython.longlong) -> cython.longlong:
         """Settle the labels that come at the end of `slot`."""
-        for note, is_right, decided, context in self.calendar.pop(slot, ()):
+        for note, gain, decided, context in self.calendar.pop(slot, ()):
             i, row, choice, helper, helper_row, function = note
             table = self._table(i)
-            if is_right is None:
+            if gain is None:
                 table._release(row, choice >> 2, choice & 3)
                 if helper >= 0:
                     self._table(helper)._release(helper_row, function, SERVE)
@@ -1112,9 +1191,9 @@ class Arena:
             self._expect(note, -1)
             table._read(context)
             table._follow()
-            table._learn_own(row, choice >> 2, choice & 3, is_right, decided)
+            table._learn_own(row, choice >> 2, choice & 3, gain, decided)
             if helper >= 0:
-                self._table(helper)._learn_served(helper_row, function, is_right)
+                self._table(helper)._learn_served(helper_row, function, gain)
 
     @cython.cfunc
     @cython.exceptval(-1)

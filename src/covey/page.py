@@ -145,7 +145,7 @@ def _long_run(learner: LearnerOutcome) -> str:
     return f"{error:.2f}%, alone {alone:.2f}%"
 
 
-def _error(errors: int, judged: int) -> str:
+def _error(errors: float, judged: int) -> str:
     return f"{100 * errors / judged:.2f}" if judged else NONE
 
 

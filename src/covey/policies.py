@@ -13,7 +13,7 @@ import msgspec
 from covey import fields
 from covey.errors import ConfigError
 from covey.partitions import Uniform, Zooming, checked_slices, slices_for
-from covey.types import Partition, Rule
+from covey.types import Partition, Reward, Rule
 
 COUNTS = ("arrivals", "labelled", "uses")
 
@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     label_wait: int | None = None  # slots
     inherit: bool = False
     forget: Forget = Forget()
+    reward: Reward | None = None
     max_level: int = 40
     max_cells: int = 5_000_000
 
@@ -99,7 +100,16 @@ class Policy(NamedTuple):
     switches: Switches
     settings: Settings
 
-    def rule(self, *, functions: int, costs: tuple[float, ...], position: int) -> Rule:
+    def rule(
+        self,
+        *,
+        functions: int,
+        costs: tuple[float, ...],
+        position: int,
+        unit: int = 1,
+        rewards: tuple[Reward, ...] = (),
+        is_supervised: bool = True,
+    ) -> Rule:
         """Return what the kernel is told for the learner at `position` of the network."""
         switches, settings = self.switches, self.settings
         return Rule(
@@ -114,6 +124,9 @@ class Policy(NamedTuple):
             is_pending=switches.pending,
             seed=settings.seed * 1_000_003 + position if switches.ties == "random" else None,
             inherits=settings.inherit,
+            unit=unit,
+            rewards=rewards,
+            is_supervised=is_supervised,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
         )

@@ -174,7 +174,7 @@ def _mean(rows: Iterable[_Row], value_of: Callable[[_Row], float | None]) -> flo
     return sum(slots * value for slots, value in known) / weight if weight else None
 
 
-def _percent(part: int, whole: int) -> float | None:
+def _percent(part: float, whole: int) -> float | None:
     return 100 * part / whole if whole else None
 
 

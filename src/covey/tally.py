@@ -1,6 +1,7 @@
 """What a replay adds up to: errors, costs, phases and arms per learner, and how they went."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,12 @@ MOST_BUCKETS = 256
 class Tally:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[Site], unit: int = 1) -> None:
         self._sites = sites
+        self._unit = unit
         self._functions = [name for site in sites for name in site.functions]
         self._learners = [_Learner(len(self._functions) + len(sites)) for _ in sites]
-        self._wrong = np.zeros(len(self._functions), np.int64)
+        self._wrong = np.zeros(len(self._functions))
         self._slots = 0
         self._judged = 0
 
@@ -28,7 +30,7 @@ class Tally:
         for place, learner in enumerate(self._learners):
             learner.add(together, together.learner == place)
             own = alone.correct[alone.learner == place]
-            learner.alone_errors += int(np.count_nonzero(own == 0))
+            learner.alone_errors += float(_errors(own).sum())
 
     def add_functions(self, log: Log) -> None:
         """Add what every function would have answered."""
@@ -36,11 +38,18 @@ class Tally:
         judged = labels >= 0
         self._slots += len(labels)
         self._judged += int(np.count_nonzero(judged))
+        if log.gains is not None:
+            self._wrong += (1.0 - np.asarray(log.gains)[:, judged] / self._unit).sum(axis=1)
+            return
         for k, row in enumerate(np.asarray(log.predictions)):
             self._wrong[k] += np.count_nonzero((row != labels) & judged)
 
     def outcome(
-        self, context_names: list[str], policy: str, cells: Sequence[list[CellView]]
+        self,
+        context_names: list[str],
+        policy: str,
+        cells: Sequence[list[CellView]],
+        blind: Sequence[int] | None = None,
     ) -> Outcome:
         """Return all of it as one record."""
         arms = [*self._functions, *(site.name for site in self._sites)]
@@ -50,11 +59,13 @@ class Tally:
             context_names=context_names,
             policy=policy,
             learners=[
-                learner.outcome(site, arms, views)
-                for learner, site, views in zip(self._learners, self._sites, cells, strict=True)
+                learner.outcome(site, arms, views, unseen)
+                for learner, site, views, unseen in zip(
+                    self._learners, self._sites, cells, blind or [0] * len(cells), strict=True
+                )
             ],
             functions={
-                name: 100.0 * int(wrong) / self._judged if self._judged else None
+                name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, self._wrong, strict=True)
             },
         )
@@ -62,12 +73,12 @@ class Tally:
 
 class _Learner:
     def __init__(self, arms: int) -> None:
-        self.alone_errors = 0
+        self.alone_errors = 0.0
         self._chosen = np.zeros(arms, np.int64)
         self._cost = 0.0
         self._slots_per_bucket = 1
         # Rows: slots, judged, errors, train, explore.
-        self._buckets = np.zeros((5, MOST_BUCKETS), np.int64)
+        self._buckets = np.zeros((5, MOST_BUCKETS))
 
     def add(self, trace: Trace, mine: np.ndarray) -> None:
         slot, phase, correct = trace.slot[mine], trace.phase[mine], trace.correct[mine]
@@ -78,23 +89,25 @@ class _Learner:
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
-        kinds = (
-            correct >= -1,
+        counted = (
+            np.ones(len(slot)),
             correct >= 0,
-            correct == 0,
+            _errors(correct),
             phase == Phase.TRAIN,
             phase == Phase.EXPLORE,
         )
-        for row, kind in enumerate(kinds):
-            self._buckets[row] += np.bincount(bucket[kind], minlength=MOST_BUCKETS)
+        for row, weights in enumerate(counted):
+            self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
 
     def _widen(self) -> None:
         pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
         self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         self._slots_per_bucket *= 2
 
-    def outcome(self, site: Site, arms: list[str], cells: list[CellView]) -> LearnerOutcome:
-        slots, judged, errors, train, explore = (int(n) for n in self._buckets.sum(axis=1))
+    def outcome(
+        self, site: Site, arms: list[str], cells: list[CellView], blind: int
+    ) -> LearnerOutcome:
+        slots, judged, errors, train, explore = map(_plain, self._buckets.sum(axis=1))
         return LearnerOutcome(
             name=site.name,
             functions=list(site.functions),
@@ -106,12 +119,23 @@ class _Learner:
             exploit=slots - train - explore,
             cost_total=self._cost,
             arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
-            alone_errors=self.alone_errors,
+            alone_errors=_plain(self.alone_errors),
+            blind=blind,
             timeline=self._timeline(),
             cells=cells,
         )
 
     def _timeline(self) -> Timeline:
         used = np.flatnonzero(self._buckets[0])
-        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0].tolist()
-        return Timeline(self._slots_per_bucket, *rows)
+        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
+        return Timeline(self._slots_per_bucket, *([_plain(n) for n in row] for row in rows))
+
+
+def _errors(correct: np.ndarray) -> np.ndarray:
+    """Return how wrong each answer is; 0 where the log holds no label."""
+    return np.where(correct < 0, 0, 1 - correct)
+
+
+def _plain(number: float) -> Any:
+    """Return a sum as a whole number where it is one, as it always is for right or wrong."""
+    return int(number) if float(number).is_integer() else float(number)

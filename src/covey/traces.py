@@ -37,7 +37,7 @@ class Trace:
     when it is first looked at.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each says what some of the integers stand for
         self,
         decided: Decided,
         log: Log,
@@ -46,8 +46,11 @@ class Trace:
         costs: Array,
         receivers: Sequence[int],
         names: Mapping[str, Sequence[Label]],
+        unit: int = 1,
     ) -> None:
-        self.cell, self.phase, self.arm, self.function, self.correct = map(np.asarray, decided)
+        self.cell, self.phase, self.arm, self.function, gained = map(np.asarray, decided)
+        # Right or wrong; where that is a matter of degree, a number from 0 to 1.
+        self.correct: Array = gained if unit == 1 else np.where(gained < 0, -1.0, gained / unit)
         self.names = names
         self._log = log
         self._first_slot = first_slot

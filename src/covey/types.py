@@ -92,7 +92,7 @@ class Timeline(msgspec.Struct, frozen=True):
     slots_per_bucket: int
     slots: list[int]
     judged: list[int]  # slots whose true label the log holds
-    errors: list[int]
+    errors: list[float]
     train: list[int]
     explore: list[int]
 
@@ -104,15 +104,16 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     functions: list[str]
     slots: int
     judged: int
-    errors: int
+    errors: float  # whole, unless answers are right in part
     train: int
     explore: int
     exploit: int
     cost_total: float
     arms: dict[str, int]  # arm -> times chosen
-    alone_errors: int  # of the same policy, had it nobody to ask
+    alone_errors: float  # of the same policy, had it nobody to ask
     timeline: Timeline
     cells: list[CellView]
+    blind: int = 0  # decisions without a label, own or of anybody who could be asked
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
@@ -123,7 +124,7 @@ class EnsembleOutcome(msgspec.Struct, frozen=True):
     errors: int
     exploit_errors: int  # in slots in which every learner exploited
     best_member: str
-    best_member_errors: int
+    best_member_errors: float
     weights: dict[str, dict[str, float]]  # cell ("all": everywhere) -> learner -> final weight
     mean_weights: dict[str, float]  # of the cells, by their slots
     slots_per_point: int
@@ -142,6 +143,15 @@ class Outcome(msgspec.Struct, frozen=True):
     ensemble: EnsembleOutcome | None = None
 
 
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm is worth: a * accuracy ** q - b * cost * (1 + sum of c * x over the context)."""
+
+    accuracy: float = 1.0  # a
+    power: float = 1.0  # q
+    cost: float = 1.0  # b
+    context: tuple[float, ...] = ()  # c, one per dimension
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What one learner's kernel table is told: its arms, its partition, its reading of the rule."""
 
@@ -158,3 +168,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     inherits: bool = False  # finer cells begin with what was learnt in their place
     window: int = 0  # labels of a cell that estimates go by; 0: all of them
     discount: float = 1.0  # what a label weighs after the next one in its cell
+    unit: int = 1  # what a label is worth at most; more than 1 where answers are right in part
+    rewards: tuple[Reward, ...] = ()  # one per arm; none: accuracy less cost
+    is_supervised: bool = True  # False: it never sees a label, and goes by what others know

@@ -1,0 +1,60 @@
+"""Who gains from cooperation, and whether everybody together does.
+
+A right answer is worth 1. Asking costs the asker its price and may cost the helper something too,
+its serving cost. Where prices carry that cost (`carry-serving-costs`), the asker pays it and the
+helper is made good, so that what is best for each is best for all.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from covey.types import LearnerOutcome
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One learner's side: what it got right, paid, received and bore for others."""
+
+    right: float
+    paid: float  # for own functions and for asking
+    served: int  # requests of others that it answered
+    received: float  # what prices carried of its serving cost
+    borne: float  # what serving cost it
+
+    @property
+    def utility(self) -> float:
+        """What the learner is left with."""
+        return self.right - self.paid + self.received - self.borne
+
+
+def settle(
+    learners: Sequence[LearnerOutcome], serving_costs: Mapping[str, float], *, are_carried: bool
+) -> dict[str, Account]:
+    """Return the account of every learner by name; utilities add up to the system's."""
+    served = {learner.name: 0 for learner in learners}
+    for learner in learners:
+        for arm, times in learner.arms.items():
+            if arm in served and arm not in learner.functions:
+                served[arm] += times
+    return {
+        learner.name: _account(learner, served[learner.name], serving_costs, are_carried)
+        for learner in learners
+    }
+
+
+def system(accounts: Mapping[str, Account]) -> float:
+    """Return the utility of all learners together."""
+    return sum(account.utility for account in accounts.values())
+
+
+def _account(
+    learner: LearnerOutcome, served: int, serving_costs: Mapping[str, float], are_carried: bool
+) -> Account:
+    borne = served * serving_costs.get(learner.name, 0.0)
+    return Account(
+        right=learner.judged - learner.errors,
+        paid=learner.cost_total,
+        served=served,
+        received=borne if are_carried else 0.0,
+        borne=borne,
+    )
