@@ -7,24 +7,7 @@ helper is made good, so that what is best for each is best for all.
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from covey.types import LearnerOutcome
-
-
-class Account(msgspec.Struct, frozen=True):
-    """One learner's side: what it got right, paid, received and bore for others."""
-
-    right: float
-    paid: float  # for own functions and for asking
-    served: int  # requests of others that it answered
-    received: float  # what prices carried of its serving cost
-    borne: float  # what serving cost it
-
-    @property
-    def utility(self) -> float:
-        """What the learner is left with."""
-        return self.right - self.paid + self.received - self.borne
+from covey.types import Account, LearnerOutcome
 
 
 def settle(

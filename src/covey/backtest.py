@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey import logs
+from covey import accounts, logs
 from covey.config import ReplayConfig, load
 from covey.contexts import Contexts, check_unit
 from covey.encoding import Log, Luck, Vocabulary, arrivals, encode
@@ -19,7 +19,7 @@ from covey.errors import ConfigError, DataError
 from covey.games import start
 from covey.tally import Tally
 from covey.traces import Trace, TraceFile
-from covey.types import Outcome
+from covey.types import Account, Outcome
 from covey.voting import Voting
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
@@ -87,9 +87,18 @@ def replay_file(
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
     outcome = tally.outcome(setup.context.names, together.policy.title, views, together.blind())
+    outcome = msgspec.structs.replace(outcome, accounts=_accounts(setup, outcome))
     if voting is None:
         return outcome
     return msgspec.structs.replace(outcome, ensemble=voting.outcome(outcome.learners))
+
+
+def _accounts(setup: ReplayConfig, outcome: Outcome) -> dict[str, Account] | None:
+    serving = {site.name: site.serving_cost for site in setup.sites}
+    if not any(serving.values()):
+        return None
+    are_carried = setup.settings.carry_serving_costs
+    return accounts.settle(outcome.learners, serving, are_carried=are_carried)
 
 
 def _voting(setup: ReplayConfig, vocabulary: Vocabulary) -> Voting | None:

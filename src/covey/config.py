@@ -45,6 +45,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     arrivals: bool = True
     label_probability: float = 1.0
     supervised: bool = True
+    serving_cost: float = 0.0  # what answering a request costs this learner
     rewards: dict[str, Reward] = {}
     peers: dict[str, float] | None = None
 
@@ -59,6 +60,7 @@ class Site(NamedTuple):
     receives: bool
     label_probability: float = 1.0
     is_supervised: bool = True
+    serving_cost: float = 0.0
     rewards: tuple[Reward, ...] = ()  # one per arm, or none
 
     def alone(self) -> "Site":
@@ -110,7 +112,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
     links = wiring.parse(table, [member.name for member in members])
-    sites = tuple(_site(place, members, links, settings.reward) for place in range(len(members)))
+    sites = tuple(_site(place, members, links, settings) for place in range(len(members)))
     _check_loss(data.loss)
     if settings.mode == "paper" or settings.askers == "first":
         sites = _only_first_asks(sites, settings)
@@ -183,17 +185,23 @@ def _check_member(member: Member, names: list[str]) -> None:
             f"{who} has {len(member.functions)} functions and {len(member.function_costs)} "
             "function-costs; give one cost per function"
         )
+    _check_numbers(member, who)
+    for peer, cost in (member.peers or {}).items():
+        _check_peer(who, member.name, peer, cost, names)
+
+
+def _check_numbers(member: Member, who: str) -> None:
     for name, cost in zip(member.functions, member.function_costs or [], strict=False):
         if not 0 <= cost <= 1:
             raise ConfigError(
                 f"{who}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
             )
+    if not 0 <= member.serving_cost < math.inf:
+        raise ConfigError(f"{who}: serving-cost is {member.serving_cost}; it must be 0 or more")
     if not 0 <= member.label_probability <= 1:
         raise ConfigError(
             f"{who}: label-probability is {member.label_probability}; it must lie in [0, 1]"
         )
-    for peer, cost in (member.peers or {}).items():
-        _check_peer(who, member.name, peer, cost, names)
 
 
 def _check_peer(who: str, own_name: str, peer: str, cost: float, names: list[str]) -> None:
@@ -236,10 +244,13 @@ def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Re
 
 
 def _site(
-    place: int, members: list[Member], links: wiring.Wiring | None, reward: Reward | None
+    place: int, members: list[Member], links: wiring.Wiring | None, settings: Settings
 ) -> Site:
     member = members[place]
     wanted = _peers(member, members, links)
+    if settings.carry_serving_costs:
+        serving = {other.name: other.serving_cost for other in members}
+        wanted = {name: cost + serving[name] for name, cost in wanted.items()}
     peers = [(k, wanted[other.name]) for k, other in enumerate(members) if other.name in wanted]
     own_costs = tuple(member.function_costs or [0.0] * len(member.functions))
     return Site(
@@ -250,7 +261,10 @@ def _site(
         receives=member.arrivals,
         label_probability=member.label_probability if member.supervised else 0.0,
         is_supervised=member.supervised,
-        rewards=_rewards(member, [*member.functions, *(members[p].name for p, _ in peers)], reward),
+        serving_cost=member.serving_cost,
+        rewards=_rewards(
+            member, [*member.functions, *(members[p].name for p, _ in peers)], settings.reward
+        ),
     )
 
 

@@ -61,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     inherit: bool = False
     forget: Forget = Forget()
     reward: Reward | None = None
+    carry_serving_costs: bool = False
     max_level: int = 40
     max_cells: int = 5_000_000
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey import page
+from covey.accounts import system
 from covey.figures import NONE, arm_colours, shorten
 from covey.types import EnsembleOutcome, LearnerOutcome, Outcome
 
@@ -38,6 +39,10 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.ensemble is not None:
         numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
+    for name, account in (outcome.accounts or {}).items():
+        numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
+    if outcome.accounts is not None:
+        numbers["system"] = {"utility": system(outcome.accounts)}
     return numbers
 
 
@@ -49,6 +54,7 @@ def text(outcome: Outcome) -> str:
         _table([_HEADINGS, *map(_printed, rows)]),
         _fill(_best_single(outcome)),
         _fill(_verdict(outcome)),
+        *map(_fill, _remarks(outcome)),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -269,6 +275,24 @@ def _price(cost: float | None) -> str:
     return f"at a cost of {cost:.4f} per slot, which weighs as much as {100 * cost:.2f} points"
 
 
+def _remarks(outcome: Outcome) -> list[str]:
+    """Return what a reader must know besides the table, if there is such a thing."""
+    remarks = []
+    if outcome.accounts is not None:
+        each = ", ".join(f"{name} {a.utility:.1f}" for name, a in outcome.accounts.items())
+        remarks.append(
+            f"Utility, right answers less all costs, serving included: {each}; all together "
+            f"{system(outcome.accounts):.1f}."
+        )
+    remarks += [
+        f"{learner.name} sees no label, and decided {learner.blind:,} of {learner.slots:,} slots "
+        "where nobody it may ask had one either: there it cannot learn."
+        for learner in outcome.learners
+        if learner.blind
+    ]
+    return remarks
+
+
 def _header(outcome: Outcome, title: str) -> str:
     total = _total(outcome)
     tiles = [
@@ -288,7 +312,9 @@ def _header(outcome: Outcome, title: str) -> str:
     return (
         f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
         f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
-        f'<p class="verdict">{escape(_verdict(outcome))}</p></header>'
+        f'<p class="verdict">{escape(_verdict(outcome))}</p>'
+        + "".join(f'<p class="verdict">{escape(remark)}</p>' for remark in _remarks(outcome))
+        + "</header>"
     )
 
 

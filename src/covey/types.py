@@ -131,6 +131,21 @@ class EnsembleOutcome(msgspec.Struct, frozen=True):
     history: list[list[float]]  # point in time -> weights; empty where they are per cell
 
 
+class Account(msgspec.Struct, frozen=True):
+    """One learner's side: what it got right, paid, received and bore for others."""
+
+    right: float
+    paid: float  # for own functions and for asking
+    served: int  # requests of others that it answered
+    received: float  # what prices carried of its serving cost
+    borne: float  # what serving cost it
+
+    @property
+    def utility(self) -> float:
+        """What the learner is left with."""
+        return self.right - self.paid + self.received - self.borne
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """All that a replay found out, ready to be printed or drawn."""
 
@@ -140,6 +155,7 @@ class Outcome(msgspec.Struct, frozen=True):
     policy: str  # one line for a person
     learners: list[LearnerOutcome]
     functions: dict[str, float | None]  # function -> error percent over the log
+    accounts: dict[str, Account] | None = None  # where serving costs something
     ensemble: EnsembleOutcome | None = None
 
 
