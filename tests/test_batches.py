@@ -80,6 +80,16 @@ def test_tickets_come_in_order_and_slots_are_consecutive() -> None:
     assert sites["north"].learner.slot == 12
 
 
+def test_a_slot_that_has_passed_is_taken_as_the_latest() -> None:
+    south = network()["south"]
+    south.predict_batch(ROWS, CONTEXTS, slot=5)
+
+    south.predict([0.0], (0.5,), slot=3)
+    south.predict_batch(ROWS[:2], CONTEXTS[:2], slot=3)
+
+    assert [decision.slot for decision in south.learner.waiting()][-3:] == [12, 12, 13]
+
+
 @pytest.mark.parametrize("pending", [False, True])
 def test_a_batch_spreads_what_it_explores_whatever_the_policy_says(pending: bool) -> None:
     sites = network(pending=pending, train={"scale": 0.0, "power": 0.0})
@@ -332,6 +342,18 @@ def test_a_ticket_that_stands_twice_is_settled_once() -> None:
         (True, False),
         (False, True),
     ]
+
+
+def test_a_batch_of_labels_may_hold_some_that_were_settled_before() -> None:
+    sites = network(train={"scale": 3.0, "power": 0.0})
+    answers = sites["north"].predict_batch(ROWS, CONTEXTS)
+    first = sites["north"].learn_batch(tickets(answers)[:6], [1] * 6)
+    before = counters(sites)
+
+    again = sites["north"].learn_batch(tickets(answers)[:6], [1] * 6)
+
+    assert ({s.is_new for s in first}, {s.is_new for s in again}) == ({True}, {False})
+    assert counters(sites) == before
 
 
 def test_a_peer_that_waits_no_longer_is_left_out() -> None:

@@ -216,6 +216,14 @@ def test_scikit_learn_gets_all_rows_at_once_and_answers_with_plain_labels() -> N
     assert {type(answer) for answer in answers} == {int}
 
 
+def test_many_lessons_are_given_one_by_one_to_who_takes_only_one() -> None:
+    model = Online()
+
+    function(model).learn_many(["x", "y"], ["ham", "spam"])
+
+    assert model.lessons == [("x", "ham"), ("y", "spam")]
+
+
 @pytest.mark.parametrize("verb", ["predict_batch", "predict_many"])
 def test_a_callable_may_offer_to_take_many(verb: str) -> None:
     def one(row: object) -> object:

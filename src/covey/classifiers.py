@@ -75,9 +75,12 @@ class Function(NamedTuple):
             self._taught(self.teach, instance, label)
 
     def learn_many(self, instances: list[Any], labels: list[Label]) -> None:
-        """Teach the function all at once, which only some can be."""
+        """Teach the function many instances, at once if it takes that."""
         if self.teach_many is not None:
             self._taught(self.teach_many, instances, labels)
+            return
+        for instance, label in zip(instances, labels, strict=True):
+            self.learn(instance, label)
 
     def label(self, answer: Any) -> Label:
         """Return an answer of the function as a label."""
