@@ -618,7 +618,7 @@ class Table:
         slope = 1.0
         for k in range(self.dimension):
             slope += self.rewards[at + 3 + k] * self.context[k]
-        gained = self.rewards[at] * accuracy ** self.rewards[at + 1]
+        gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
         return gained - self.rewards[at + 2] * self.costs[arm] * slope
 
     def _record_recent(self, base: int, arm: int, gain: int) -> None:
@@ -903,9 +903,10 @@ class Arena:
         return chosen << 2 | EXPLOIT
 
     def _gain(self, function: int, t: int) -> int:
+        gain: int = self.predictions[function, t] == self.labels[t]
         if self.has_gains:
-            return self.gains[function, t]
-        return self.predictions[function, t] == self.labels[t]
+            gain = self.gains[function, t]
+        return gain
 
     def _end(self, i: int, slot: int, t: int, delay: int) -> int:
         """Count the decision of learner `i`, write it down, and settle it or note when to."""
