@@ -33,7 +33,7 @@ picture: $(VENV)/.covey
 clean:
 	rm -rf $(VENV) build dist demo-report src/covey/*.so src/*.egg-info
 
-$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel.py
+$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel.py src/covey/_kernel.pxd
 	@echo "setting up $(VENV) (once; a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer; set PYTHON=/path/to/it")'
 	@$(PYTHON) -m venv $(VENV)

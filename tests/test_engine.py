@@ -34,7 +34,7 @@ def test_plain_forbids_the_compiled_kernel() -> None:
 
 
 def test_compiled_is_demanded_or_refused_with_a_sentence() -> None:
-    has_compiled = any(Path(engine.__file__).parent.glob("_kernel*"))
+    has_compiled = any(Path(engine.__file__).parent.glob("_kernel.*.so"))
 
     done = run(SHOW, COVEY_KERNEL="compiled")
 
@@ -52,9 +52,10 @@ def test_the_plain_kernel_needs_no_cython() -> None:
     assert run(code).stdout == "fine\n"
 
 
-@pytest.mark.skipif(not any(Path(engine.__file__).parent.glob("_kernel*")), reason="not built")
+@pytest.mark.skipif(not any(Path(engine.__file__).parent.glob("_kernel.*.so")), reason="not built")
 def test_the_compiled_kernel_is_not_older_than_its_source() -> None:
     folder = Path(engine.__file__).parent
-    built = max(path.stat().st_mtime for path in folder.glob("_kernel*"))
+    built = max(path.stat().st_mtime for path in folder.glob("_kernel.*.so"))
 
     assert built >= (folder / "kernel.py").stat().st_mtime
+    assert built >= (folder / "_kernel.pxd").stat().st_mtime

@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# cython: cdivision=True, cpow=True, infer_types=True
+# cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
 """The decision kernel: counters, thresholds and the choice, in one place.
 
-Ordinary Python that Cython also compiles (as `covey._kernel`); `covey.engine` says which form runs.
+Ordinary Python, which Cython also compiles (as `covey._kernel`, with the C types in `_kernel.pxd`);
+`covey.engine` says which form runs.
 A learner's cells are rows of one integer array, opened when a context first falls into them, so
 memory follows the cells that are used and not the size of the grid. A decision is one integer,
 `row << 20 | arm << 2 | phase`: whoever keeps it can settle it later.
@@ -27,35 +28,35 @@ else:
     from math import log
 
 # Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
-LEVEL = cython.declare(cython.longlong, 0)
-SINCE = cython.declare(cython.longlong, 1)  # the slot in which the cell became known
-ARRIVALS = cython.declare(cython.longlong, 2)  # what others are told
-OWN = cython.declare(cython.longlong, 3)  # what splits the cell
-BEST = cython.declare(cython.longlong, 4)  # arm with the largest estimate, -1 = look again
-BEST_OWN = cython.declare(cython.longlong, 5)  # most accurate own function, -1 = look again
-CALM = cython.declare(cython.longlong, 6)  # before this slot no arm needs exploring or training
-COORDINATES = cython.declare(cython.longlong, 7)
+LEVEL = 0
+SINCE = 1  # the slot in which the cell became known
+ARRIVALS = 2  # what others are told
+OWN = 3  # what splits the cell
+BEST = 4  # arm with the largest estimate, -1 = look again
+BEST_OWN = 5  # most accurate own function, -1 = look again
+CALM = 6  # before this slot no arm needs exploring or training
+COORDINATES = 7
 
-TRAIN = cython.declare(cython.longlong, 0)
-EXPLORE = cython.declare(cython.longlong, 1)
-EXPLOIT = cython.declare(cython.longlong, 2)
-SERVE = cython.declare(cython.longlong, 3)
-NEVER = cython.declare(cython.longlong, -1)  # in `delays`: the label does not come
+TRAIN = 0
+EXPLORE = 1
+EXPLOIT = 2
+SERVE = 3
+NEVER = -1  # in `delays`: the label does not come
 
-ARRIVED = cython.declare(cython.longlong, 0)
-LABELLED = cython.declare(cython.longlong, 1)
-USED = cython.declare(cython.longlong, 2)
+ARRIVED = 0
+LABELLED = 1
+USED = 2
 
 # Discounted counts are fixed-point numbers, so that they too are the same wherever they are kept.
-ONE = cython.declare(cython.longlong, 1 << 16)
-KEEP_BITS = cython.declare(cython.longlong, 30)
+ONE = 1 << 16
+KEEP_BITS = 30
 
-# Products are cut to 62 bits so that C's integers and Python's give the same hash.
-BITS = cython.declare(cython.longlong, 0x3FFFFFFFFFFFFFFF)
-FACTOR = cython.declare(cython.longlong, 2685821657736338717)
-FEW = cython.declare(cython.longlong, 4096)
-FAR = cython.declare(cython.longlong, 1 << 60)
-CLOSED = cython.declare(cython.double, 1e300)  # an arm at this cost is not to be used
+# Products stay below 63 bits, so that C's integers and Python's are the same.
+MASK = (1 << 40) - 1
+FACTOR = 1000003
+FEW = 4096
+FAR = 1 << 60
+CLOSED = 1e300  # an arm at this cost is not to be used
 
 
 def is_compiled() -> bool:
@@ -63,21 +64,12 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-@cython.final
-@cython.cclass
 class Clock:
     """The thresholds D(t) = scale * t**power * ln t of the three tests, as whole numbers.
 
     A counter is at most D(t) just when it is at most the floor of D(t), and the floors change
     rarely: the next slot at which one does is found once, by galloping and then halving.
     """
-
-    scales: cython.double[::1]
-    powers: cython.double[::1]
-    floors: cython.longlong[::1]
-    start: cython.longlong
-    end: cython.longlong
-    stride: cython.longlong
 
     def __init__(self, scales: list[float], powers: list[float]) -> None:
         self.scales = array("d", scales)
@@ -91,15 +83,11 @@ class Clock:
         self.move(slot)
         return tuple(self.floors)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def move(self, slot: cython.longlong) -> cython.longlong:
+    def move(self, slot: int) -> None:
         if slot >= self.end or slot < self.start:
             self._look(slot)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _look(self, slot: cython.longlong) -> cython.longlong:
+    def _look(self, slot: int) -> None:
         low = slot
         for which in range(3):
             self.floors[which] = self._floor(which, slot)
@@ -117,71 +105,22 @@ class Clock:
         self.start = slot
         self.end = high
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _has_changed(self, slot: cython.longlong) -> cython.bint:
+    def _has_changed(self, slot: int) -> bool:
         return (
             self._floor(0, slot) != self.floors[0]
             or self._floor(1, slot) != self.floors[1]
             or self._floor(2, slot) != self.floors[2]
         )
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _floor(self, which: cython.int, slot: cython.longlong) -> cython.longlong:
+    def _floor(self, which: int, slot: int) -> int:
         value = self.scales[which] * slot ** self.powers[which] * log(slot)
         if value > FAR:
             return FAR
-        return cython.cast(cython.longlong, value)
+        return int(value)
 
 
-@cython.final
-@cython.cclass
 class Table:
     """One learner's counters, and what it chooses on their strength."""
-
-    clock: Clock
-    dimension: cython.int
-    functions: cython.int
-    arms: cython.int
-    costs: cython.double[::1]
-    sides: cython.double[::1]
-    limits: cython.double[::1]
-    levels: cython.int
-    deepest: cython.int  # level of the finest cell that somebody else spoke of first
-    most_cells: cython.longlong
-    trains_first: cython.bint
-    explores_to_help: cython.bint
-    counted: cython.int
-    is_pending: cython.bint
-    is_random: cython.bint
-    state: cython.longlong
-    labels: cython.int
-    right: cython.int
-    untrained: cython.int
-    underway: cython.int
-    recent: cython.int  # labels that estimates go by, where not all of them count
-    recent_right: cython.int
-    ring: cython.int  # the latest labels of the cell: how many, then `arm << 32 | gain` of each
-    stride: cython.int
-    inherits: cython.bint
-    forgets: cython.bint
-    window: cython.longlong
-    keep: cython.longlong  # the discount, as a fixed-point number
-    unit: cython.longlong
-    is_supervised: cython.bint
-    has_rewards: cython.bint
-    rewards: cython.double[::1]  # per arm: a, q, b, then c
-    blind: cython.longlong  # decisions for which nobody who could be asked had any label
-    used: cython.longlong
-    rows: cython.longlong[::1]
-    index: cython.int[::1]
-    context: cython.double[::1]
-    point: cython.longlong[::1]
-    path: cython.longlong[::1]  # known rows around the context, coarsest first
-    found: cython.int  # how many they are
-    is_direct: cython.bint
-    is_flat: cython.bint  # one level, whose cells are never split
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         self.clock = clock
@@ -199,7 +138,7 @@ class Table:
         self.counted = rule.counted
         self.is_pending = rule.is_pending
         self.is_random = rule.seed is not None
-        self.state = rule.seed or 0
+        self.state = (rule.seed or 0) & 0x7FFFFFFF
         self.labels = COORDINATES + self.dimension
         self.right = self.labels + self.arms
         self.untrained = self.right + self.arms
@@ -235,7 +174,7 @@ class Table:
 
     # -- one decision at a time ---------------------------------------------------------------
 
-    def decide(self, context: tuple[float, ...], slot: cython.longlong) -> int:
+    def decide(self, context: tuple[float, ...], slot: int) -> int:
         """Choose an arm for `context` and count its arrival; return the decision.
 
         Where peers must first be asked for their arrivals, nothing is counted and the result is
@@ -272,9 +211,7 @@ class Table:
         self.rows[base + self.untrained + peer] = old
         self.rows[base + CALM] = 0
 
-    def resume(
-        self, row: cython.longlong, context: tuple[float, ...], slot: cython.longlong
-    ) -> int:
+    def resume(self, row: int, context: tuple[float, ...], slot: int) -> int:
         """Go on with a decision whose stale peers have been refreshed."""
         self._read(context)
         self._follow()
@@ -293,10 +230,10 @@ class Table:
 
     def settle(
         self,
-        decision: cython.longlong,
-        gain: cython.longlong,
+        decision: int,
+        gain: int,
         context: tuple[float, ...],
-        slot: cython.longlong,
+        slot: int,
     ) -> None:
         """Take the label of a decision made at `slot`: whether it was right."""
         row = decision >> 20
@@ -333,7 +270,7 @@ class Table:
         """Return the arrivals that others are told of."""
         return self.rows[row * self.stride + ARRIVALS]
 
-    def serve(self, row: cython.longlong, slot: cython.longlong) -> int:
+    def serve(self, row: int, slot: int) -> int:
         """Choose an own function for somebody else's instance in `row`, and count it."""
         self.clock.move(slot)
         function = self._help(row)
@@ -343,9 +280,9 @@ class Table:
 
     def decide_batch(
         self,
-        contexts: cython.double[::1],
-        first_slot: cython.longlong,
-        decisions: cython.longlong[::1],
+        contexts: memoryview,
+        first_slot: int,
+        decisions: memoryview,
     ) -> None:
         """Decide for consecutive slots on the counters as they are; arrivals are counted last.
 
@@ -422,37 +359,29 @@ class Table:
 
     # -- context -> row -----------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _read(self, context: tuple) -> cython.longlong:
+    def _read(self, context: tuple[Any, ...]) -> int:
         if len(context) != self.dimension:
             raise ContextError(
                 f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
             )
         for k in range(self.dimension):
-            value = cython.cast(cython.double, context[k])
+            value = float(context[k])
             if not 0.0 <= value <= 1.0:
                 raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
             self.context[k] = value
+        return 0
 
-    @cython.cfunc
-    def _point_now(self) -> tuple:
+    def _point_now(self) -> tuple[float, ...]:
         return tuple([self.context[k] for k in range(self.dimension)])
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _aim(self, level: cython.longlong) -> cython.longlong:
+    def _aim(self, level: int) -> None:
         """Set `point` to the coordinates of the cell of `level` around the context."""
         side = self.sides[level]
         for k in range(self.dimension):
-            slice_ = cython.cast(cython.longlong, self.context[k] * side)
+            slice_ = int(self.context[k] * side)
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    @cython.inline
-    def _locate(self, slot: cython.longlong) -> cython.longlong:
+    def _locate(self, slot: int) -> int:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
         level = 0
         while True:
@@ -473,27 +402,21 @@ class Table:
                     "allowed; raise max-level, or split-power so that cells split later"
                 )
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _place(self, level: cython.longlong) -> cython.longlong:
+    def _place(self, level: int) -> int:
         """Return where in the index the search for the cell at `point` begins."""
-        value: cython.ulonglong = 0
+        value = 0
         if self.is_direct:
-            side = cython.cast(cython.longlong, self.sides[0])
+            side = int(self.sides[0])
             for k in range(self.dimension):
                 value = value * side + self.point[k]
             return value
         value = level + 1
         for k in range(self.dimension):
-            value = (value * FACTOR + self.point[k]) & BITS
-        value = (value * FACTOR) & BITS
-        return (value ^ value >> 31) & (len(self.index) - 1)
+            value = (value * FACTOR + self.point[k]) & MASK
+        value = value * FACTOR & MASK
+        return (value ^ value >> 20) & (len(self.index) - 1)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _find(self, level: cython.longlong) -> cython.longlong:
+    def _find(self, level: int) -> int:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
         place = self._place(level)
         while True:
@@ -504,10 +427,7 @@ class Table:
                 return entry - 1
             place = place + 1 & len(self.index) - 1
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _is_at(self, row: cython.longlong, level: cython.longlong) -> cython.bint:
+    def _is_at(self, row: int, level: int) -> bool:
         base = row * self.stride
         if self.rows[base + LEVEL] != level:
             return False
@@ -516,19 +436,14 @@ class Table:
                 return False
         return True
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    @cython.inline
-    def _open(self, level: cython.longlong, slot: cython.longlong) -> cython.longlong:
+    def _open(self, level: int, slot: int) -> int:
         """Return the row of the cell at `point`, opening it if it is new."""
         row = self._find(level)
         if row >= 0:
             return row
         return self._add(level, slot, -2 - row)
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _meet(self, other: Table, row: cython.longlong, slot: cython.longlong) -> cython.longlong:
+    def _meet(self, other: Table, row: int, slot: int) -> int:
         """Return the own row of the cell that `other` keeps in `row`."""
         base = row * other.stride
         level = other.rows[base + LEVEL]
@@ -540,17 +455,13 @@ class Table:
         self.deepest = max(self.deepest, level)
         return self._add(level, slot, -2 - found)
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _add(
-        self, level: cython.longlong, slot: cython.longlong, place: cython.longlong
-    ) -> cython.longlong:
+    def _add(self, level: int, slot: int, place: int) -> int:
         row = self.used
         base = row * self.stride
         if row >= self.most_cells:
             raise LimitError(f"{row} cells are in use, which is the cap; raise max-cells")
         if base + self.stride > len(self.rows):
-            self.rows = _longer(self.rows, base + max(4, row // 2) * self.stride)
+            self._grow(base + max(4, row // 2) * self.stride)
         self.rows[base + LEVEL] = level
         self.rows[base + SINCE] = slot
         self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
@@ -562,10 +473,15 @@ class Table:
             self._reindex()
         return row
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _reindex(self) -> cython.longlong:
-        kept: cython.longlong[::1] = self.point
+    def _grow(self, length: int) -> int:
+        old = self.rows
+        self.rows = array("q", bytes(8 * length))
+        for k in range(len(old)):
+            self.rows[k] = old[k]
+        return 0
+
+    def _reindex(self) -> int:
+        kept = self.point
         self.index = array("i", bytes(8 * len(self.index)))
         self.point = array("q", bytes(8 * len(kept)))
         for row in range(self.used):
@@ -574,10 +490,9 @@ class Table:
                 self.point[k] = self.rows[base + COORDINATES + k]
             self.index[-2 - self._find(self.rows[base + LEVEL])] = row + 1
         self.point = kept
+        return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _follow(self) -> cython.longlong:
+    def _follow(self) -> None:
         """Set `path` to the known cells around the context."""
         self.found = 0
         for level in range(self.levels):
@@ -589,10 +504,7 @@ class Table:
             elif level >= self.deepest:
                 break
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _follow_on(self) -> cython.longlong:
+    def _follow_on(self) -> None:
         """Add to the path of `_locate` the finer cells that others spoke of."""
         for level in range(self.found, self.deepest + 1):
             self._aim(level)
@@ -603,11 +515,7 @@ class Table:
 
     # -- the choice ---------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _choose(
-        self, row: cython.longlong, slot: cython.longlong, is_fresh: cython.bint
-    ) -> cython.longlong:
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         """Return `arm << 2 | phase`; -1 if peers must be asked first."""
         base = row * self.stride
         # Counters only grow, so what was enough stays enough until a threshold rises.
@@ -631,24 +539,18 @@ class Table:
         self.rows[base + CALM] = self.clock.end
         return self._best(base) << 2 | EXPLOIT
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _tried(self, base: cython.longlong, arm: cython.longlong) -> cython.longlong:
+    def _tried(self, base: int, arm: int) -> int:
         if self.is_pending:
             return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
         return self.rows[base + self.labels + arm]
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
     def _underexplored(
         self,
-        base: cython.longlong,
-        first: cython.longlong,
-        end: cython.longlong,
-        limit: cython.longlong,
-    ) -> cython.longlong:
+        base: int,
+        first: int,
+        end: int,
+        limit: int,
+    ) -> int:
         chosen = -1
         rivals = 0
         for arm in range(first, end):
@@ -660,10 +562,7 @@ class Table:
                     chosen = arm
         return chosen
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _undertrained(self, base: cython.longlong) -> cython.longlong:
+    def _undertrained(self, base: int) -> int:
         chosen = -1
         rivals = 0
         first = base + self.untrained - self.functions
@@ -676,19 +575,13 @@ class Table:
                     chosen = arm
         return chosen
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _best(self, base: cython.longlong) -> cython.longlong:
+    def _best(self, base: int) -> int:
         # Rewards may depend on the context, so that no leader of the cell can be remembered.
         if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
             self.rows[base + BEST] = self._largest(base, self.arms, True)
         return self.rows[base + BEST]
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _help(self, row: cython.longlong) -> cython.longlong:
+    def _help(self, row: int) -> int:
         """Return the own function for somebody else's instance: costs are not the asker's."""
         base = row * self.stride
         if self.explores_to_help:
@@ -699,11 +592,7 @@ class Table:
             self.rows[base + BEST_OWN] = self._largest(base, self.functions, False)
         return self.rows[base + BEST_OWN]
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _largest(
-        self, base: cython.longlong, end: cython.longlong, is_net: cython.bint
-    ) -> cython.longlong:
+    def _largest(self, base: int, end: int, is_net: bool) -> int:
         chosen = 0
         rivals = 1
         largest = 0.0
@@ -721,10 +610,7 @@ class Table:
                     chosen = arm
         return chosen
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _worth(self, arm: cython.longlong, accuracy: cython.double) -> cython.double:
+    def _worth(self, arm: int, accuracy: float) -> float:
         """Return what an arm of this accuracy is worth here, its cost taken off."""
         if not self.has_rewards:
             return accuracy - self.costs[arm]
@@ -732,14 +618,10 @@ class Table:
         slope = 1.0
         for k in range(self.dimension):
             slope += self.rewards[at + 3 + k] * self.context[k]
-        gained = self.rewards[at] * accuracy ** self.rewards[at + 1]
+        gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
         return gained - self.rewards[at + 2] * self.costs[arm] * slope
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _record_recent(
-        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
-    ) -> cython.longlong:
+    def _record_recent(self, base: int, arm: int, gain: int) -> None:
         """Record what estimates go by: the latest labels of the cell, or all with lesser weight."""
         if self.window:
             self._push(base, arm, gain)
@@ -751,13 +633,8 @@ class Table:
             self.rows[base + self.recent + arm] += ONE
             self.rows[base + self.recent_right + arm] += ONE * gain // self.unit
         self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
-        return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _push(
-        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
-    ) -> cython.longlong:
+    def _push(self, base: int, arm: int, gain: int) -> None:
         """Put a label into the ring, in the place of the one that leaves the window."""
         first = base + self.ring
         place = first + 1 + self.rows[first] % self.window
@@ -767,37 +644,25 @@ class Table:
             self.rows[base + self.recent_right + (old >> 32)] -= old & 0xFFFFFFFF
         self.rows[place] = arm << 32 | gain
         self.rows[first] += 1
-        return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _accuracy(self, base: cython.longlong, arm: cython.longlong) -> cython.double:
+    def _accuracy(self, base: int, arm: int) -> float:
         # An arm that the window or the discount has lost sight of is judged by all its labels.
         if self.forgets and self.rows[base + self.recent + arm] > 0:
-            labels = cython.cast(cython.double, self.rows[base + self.recent + arm])
+            labels = float(self.rows[base + self.recent + arm])
             if self.window:
                 labels = labels * self.unit
             return self.rows[base + self.recent_right + arm] / labels
-        labels = cython.cast(cython.double, self.rows[base + self.labels + arm])
+        labels = float(self.rows[base + self.labels + arm])
         if labels == 0:
             return 0.0
         return self.rows[base + self.right + arm] / (labels * self.unit)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _is_drawn(self, rivals: cython.longlong) -> cython.bint:
+    def _is_drawn(self, rivals: int) -> bool:
         """Say whether the latest of `rivals` equal arms takes the place of the one held."""
-        state: cython.ulonglong = self.state
-        state = (state * FACTOR + 1442695040888963407) & BITS
-        self.state = state
-        return (state >> 30) % rivals == 0
+        self.state = (self.state * 1103515245 + 12345) & 0x7FFFFFFF
+        return (self.state >> 12) % rivals == 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _refresh(
-        self, row: cython.longlong, peer: cython.longlong, arrivals: cython.longlong
-    ) -> cython.longlong:
+    def _refresh(self, row: int, peer: int, arrivals: int) -> None:
         base = row * self.stride
         asked = self.rows[base + self.labels + self.functions + peer]
         # What is under way has been counted by the peer only if it counts before the label comes.
@@ -807,67 +672,50 @@ class Table:
 
     # -- what moves -----------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _begin(self, row: cython.longlong, choice: cython.longlong) -> cython.longlong:
+    def _begin(self, row: int, choice: int) -> int:
         self._count_own(row, 1)
         self._expect(row, choice >> 2, choice & 3, 1)
         return row << 20 | choice
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _count_own(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
+    def _count_own(self, row: int, by: int) -> None:
         """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
         self.rows[row * self.stride + OWN] += by
         if self.counted == ARRIVED:
             for k in range(self.found):
                 self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _count_served(self, row: cython.longlong, by: cython.longlong) -> cython.longlong:
+    def _count_served(self, row: int, by: int) -> None:
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
     def _expect(
         self,
-        row: cython.longlong,
-        arm: cython.longlong,
-        phase: cython.longlong,
-        by: cython.longlong,
-    ) -> cython.longlong:
+        row: int,
+        arm: int,
+        phase: int,
+        by: int,
+    ) -> None:
         """Note that a label is under way; the asker's training labels move nothing of the arm."""
         base = row * self.stride
         if self.is_pending and phase != TRAIN:
             self.rows[base + self.underway + arm] += by
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _release(
-        self, row: cython.longlong, arm: cython.longlong, phase: cython.longlong
-    ) -> cython.longlong:
+    def _release(self, row: int, arm: int, phase: int) -> None:
         """Note that no label comes; the arm may be underexplored again."""
         self._expect(row, arm, phase, -1)
         self.rows[row * self.stride + CALM] = 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
     def _learn_own(
         self,
-        row: cython.longlong,
-        arm: cython.longlong,
-        phase: cython.longlong,
-        gain: cython.longlong,
-        slot: cython.longlong,
-    ) -> cython.longlong:
+        row: int,
+        arm: int,
+        phase: int,
+        gain: int,
+        slot: int,
+    ) -> None:
         """Take the label of an own decision; `path` holds the known cells around its context."""
-        is_own: cython.bint = arm < self.functions
-        is_counted: cython.bint = self.counted == LABELLED or (self.counted == USED and is_own)
+        is_own = arm < self.functions
+        is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own and phase != TRAIN:
             self._record(row * self.stride, arm, gain)
             if self.inherits:
@@ -886,57 +734,41 @@ class Table:
                     if is_own:
                         self._record(base, arm, gain)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
     def _record_finer(
         self,
-        row: cython.longlong,
-        arm: cython.longlong,
-        gain: cython.longlong,
-        slot: cython.longlong,
-    ) -> cython.longlong:
+        row: int,
+        arm: int,
+        gain: int,
+        slot: int,
+    ) -> None:
         """Record a peer's label where the cell of `row` will be split, too."""
         level = self.rows[row * self.stride + LEVEL] + 1
         for k in range(self.found):
             base = self.path[k] * self.stride
             if self.rows[base + LEVEL] == level and self.rows[base + SINCE] <= slot:
                 self._record(base, arm, gain)
-        return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _learn_served(
-        self, row: cython.longlong, function: cython.longlong, gain: cython.longlong
-    ) -> cython.longlong:
+    def _learn_served(self, row: int, function: int, gain: int) -> None:
         base = row * self.stride
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
         self._record(base, function, gain)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _record(
-        self, base: cython.longlong, arm: cython.longlong, gain: cython.longlong
-    ) -> cython.longlong:
+    def _record(self, base: int, arm: int, gain: int) -> None:
         self.rows[base + self.labels + arm] += 1
         self.rows[base + self.right + arm] += gain
         if self.forgets:
             self._record_recent(base, arm, gain)
-            return 0
+            return
         if self.unit > 1:
             self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
-            return 0
+            return
         # The leader stays ahead when it is right or a rival is wrong; only else look again.
         if (self.rows[base + BEST] == arm) != gain:
             self.rows[base + BEST] = -1
         if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
             self.rows[base + BEST_OWN] = -1
-        return 0
 
 
-@cython.final
-@cython.cclass
 class Arena:
     """Many learners in one process, in step, on recorded predictions.
 
@@ -944,31 +776,7 @@ class Arena:
     counted and the labels that are due are settled. These only add up, so their order is free.
     """
 
-    clock: Clock
-    tables: list
-    peers: cython.int[:, ::1]  # learner, place among its peer arms -> learner
-    offsets: cython.int[::1]  # learner -> the first of its rows of predictions
-    receives: cython.int[::1]
-    hidden_from: cython.int  # as many learners, from the first, never see a hidden label
-    wait: cython.longlong  # slots that a label is waited for; -1 = for ever
-    calendar: dict  # slot -> the labels that come at its end
-    row: cython.longlong[::1]
-    choice: cython.longlong[::1]
-    helper: cython.longlong[::1]
-    helper_row: cython.longlong[::1]
-    function: cython.longlong[::1]
-    total: cython.longlong  # functions of all learners
-    contexts: cython.double[::1]
-    predictions: cython.int[:, ::1]
-    gains: cython.int[:, ::1]
-    has_gains: cython.bint
-    labels: cython.int[::1]
-    cells: cython.int[::1]
-    phases: cython.schar[::1]
-    arms: cython.int[::1]
-    functions: cython.int[::1]
-    correct: cython.int[::1]
-    written: cython.longlong
+    wait: int  # slots that a label is waited for; -1 = for ever
 
     def __init__(
         self,
@@ -979,7 +787,7 @@ class Arena:
         label_wait: int | None,
     ) -> None:
         self.tables = tables
-        self.clock = tables[0].clock
+        self.clock = self._table(0).clock
         self.peers = peers
         self.offsets = array("i", [0] * len(tables))
         for k in range(1, len(tables)):
@@ -988,16 +796,16 @@ class Arena:
         self.receives = array("i", receives)
         self.hidden_from = hidden_from
         self.wait = -1 if label_wait is None else label_wait
-        self.calendar = {}
+        self.calendar: dict[int, list[Any]] = {}
         self.row, self.choice, self.helper, self.helper_row, self.function = [
             array("q", bytes(8 * len(tables))) for _ in range(5)
         ]
 
-    def run(self, log: Any, first_slot: cython.longlong, trace: Any) -> None:
+    def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
-        at: cython.int[::1] = log.at
-        delays: cython.longlong[::1] = log.delays
-        shown: cython.schar[:, ::1] = log.shown
+        at = log.at
+        delays = log.delays
+        shown = log.shown
         first = 0
         end = len(self.tables)
         delay = 0
@@ -1015,14 +823,12 @@ class Arena:
                     self._decide(i, slot, t)
             for i in range(first, end):
                 if self.receives[i]:
-                    is_shown: cython.bint = shown is None or shown[t, i] != 0
+                    is_shown = shown is None or shown[t, i] != 0
                     self._end(i, slot, t, self._delay(i, delay) if is_shown else NEVER)
             if self.calendar:
                 self._deliver(slot)
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _open(self, log: Any, trace: Any) -> cython.longlong:
+    def _open(self, log: Any, trace: Any) -> int:
         self.contexts = log.contexts
         self.predictions = log.predictions
         self.has_gains = log.gains is not None
@@ -1034,17 +840,12 @@ class Arena:
         self.functions = trace.function
         self.correct = trace.correct
         self.written = 0
+        return 0
 
-    @cython.cfunc
-    @cython.inline
-    def _table(self, learner: cython.longlong) -> Table:
-        return cython.cast(Table, self.tables[learner])
+    def _table(self, learner: int) -> Table:
+        return self.tables[learner]
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _decide(
-        self, i: cython.longlong, slot: cython.longlong, t: cython.longlong
-    ) -> cython.longlong:
+    def _decide(self, i: int, slot: int, t: int) -> int:
         table = self._table(i)
         for k in range(table.dimension):
             table.context[k] = self.contexts[t * table.dimension + k]
@@ -1068,11 +869,7 @@ class Arena:
             self.function[i] = helper._help(self.helper_row[i])
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _ask(
-        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
-    ) -> cython.longlong:
+    def _ask(self, i: int, row: int, slot: int) -> int:
         """Refresh what learner `i` knows of the training of its peers in `row`."""
         table = self._table(i)
         for k in range(table.arms - table.functions):
@@ -1083,11 +880,7 @@ class Arena:
                 table._refresh(row, k, peer.rows[met * peer.stride + ARRIVALS])
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _consult(
-        self, i: cython.longlong, row: cython.longlong, slot: cython.longlong
-    ) -> cython.longlong:
+    def _consult(self, i: int, row: int, slot: int) -> int:
         """Choose for a learner without labels: by what serving taught it, and by what peers say."""
         table = self._table(i)
         chosen = 0
@@ -1109,19 +902,13 @@ class Arena:
         table.blind += seen == 0
         return chosen << 2 | EXPLOIT
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    @cython.inline
-    def _gain(self, function: cython.longlong, t: cython.longlong) -> cython.longlong:
+    def _gain(self, function: int, t: int) -> int:
+        gain: int = self.predictions[function, t] == self.labels[t]
         if self.has_gains:
-            return self.gains[function, t]
-        return self.predictions[function, t] == self.labels[t]
+            gain = self.gains[function, t]
+        return gain
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _end(
-        self, i: cython.longlong, slot: cython.longlong, t: cython.longlong, delay: cython.longlong
-    ) -> cython.longlong:
+    def _end(self, i: int, slot: int, t: int, delay: int) -> int:
         """Count the decision of learner `i`, write it down, and settle it or note when to."""
         table = self._table(i)
         at = self.written
@@ -1149,23 +936,19 @@ class Arena:
             self._table(owner)._learn_served(self.helper_row[i], self.function[i], gain)
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _delay(self, i: cython.longlong, delay: cython.longlong) -> cython.longlong:
+    def _delay(self, i: int, delay: int) -> int:
         """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
         if delay < 0:
             delay = -1 - delay if i >= self.hidden_from else NEVER
         return delay if self.wait < 0 or delay <= self.wait else NEVER
 
-    @cython.cfunc
-    @cython.exceptval(-1)
     def _note(
         self,
-        i: cython.longlong,
-        slot: cython.longlong,
-        gain: cython.longlong,
-        delay: cython.longlong,
-    ) -> cython.longlong:
+        i: int,
+        slot: int,
+        gain: int,
+        delay: int,
+    ) -> int:
         """Note when the present decision of learner `i` is to be settled, if ever."""
         helper = self.helper[i]
         note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
@@ -1175,10 +958,9 @@ class Arena:
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
             self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
+        return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _deliver(self, slot: cython.longlong) -> cython.longlong:
+    def _deliver(self, slot: int) -> int:
         """Settle the labels that come at the end of `slot`."""
         for note, gain, decided, context in self.calendar.pop(slot, ()):
             i, row, choice, helper, helper_row, function = note
@@ -1194,19 +976,11 @@ class Arena:
             table._learn_own(row, choice >> 2, choice & 3, gain, decided)
             if helper >= 0:
                 self._table(helper)._learn_served(helper_row, function, gain)
+        return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _expect(self, note: tuple, by: cython.longlong) -> cython.longlong:
+    def _expect(self, note: tuple[Any, ...], by: int) -> int:
         i, row, choice, helper, helper_row, function = note
         self._table(i)._expect(row, choice >> 2, choice & 3, by)
         if helper >= 0:
             self._table(helper)._expect(helper_row, function, SERVE, by)
-
-
-@cython.cfunc
-def _longer(old: cython.longlong[::1], length: cython.longlong) -> object:
-    new = array("q", bytes(8 * length))
-    view: cython.longlong[::1] = new
-    view[: len(old)] = old
-    return new
+        return 0

@@ -156,7 +156,8 @@ class Learner:
     def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
         slot = decision.slot
-        self.slot = max(self.slot, slot)
+        if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
+            self.slot = slot
         if slot > self._expiry_slot:
             self._expire(slot)
         self._next_ticket = 1 + (ticket := self._next_ticket)
@@ -176,7 +177,8 @@ class Learner:
         if not decisions:
             return
         slot = decisions[-1].slot
-        self.slot = max(self.slot, slot)
+        if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
+            self.slot = slot
         if slot > self._expiry_slot:
             self._expire(slot)
         self._expiry_slot = min(self._expiry_slot, decisions[0].slot + self.label_wait)
