@@ -177,3 +177,36 @@ def test_models_with_predict_or_predict_one_are_functions() -> None:
 def test_functions_must_match_the_configuration(functions: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         covey.Network(CONFIG, functions=functions, dimension=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"data": {"loss": {"kind": "squared", "bound": 1.0}}}, "has a loss in [data]"),
+        ({"ensemble": {}}, "has [ensemble]"),
+        (
+            {"learner": [{**CONFIG["learner"][0], "supervised": False}, CONFIG["learner"][1]]},
+            "has learner 'north' with supervised = false",
+        ),
+    ],
+)
+def test_what_only_a_replay_can_do_is_refused_and_not_left_out_in_silence(
+    change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        covey.Network({**CONFIG, **change}, functions=FUNCTIONS, dimension=1)
+    assert sentence in str(raised.value)
+
+
+def test_rewards_count_in_a_network_too() -> None:
+    """South is right and dear; with costs that count six times it is not worth it."""
+    config = {**CONFIG, "policy": {**CONFIG["policy"], "reward": {"cost": 6.0}}}
+    sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
+    answers = []
+    for x in np.random.default_rng(5).normal(size=300):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        answers.append(answer)
+
+    exploited = [answer.arm for answer in answers[-100:] if answer.phase == "exploit"]
+    assert set(exploited) == {"guess"}

@@ -14,7 +14,7 @@ import msgspec
 from covey.engine import Clock, Table
 from covey.errors import ConflictingLabel, UnknownTicket
 from covey.policies import Policy
-from covey.types import PHASES, Cell, Context, Label
+from covey.types import PHASES, Cell, Context, Label, Reward
 
 LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
@@ -75,7 +75,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Learner:
     """The judgement of one site: which arm, per cell, and what each label teaches."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a learner is its arms, their costs and how it judges them
         self,
         name: str,
         *,
@@ -84,6 +84,7 @@ class Learner:
         costs: Sequence[float],
         policy: Policy,
         position: int = 0,
+        rewards: Sequence[Reward] = (),
     ) -> None:
         self.name = name
         self.slot = 0
@@ -93,7 +94,9 @@ class Learner:
         self._functions = len(functions)
         self._arms = (*functions, *peers)
         self._costs = tuple(costs)
-        self._rule = policy.rule(functions=len(functions), costs=self._costs, position=position)
+        self._rule = policy.rule(
+            functions=len(functions), costs=self._costs, position=position, rewards=tuple(rewards)
+        )
         self._table = self._empty_table()
         self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
         self._tickets: dict[int, Decision] = {}

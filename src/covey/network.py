@@ -48,6 +48,7 @@ class Network(Mapping[str, Member]):
         wait: Wait | None = None,
     ) -> None:
         setup = load(config)
+        _check_can_run(setup)
         policy = setup.policy(setup.context.dimension if dimension is None else dimension)
         self._members: dict[str, Member] = {}
         for place, site in enumerate(setup.sites):
@@ -58,6 +59,7 @@ class Network(Mapping[str, Member]):
                 costs=site.costs,
                 policy=policy,
                 position=place,
+                rewards=site.rewards,
             )
             self._members[site.name] = Member(site, learner, _functions(site, functions))
         for member in self._members.values():
@@ -72,6 +74,21 @@ class Network(Mapping[str, Member]):
 
     def __len__(self) -> int:
         return len(self._members)
+
+
+def _check_can_run(setup: ReplayConfig) -> None:
+    """Refuse what only a replay can do so far, rather than leave it out in silence."""
+    deaf = [site.name for site in setup.sites if not site.is_supervised]
+    for is_there, what in (
+        (deaf, f"learner {deaf[0]!r} with supervised = false" if deaf else ""),
+        (setup.data.loss, "a loss in [data]"),
+        (setup.repricings, "[[link-change]]"),
+        (setup.ensemble, "[ensemble]"),
+    ):
+        if is_there:
+            raise ConfigError(
+                f"the configuration has {what}, which only a replay knows; take it out"
+            )
 
 
 def _functions(site: Site, given: Mapping[str, Any]) -> list[Function]:
