@@ -54,8 +54,7 @@ cdef class Table:
     cdef inline void _follow_on(self) noexcept
     cdef long long _choose(self, long long row, long long slot, bint is_fresh) noexcept
     cdef inline long long _tried(self, long long base, long long arm) noexcept
-    cdef inline long long _underexplored(self, long long base, long long first, long long end, long long limit) noexcept
-    cdef inline long long _undertrained(self, long long base) noexcept
+    cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     cdef inline long long _best(self, long long base) noexcept
     cdef inline long long _help(self, long long row) noexcept
     cdef long long _largest(self, long long base, long long end, bint is_net) noexcept

@@ -128,49 +128,60 @@ class Table:
         self.functions = rule.functions
         self.arms = len(rule.costs)
         self.costs = array("d", rule.costs)
-        self.sides = array("d", [level.side for level in rule.levels])
-        self.limits = array("d", [level.split_at for level in rule.levels])
-        self.levels = len(rule.levels)
-        self.deepest = 0
-        self.most_cells = rule.most_cells
         self.trains_first = rule.trains_first
         self.explores_to_help = rule.explores_to_help
         self.counted = rule.counted
         self.is_pending = rule.is_pending
+        self.inherits = rule.inherits
+        self.is_supervised = rule.is_supervised
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
-        self.labels = COORDINATES + self.dimension
-        self.right = self.labels + self.arms
-        self.untrained = self.right + self.arms
-        self.underway = self.untrained + self.arms - self.functions
-        self.inherits = rule.inherits
-        self.window = rule.window
-        self.keep = int(rule.discount * (1 << KEEP_BITS))
-        self.forgets = rule.window > 0 or rule.discount < 1.0
         self.unit = rule.unit
-        self.is_supervised = rule.is_supervised
-        self.has_rewards = len(rule.rewards) > 0
-        numbers = []
+        self.window = rule.window
+        self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
+        self.forgets = rule.window > 0 or rule.discount < 1.0
+        self.blind = 0  # decisions for which nobody who could be asked had any label
+        self._take_rewards(rule)
+        self._take_levels(rule)
+        self._lay_out_rows()
+
+    def _take_rewards(self, rule: Rule) -> None:
+        numbers = []  # per arm: a, q, b, then c
         for reward in rule.rewards:
             slopes = reward.context or (0.0,) * rule.dimension
             numbers += [reward.accuracy, reward.power, reward.cost, *slopes]
+        self.has_rewards = len(rule.rewards) > 0
         self.rewards = array("d", numbers or [0.0])
-        self.blind = 0
-        self.recent = self.underway + (self.arms if self.is_pending else 0)
-        self.recent_right = self.recent + (self.arms if self.forgets else 0)
-        self.ring = self.recent_right + (self.arms if self.forgets else 0)
-        self.stride = self.ring + (1 + rule.window if rule.window else 0)
-        self.used = 0
-        self.rows = array("q", bytes(8 * 4 * self.stride))
+
+    def _take_levels(self, rule: Rule) -> None:
+        self.sides = array("d", [level.side for level in rule.levels])
+        self.limits = array("d", [level.split_at for level in rule.levels])
+        self.levels = len(rule.levels)
+        self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
+        self.deepest = 0  # level of the finest cell that somebody else spoke of first
+        self.most_cells = rule.most_cells
         # A small grid is indexed by place; else a table of hashes grows with the used cells.
         places = rule.levels[0].side ** rule.dimension if self.levels == 1 else FEW + 1
         self.is_direct = places <= FEW
-        self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
         self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
-        self.path = array("q", bytes(8 * (self.levels + 1)))
-        self.found = 0
+        self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
+        self.found = 0  # how many they are, coarsest first
+
+    def _lay_out_rows(self) -> None:
+        """Say where a row keeps the counters of its arms; what is not needed takes no room."""
+        self.labels = COORDINATES + self.dimension
+        self.right = self.labels + self.arms
+        self.untrained = self.right + self.arms  # of peers only
+        self.underway = self.untrained + self.arms - self.functions
+        self.recent = self.underway + (self.arms if self.is_pending else 0)
+        self.recent_right = self.recent + (self.arms if self.forgets else 0)
+        # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
+        self.ring = self.recent_right + (self.arms if self.forgets else 0)
+        self.stride = self.ring + (1 + self.window if self.window else 0)
+        self.used = 0
+        self.rows = array("q", bytes(8 * 4 * self.stride))
 
     # -- one decision at a time ---------------------------------------------------------------
 
@@ -523,17 +534,18 @@ class Table:
             return self._best(base) << 2 | EXPLOIT
         self.clock.move(slot)
         if not self.trains_first:
-            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
                 return arm << 2 | EXPLORE
-        arm = self._undertrained(base)
+        untrained = self.untrained - self.functions
+        arm = self._wanting(base, untrained, self.functions, self.arms, self.clock.floors[1])
         if arm >= 0:
             return arm << 2 | TRAIN if is_fresh else -1
         if self.trains_first:
-            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
                 return arm << 2 | EXPLORE
-        arm = self._underexplored(base, self.functions, self.arms, self.clock.floors[2])
+        arm = self._wanting(base, self.labels, self.functions, self.arms, self.clock.floors[2])
         if arm >= 0:
             return arm << 2 | EXPLORE
         self.rows[base + CALM] = self.clock.end
@@ -544,30 +556,15 @@ class Table:
             return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
         return self.rows[base + self.labels + arm]
 
-    def _underexplored(
-        self,
-        base: int,
-        first: int,
-        end: int,
-        limit: int,
-    ) -> int:
+    def _wanting(self, base: int, field: int, first: int, end: int, limit: int) -> int:
+        """Return the lowest arm (or one at random) whose count in `field` is at most `limit`."""
         chosen = -1
         rivals = 0
         for arm in range(first, end):
-            if self._tried(base, arm) <= limit and self.costs[arm] < CLOSED:
-                if not self.is_random:
-                    return arm
-                rivals += 1
-                if self._is_drawn(rivals):
-                    chosen = arm
-        return chosen
-
-    def _undertrained(self, base: int) -> int:
-        chosen = -1
-        rivals = 0
-        first = base + self.untrained - self.functions
-        for arm in range(self.functions, self.arms):
-            if self.rows[first + arm] <= self.clock.floors[1] and self.costs[arm] < CLOSED:
+            count = self.rows[base + field + arm]
+            if self.is_pending and field == self.labels:
+                count += self.rows[base + self.underway + arm]
+            if count <= limit and self.costs[arm] < CLOSED:
                 if not self.is_random:
                     return arm
                 rivals += 1
@@ -585,7 +582,7 @@ class Table:
         """Return the own function for somebody else's instance: costs are not the asker's."""
         base = row * self.stride
         if self.explores_to_help:
-            arm = self._underexplored(base, 0, self.functions, self.clock.floors[0])
+            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
                 return arm
         if self.rows[base + BEST_OWN] < 0 or self.is_random:
@@ -776,8 +773,6 @@ class Arena:
     counted and the labels that are due are settled. These only add up, so their order is free.
     """
 
-    wait: int  # slots that a label is waited for; -1 = for ever
-
     def __init__(
         self,
         tables: list[Table],
@@ -788,15 +783,16 @@ class Arena:
     ) -> None:
         self.tables = tables
         self.clock = self._table(0).clock
-        self.peers = peers
-        self.offsets = array("i", [0] * len(tables))
+        self.peers = peers  # learner, place among its peer arms -> learner
+        self.offsets = array("i", [0] * len(tables))  # learner -> its first row of predictions
         for k in range(1, len(tables)):
             self.offsets[k] = self.offsets[k - 1] + self._table(k - 1).functions
         self.total = self.offsets[len(tables) - 1] + self._table(len(tables) - 1).functions
         self.receives = array("i", receives)
-        self.hidden_from = hidden_from
-        self.wait = -1 if label_wait is None else label_wait
-        self.calendar: dict[int, list[Any]] = {}
+        self.hidden_from = hidden_from  # so many, from the first, never see a hidden label
+        self.wait = -1 if label_wait is None else label_wait  # -1: for ever
+        self.calendar: dict[int, list[Any]] = {}  # slot -> the labels that come at its end
+        # Of the present slot, per learner: the cell, the choice, and who answers with what.
         self.row, self.choice, self.helper, self.helper_row, self.function = [
             array("q", bytes(8 * len(tables))) for _ in range(5)
         ]
