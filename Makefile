@@ -26,6 +26,7 @@ unit-plain: $(VENV)/.tools
 bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/batch.py
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

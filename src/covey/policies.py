@@ -174,7 +174,23 @@ def resolve(settings: Settings, *, dimension: int, most_functions: int) -> Polic
     _horizon(settings)
     switches = _switches(settings)
     most = settings.most_functions or most_functions
-    return PRESETS[settings.preset](settings, switches, dimension, most)
+    policy = PRESETS[settings.preset](settings, switches, dimension, most)
+    return policy._replace(title="; ".join([policy.title, *_extras(settings, switches)]))
+
+
+def _extras(settings: Settings, switches: Switches) -> list[str]:
+    """Return what a reader must know of the policy besides its partition and thresholds."""
+    forget = settings.forget
+    return [
+        text
+        for is_on, text in (
+            (settings.inherit, "finer cells inherit"),
+            (forget.window, f"estimates by the latest {forget.window} labels of a cell"),
+            (forget.discount, f"labels discounted by {forget.discount}"),
+            (switches.pending, "labels under way count"),
+        )
+        if is_on
+    ]
 
 
 def _cos(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
