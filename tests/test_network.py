@@ -210,3 +210,59 @@ def test_rewards_count_in_a_network_too() -> None:
 
     exploited = [answer.arm for answer in answers[-100:] if answer.phase == "exploit"]
     assert set(exploited) == {"guess"}
+
+
+def asked(sites: covey.Network, rounds: int, *, seed: int) -> set[str]:
+    """Return the arms that north exploits in the last quarter of some rounds."""
+    arms = []
+    for x in np.random.default_rng(seed).normal(size=rounds):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        arms.append(answer.arm if answer.phase == "exploit" else "")
+    return set(arms[-rounds // 4 :]) - {""}
+
+
+def test_prices_change_while_running_and_what_was_learnt_stays() -> None:
+    config = {**CONFIG, "policy": {"slices": 1}}
+    sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
+
+    cheap = asked(sites, 200, seed=1)
+    sites.reprice("north", "south", 0.9)
+    dear = asked(sites, 200, seed=2)
+    sites.reprice("north", "south", None)
+    gone = asked(sites, 200, seed=3)
+    sites.reprice("north", "south", 0.05)
+    back = sites["north"].predict(0.5, (0.5,))
+
+    assert (cheap, dear, gone) == ({"south"}, {"guess"}, {"guess"})
+    assert (back.arm, back.price) == ("south", 0.05)
+
+
+def test_a_link_that_is_gone_is_not_explored_or_trained_either() -> None:
+    sites = network()
+    sites.reprice("north", "south", None)
+
+    answers = []
+    for _ in range(50):
+        answer = sites["north"].predict(0.5, (0.5,))
+        sites["north"].learn(answer.ticket, 1)
+        answers.append(answer.arm)
+
+    assert set(answers) == {"guess"}
+
+
+@pytest.mark.parametrize(
+    ("asker", "peer", "price", "sentence"),
+    [
+        ("north", "sooth", 0.1, "'north' has no peer 'sooth'; did you mean 'north -> south'?"),
+        ("south", "north", 0.1, "'south' has no peer 'north'"),
+        ("north", "south", -0.1, "is -0.1; it must be 0 or more"),
+        ("north", "south", float("nan"), "is nan; it must be 0 or more"),
+    ],
+)
+def test_a_price_that_makes_no_sense_is_refused(
+    asker: str, peer: str, price: float, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        network().reprice(asker, peer, price)
+    assert sentence in str(raised.value)

@@ -145,6 +145,17 @@ class Learner:
         decision.choice = self._choices[code & 0xFFFFF]
         decision.asks = ()
 
+    def reprice(self, peer: str, cost: float) -> None:
+        """Let asking `peer` cost something else from now on; infinite: it is not to be asked.
+
+        Nothing that was learnt is lost, and decisions under way keep the price they were made at.
+        """
+        arm = self._arms.index(peer, self._functions)
+        self._costs = (*self._costs[:arm], cost, *self._costs[arm + 1 :])
+        self._rule = msgspec.structs.replace(self._rule, costs=self._costs)
+        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
+        self._table.set_cost(arm, cost)
+
     def report(self, cell: Cell, slot: int) -> int:
         """Return the arrivals seen in `cell`, for a peer that asks at its slot `slot`."""
         self.slot = max(self.slot, slot)

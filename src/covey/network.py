@@ -4,6 +4,7 @@ The same configuration as for `replay` says who may ask whom at what price; here
 functions stand for things that classify.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,14 @@ class Network(Mapping[str, Member]):
         _check_can_run(setup)
         policy = setup.policy(setup.context.dimension if dimension is None else dimension)
         self._members: dict[str, Member] = {}
+        self._sites = {
+            site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
+        }
         for place, site in enumerate(setup.sites):
             learner = Learner(
                 site.name,
                 functions=site.functions,
-                peers=[setup.sites[peer].name for peer in site.peers],
+                peers=self._sites[site.name],
                 costs=site.costs,
                 policy=policy,
                 position=place,
@@ -65,6 +69,24 @@ class Network(Mapping[str, Member]):
         for member in self._members.values():
             member.meet(self._members, wait)
         _check_all_used(setup, functions)
+
+    def reprice(self, asker: str, peer: str, price: float | None) -> None:
+        """Let `asker` pay another price for asking `peer` from now on; None: the link is gone.
+
+        A price above 1 is more than a right label is worth, and counts as gone.
+        """
+        site = self._sites.get(asker)
+        if site is None or peer not in site:
+            known = [f"{one} -> {other}" for one, peers in self._sites.items() for other in peers]
+            raise ConfigError(
+                f"{asker!r} has no peer {peer!r}{nearest(f'{asker} -> {peer}', known)}"
+            )
+        if price is not None and not 0 <= price < math.inf:
+            raise ConfigError(
+                f"the price of {peer!r} for {asker!r} is {price}; it must be 0 or more"
+            )
+        cost = math.inf if price is None or price > 1 else price
+        self._members[asker].learner.reprice(peer, cost)
 
     def __getitem__(self, name: str) -> Member:
         return self._members[name]
@@ -82,7 +104,7 @@ def _check_can_run(setup: ReplayConfig) -> None:
     for is_there, what in (
         (deaf, f"learner {deaf[0]!r} with supervised = false" if deaf else ""),
         (setup.data.loss, "a loss in [data]"),
-        (setup.repricings, "[[link-change]]"),
+        (setup.repricings, "[[link-change]] (call reprice instead)"),
         (setup.ensemble, "[ensemble]"),
     ):
         if is_there:
