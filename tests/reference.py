@@ -301,7 +301,11 @@ class Network:
             if function is not None:
                 return function
         # The price of the request is settled, so what a function costs its owner plays no part.
-        return lowest_of_largest([record.arms[function].accuracy for function in own_arms])
+        accuracies = [record.arms[function].accuracy for function in own_arms]
+        if self.setup.helper == "greedy":
+            # It stays with its last function until another one has done better.
+            return max(own_arms, key=lambda function: (accuracies[function], function))
+        return lowest_of_largest(accuracies)
 
     # Counting: the end of a slot.
 

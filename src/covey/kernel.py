@@ -597,7 +597,9 @@ class Table:
             value = self._accuracy(base, arm)
             if is_net:
                 value = self._worth(arm, value)
-            if arm == 0 or value > largest:
+            # A greedy helper never tries what it has not tried: its ties go to the last function.
+            is_later = value == largest and not is_net and not self.explores_to_help
+            if arm == 0 or value > largest or (is_later and not self.is_random):
                 largest = value
                 chosen = arm
                 rivals = 1
