@@ -6,10 +6,11 @@ import re
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import covey
-from covey import cli
+from covey import cli, config, policies
 
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
@@ -60,3 +61,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_key_of_the_configuration_is_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    kinds = (config.Data, config.Member, policies.Settings)
+    keys = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
+
+    assert len(keys) > 40
+    assert [key for key in keys if f"`{key}`" not in page] == []
