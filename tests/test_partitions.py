@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import covey
 from covey.engine import Clock, Table
 from covey.errors import ConfigError, DataError, LimitError
-from covey.partitions import Uniform, Zooming, checked_slices, side_of, slices_for
+from covey.partitions import Uniform, Zooming, checked_slices, slices_for
 from covey.policies import CoS, resolve
 from covey.types import Cell, Level, Partition, Rule
 
@@ -230,11 +230,6 @@ def test_the_theorem_rounds_its_root_up_and_leaves_a_whole_one_alone(
 @given(root=st.integers(1, 3000), dimension=st.integers(1, 3))
 def test_the_root_of_a_whole_power_is_exact(root: int, dimension: int) -> None:
     assert slices_for(root ** (3 + dimension), alpha=1.0, dimension=dimension) == root
-
-
-@pytest.mark.parametrize(("name", "side"), [("g12:3:7", 12), ("g1", 1), ("z4:3:7", 16), ("z0", 1)])
-def test_a_name_tells_how_many_slices_a_dimension_has(name: str, side: int) -> None:
-    assert side_of(name) == side
 
 
 @pytest.mark.parametrize("slices", [1, 12, 2**31])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import covey
 from covey import backtest, config
 from covey.errors import ConfigError
-from covey.partitions import Uniform, side_of, slices_for
+from covey.partitions import Uniform, slices_for
 from covey.policies import DCZA, CoS, resolve
 from covey.smoothness import Epoch, Seen, adapt, epochs, estimate, spreads
 
@@ -307,7 +307,8 @@ def test_the_slices_of_the_next_epoch_follow_the_alpha_that_the_last_one_showed(
         labels=labels,
         contexts=x[:, None],
     )
-    slices = [side_of(trace.columns()["cell"][slot]) for slot in (0, first)]
+    names = trace.columns()["cell"]  # such as g12:3
+    slices = [int(names[slot].split(":")[0][1:]) for slot in (0, first)]
 
     # 12 and 15 are what alpha = 1 prescribes for the two epochs, 71 what 1/2 does for the second.
     assert slices[0] == 12

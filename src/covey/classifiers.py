@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Function(NamedTuple):
             raise self._failed(error) from error
         kind = type(answer)
         if kind is str or kind is int or kind is bool:
-            return answer  # type: ignore[no-any-return]
+            return cast("Label", answer)
         if hasattr(answer, "done") and hasattr(answer, "result"):
             return Late(self, answer)
         return self.label(answer)
@@ -205,7 +205,7 @@ def as_label(value: Any) -> Label:
         hash(value)
     except TypeError:
         raise ValueError(f"a {type(value).__name__}, which is not a label") from None
-    return value  # type: ignore[no-any-return]
+    return cast("Label", value)
 
 
 _FRESH = "; if it has learnt nothing yet, give covey.classifiers.fresh(function, classes=...)"

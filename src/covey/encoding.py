@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Vocabulary:
     def _read(self, value: Any) -> Label:
         if self._reads_numbers and isinstance(value, str) and _NUMBER.fullmatch(value):
             return int(value) if value.lstrip("+-").isdigit() else float(value)
-        return value  # type: ignore[no-any-return]
+        return cast("Label", value)
 
     def _code(self, value: Label, name: str, slot: int) -> int:
         if value in self._codes:

@@ -191,8 +191,7 @@ class Learner:
         if not decisions:
             return
         slot = decisions[-1].slot
-        if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
-            self.slot = slot
+        self.slot = max(self.slot, slot)
         if slot > self._expiry_slot:
             self._expire(slot)
         self._expiry_slot = min(self._expiry_slot, decisions[0].slot + self.label_wait)

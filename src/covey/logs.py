@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -154,12 +154,12 @@ def _plain(column: Any, name: str) -> Column:
     elif arrow.types.is_decimal(kind):
         column = column.cast(arrow.float64())
     elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-        return column.to_pylist()  # type: ignore[no-any-return]
+        return cast("Column", column.to_pylist())
     elif not (arrow.types.is_primitive(kind) or arrow.types.is_null(kind)):
         raise DataError(f"column {name!r} is of type {kind}; it must hold numbers or text")
     if arrow.types.is_integer(column.type) and column.null_count:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        return cast("Column", column.to_pylist())
+    return cast("Column", column.to_numpy(zero_copy_only=False))
 
 
 def _check_columns(wanted: Sequence[str], header: Sequence[str], path: Path) -> None:

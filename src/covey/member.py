@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -223,13 +223,13 @@ class Member:
             raise
 
     def _teach(self, decision: Decision, label: Label) -> None:
-        number, instance = decision.lesson  # type: ignore[misc]
+        number, instance = _lesson(decision)
         self._functions[number].learn(instance, label)
         decision.lesson = UNKNOWN
 
     def _pass_on(self, decision: Decision, label: Label) -> None:
         try:
-            self._others[decision.choice.arm].learn(decision.peer_ticket, label)  # type: ignore[arg-type]
+            self._others[decision.choice.arm].learn(_peer_ticket(decision), label)
         except UnknownTicket:
             return  # the peer's slots have run ahead, and it waits for this label no longer
 
@@ -317,14 +317,14 @@ class Member:
 
     def _is_waited_for(self, decision: Decision) -> bool:
         learner = self._others[decision.choice.arm].learner
-        return learner.held(decision.peer_ticket) is not None  # type: ignore[arg-type]
+        return learner.held(_peer_ticket(decision)) is not None
 
     def _teach_batch(self, function: Function, group: list[tuple[Decision, Label]]) -> None:
         if function.teach_many is None:
             for decision, label in group:
                 self._teach(decision, label)
             return
-        instances = [decision.lesson[1] for decision, _ in group]  # type: ignore[index]
+        instances = [_lesson(decision)[1] for decision, _ in group]
         function.learn_many(instances, [label for _, label in group])
         for decision, _ in group:
             decision.lesson = UNKNOWN
@@ -350,3 +350,13 @@ def _checked(label: Any) -> Label:
         return as_label(label)
     except ValueError as error:
         raise DataError(f"the label is {error}") from None
+
+
+def _lesson(decision: Decision) -> tuple[int, Any]:
+    """Return the function that answered and the instance, of a decision that holds them."""
+    return cast("tuple[int, Any]", decision.lesson)
+
+
+def _peer_ticket(decision: Decision) -> int:
+    """Return the helper's ticket, of a decision that asked one."""
+    return cast("int", decision.peer_ticket)

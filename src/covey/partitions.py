@@ -84,12 +84,6 @@ def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
     return round(root) if math.isclose(root, round(root), rel_tol=1e-12) else math.ceil(root)
 
 
-def side_of(name: str) -> int:
-    """Return how many slices per dimension the cell of `name` has at its level."""
-    number = int(re.split(":", name[1:])[0])
-    return number if name.startswith("g") else 2**number
-
-
 def checked_slices(slices: int) -> int:
     """Return `slices` if a grid can have as many."""
     if not 1 <= slices <= 2**31:

@@ -62,16 +62,6 @@ def test_a_name_has_one_part_per_dimension_after_its_head(
     assert {name.count(":") for name in names} == {dimension}
 
 
-@every_partition
-def test_the_side_in_a_name_is_that_of_its_level(partition: Partition) -> None:
-    sides = [level.side for level in partition.levels(1)]
-    cells = cells_of(partition, 1)
-
-    assert [partitions.side_of(partition.name(cell)) for cell in cells] == [
-        sides[cell.level] for cell in cells
-    ]
-
-
 @every_dimension
 @every_partition
 def test_every_side_divides_that_of_the_next_finer_level(
