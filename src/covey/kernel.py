@@ -289,31 +289,21 @@ class Table:
         self._expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
 
-    def decide_batch(
-        self,
-        contexts: memoryview,
-        first_slot: int,
-        decisions: memoryview,
-    ) -> None:
-        """Decide for consecutive slots on the counters as they are; arrivals are counted last.
+    def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
+        """Decide for consecutive slots, no label in between: what `decide` returns for each.
 
-        `contexts` holds the coordinates one after the other. An entry of `decisions` is what
-        `decide` would return; with labels under way counted, a batch spreads its exploration.
+        `contexts` holds the coordinates one after the other, already checked. With labels under
+        way counted, a batch spreads its exploration.
         """
         for k in range(len(decisions)):
             for n in range(self.dimension):
                 self.context[n] = contexts[k * self.dimension + n]
             row = self._locate(first_slot + k)
             choice = self._choose(row, first_slot + k, False)
+            decisions[k] = -1 - row
             if choice >= 0:
-                self._expect(row, choice >> 2, choice & 3, 1)
-            decisions[k] = row << 20 | choice if choice >= 0 else -1 - row
-        for k in range(len(decisions)):
-            if decisions[k] >= 0:
-                for n in range(self.dimension):
-                    self.context[n] = contexts[k * self.dimension + n]
-                self._follow()
-                self._count_own(decisions[k] >> 20, 1)
+                self._follow_on()
+                decisions[k] = self._begin(row, choice)
 
     # -- looking in, saving, loading ----------------------------------------------------------
 
