@@ -3,7 +3,8 @@ cimport cython
 
 cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, CALM, COORDINATES
 cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, NEVER, ARRIVED, LABELLED, USED
-cdef long long ONE, KEEP_BITS, MASK, FACTOR, FEW, FAR
+cdef long long ONE, KEEP_BITS, MASK, FACTOR, FEW, FAR, MILLIONTHS
+cdef tuple NOTHING
 cdef double CLOSED
 
 
@@ -22,17 +23,19 @@ cdef class Clock:
 @cython.final
 cdef class Table:
     cdef Clock clock
-    cdef int dimension, functions, arms, levels, deepest, counted, labels, right, untrained
-    cdef int underway, recent, recent_right, ring, stride, found
-    cdef double[::1] costs, sides, limits, rewards, context
+    cdef int dimension, functions, arms, asked, levels, deepest, counted, labels, right, untrained
+    cdef int underway, spent, times, recent, recent_right, ring, stride, found
+    cdef double[::1] costs, sides, limits, rewards, context, told
+    cdef double largest
+    cdef dict memory
     cdef long long most_cells, state, window, keep, unit, blind, used
     cdef bint trains_first, explores_to_help, is_pending, is_random, inherits, forgets
-    cdef bint is_supervised, has_rewards, is_direct, is_flat
+    cdef bint is_supervised, learns_costs, remembers, has_rewards, is_direct, is_flat
     cdef long long[::1] rows, point, path
     cdef int[::1] index
     cpdef decide(self, tuple context, long long slot)
     cpdef resume(self, long long row, tuple context, long long slot)
-    cpdef settle(self, long long decision, long long gain, tuple context, long long slot)
+    cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
     cpdef serve(self, long long row, long long slot)
     cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
     @cython.locals(value=cython.double)
@@ -57,8 +60,15 @@ cdef class Table:
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     cdef inline long long _best(self, long long base) noexcept
     cdef inline long long _help(self, long long row) noexcept
+    cdef inline long long _unexplored(self, long long row) noexcept
+    cdef inline long long _most_accurate(self, long long base) noexcept
     cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
-    cdef inline double _worth(self, long long arm, double accuracy) noexcept
+    @cython.locals(price=cython.double, times=cython.double)
+    cdef inline double _price(self, long long base, long long arm) noexcept
+    @cython.locals(accuracy=cython.double, value=cython.double)
+    cdef long long _weigh(self, long long base, long long seen) noexcept
+    @cython.locals(price=cython.double)
+    cdef inline double _worth(self, long long base, long long arm, double accuracy) noexcept
     cdef void _record_recent(self, long long base, long long arm, long long gain) noexcept
     @cython.locals(old=cython.longlong)
     cdef void _push(self, long long base, long long arm, long long gain) noexcept
@@ -71,36 +81,84 @@ cdef class Table:
     cdef inline void _expect(self, long long row, long long arm, long long phase, long long by) noexcept
     cdef void _release(self, long long row, long long arm, long long phase) noexcept
     @cython.locals(is_own=cython.bint, is_counted=cython.bint)
-    cdef void _learn_own(self, long long row, long long arm, long long phase, long long gain, long long slot) noexcept
-    cdef void _record_finer(self, long long row, long long arm, long long gain, long long slot) noexcept
+    cdef void _learn_own(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) noexcept
+    cdef void _record_finer(self, long long row, long long arm, long long gain, long long slot, long long paid) noexcept
+    cdef inline void _spend(self, long long base, long long arm, long long paid) noexcept
+    @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
+    cdef int _remember(self, long long row, label) except -1
+    cdef int _remember_around(self, label, long long slot) except -1
     cdef inline void _learn_served(self, long long row, long long function, long long gain) noexcept
     cdef inline void _record(self, long long base, long long arm, long long gain) noexcept
 
 
 @cython.final
+cdef class Ledger:
+    cdef readonly list tables
+    cdef Table first, asked
+    cdef int[::1] own, places
+    cdef int count, chosen
+    cdef long long[::1] rows, asked_rows
+    cdef long long choice, helper, function, stand_in
+    cdef inline Table _at(self, long long k)
+    cdef inline Table _table(self, long long space)
+    cdef int _locate(self, double[::1] contexts, long long start, long long slot) except -1
+    @cython.locals(one=cython.longlong, choice=cython.longlong, largest=cython.double, value=cython.double)
+    cdef int _choose(self, long long slot, long long fresh) except? -2
+    cdef int _meet(self, Ledger asker, long long slot) except -1
+    @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
+    cdef int _help(self, Ledger asker) except? -2
+    @cython.locals(count=cython.longlong, total=cython.longlong, answer=cython.longlong, largest=cython.double)
+    cdef int _recall(self, Ledger asker) except? -2
+    @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
+    cdef int _best_own(self) except? -2
+    cdef int _count(self) except -1
+    cdef int _learn(self, long long gain, long long slot, long long paid) except -1
+
+
+@cython.final
 cdef class Arena:
     cdef Clock clock
-    cdef list tables
-    cdef int[:, ::1] peers, predictions, gains
-    cdef int[::1] offsets, receives, labels, cells, arms, functions, correct
-    cdef int hidden_from
+    cdef list ledgers
+    cdef int[:, ::1] predictions, gains, costs
+    cdef long long[:, ::1] busy
+    cdef int[::1] offsets, starts, behind, cost_columns, receives, streams
+    cdef int[::1] labels, cells, arms, functions, correct, paid
+    cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written
     cdef dict calendar
-    cdef long long[::1] row, choice, helper, helper_row, function
+    cdef long long[::1] patience
     cdef double[::1] contexts
-    cdef bint has_gains
+    cdef bint has_gains, has_costs, is_busy, remembers
     cdef signed char[::1] phases
     @cython.locals(at=cython.int[::1], delays=cython.longlong[::1], shown=cython.schar[:, ::1], first=cython.longlong,
-                   end=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint)
+                   end=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint, slot=cython.longlong)
     cpdef run(self, log, long long first_slot, trace)
     cdef int _open(self, log, trace) except -1
-    cdef inline Table _table(self, long long learner)
-    cdef int _decide(self, long long i, long long slot, long long t) except -1
-    cdef int _ask(self, long long i, long long row, long long slot) except -1
-    cdef int _consult(self, long long i, long long row, long long slot) except -1
+    cdef inline Ledger _ledger(self, long long learner)
+    @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
+    cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
+    @cython.locals(answer=cython.longlong, arm=cython.longlong)
+    cdef int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
+    @cython.locals(row=cython.longlong, met=cython.longlong, is_stale=cython.bint)
+    cdef int _ask(self, long long i, long long k, long long slot) except -1
+    @cython.locals(arm=cython.longlong, seen=cython.longlong, chosen=cython.longlong, largest=cython.double)
+    cdef int _consult(self, long long i, long long slot) except? -2
+    @cython.locals(met=cython.longlong, base=cython.longlong, best=cython.longlong, seen=cython.longlong, count=cython.longlong, total=cython.longlong)
+    cdef int _hear(self, long long i, long long k, long long slot) except? -2
     cdef inline long long _gain(self, long long function, long long t) noexcept
-    cdef int _end(self, long long i, long long slot, long long t, long long delay) except -1
+    @cython.locals(helper=cython.longlong, function=cython.longlong, gain=cython.longlong, paid=cython.longlong)
+    cdef int _end(self, Ledger ledger, long long i, long long slot, long long t, long long delay) except -1
+    cdef inline long long _row(self, long long i, long long function) noexcept
+    @cython.locals(column=cython.longlong)
+    cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
+    @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, space=cython.longlong)
+    cdef int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
+    cdef int _remember(self, long long i, long long slot, long long label) except -1
     cdef long long _delay(self, long long i, long long delay) noexcept
-    cdef int _note(self, long long i, long long slot, long long gain, long long delay) except -1
+    cdef long long _later(self, long long delay, long long busy) noexcept
+    cdef int _note(self, long long i, long long slot, long long gain, long long delay, long long label, long long paid) except -1
     cdef int _deliver(self, long long slot) except -1
+    cdef int _settle(self, note, long long gain, long long decided, points, long long label, long long paid) except -1
+    cdef int _settle_served(self, long long helper, long long space, long long row, long long function, long long gain, long long label) except -1
+    cdef int _release(self, tuple note) except -1
     cdef int _expect(self, tuple note, long long by) except -1

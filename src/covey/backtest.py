@@ -14,8 +14,9 @@ import numpy as np
 from covey import accounts, logs
 from covey.config import ReplayConfig, load
 from covey.contexts import Contexts, check_unit
-from covey.encoding import Log, Luck, Vocabulary, arrivals, encode
+from covey.encoding import Log, Luck, Vocabulary, arrivals, encode, furnish
 from covey.errors import ConfigError, DataError
+from covey.fields import nearest
 from covey.games import start
 from covey.tally import Tally
 from covey.traces import Trace, TraceFile
@@ -34,25 +35,29 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     at: Any = None,
     revealed: Any = None,
     delay: Any = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Replay arrays and return the trace.
 
     `predictions` is functions x slots, in the order in which the learners list them; `labels` has
     one entry per slot, `contexts` is slots x dimensions. `at` (names of the receiving learners),
-    `revealed` (0 or 1) and `delay` (in slots) have one entry per slot, where they are given.
+    `revealed` (0 or 1) and `delay` (in slots) have one entry per slot, where they are given;
+    `columns` has those that the configuration names besides: costs, and how long answers take.
 
     >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
     >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
     >>> trace.columns()["arm"], trace.columns()["correct"]
     (['nb', 'nb'], [1, 1])
     """
-    columns = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
-    setup = _for_arrays(load(config), columns)
-    answers = _answers(setup, predictions, len(columns["label"]))
-    points = _points(setup, contexts, len(columns["label"]))
+    given = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    setup = _for_arrays(load(config), given)
+    slots = len(given["label"])
+    further = _further(setup, columns or {}, slots)
+    answers = _answers(setup, predictions, slots)
+    points = _points(setup, contexts, slots)
     vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
-    arrived = arrivals(setup, columns, vocabulary, 1)
-    log = encode(answers, arrived, points, vocabulary, 1, Luck(setup))
+    arrived = arrivals(setup, given, vocabulary, 1)
+    log = furnish(encode(answers, arrived, points, vocabulary, 1, Luck(setup)), setup, further, 1)
     _check_horizon(setup, len(log.labels))
     return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
 
@@ -67,9 +72,9 @@ def replay_file(
     """Replay the log at `path`, chunk by chunk, and return what came of it."""
     reader = logs.open_log(path, _wanted(setup))
     vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
-    dimension = setup.context.dimension
-    together = start(setup, setup.sites, dimension, vocabulary.values)
-    alone = start(setup, [site.alone() for site in setup.sites], dimension, vocabulary.values)
+    width = setup.context.dimension
+    together = start(setup, setup.sites, width, vocabulary.values)
+    alone = start(setup, [site.alone() for site in setup.sites], width, vocabulary.values)
     tally = Tally(setup.sites, setup.unit)
     voting = _voting(setup, vocabulary)
     _check_horizon(setup, reader.rows_total or 0)
@@ -86,8 +91,10 @@ def replay_file(
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
-    outcome = tally.outcome(setup.context.names, together.policy.title, views, together.blind())
-    outcome = msgspec.structs.replace(outcome, accounts=_accounts(setup, outcome))
+    outcome = tally.outcome(setup.context.names, together.title, views, together.blind())
+    outcome = msgspec.structs.replace(
+        outcome, accounts=_accounts(setup, outcome), spaces=len(setup.plan.of_width(width))
+    )
     if voting is None:
         return outcome
     return msgspec.structs.replace(outcome, ensemble=voting.outcome(outcome.learners))
@@ -116,7 +123,13 @@ def _wanted(setup: ReplayConfig) -> list[str]:
     data = setup.data
     named = [data.label, data.at, data.revealed, data.delay]
     functions = [name for site in setup.sites for name in site.functions]
-    return list(dict.fromkeys([*filter(None, named), *setup.context.columns, *functions]))
+    used = [*filter(None, named), *setup.context.columns, *functions, *_named(setup)]
+    return list(dict.fromkeys(used))
+
+
+def _named(setup: ReplayConfig) -> list[str]:
+    """Return the columns of costs and of how long answers take."""
+    return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
 def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> Iterator[Log]:
@@ -134,7 +147,8 @@ def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> I
             delay=arrived.delay,
         )
         answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-        yield encode(answers, arrived, points, vocabulary, slot, luck)
+        log = encode(answers, arrived, points, vocabulary, slot, luck)
+        yield furnish(log, setup, columns, slot)
         slot += len(arrived.labels)
 
 
@@ -186,6 +200,19 @@ def _columns(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return columns
 
 
+def _further(setup: ReplayConfig, given: Mapping[str, Any], slots: int) -> dict[str, np.ndarray]:
+    named = dict.fromkeys(_named(setup))
+    for name in given:
+        if name not in named:
+            raise DataError(f"the configuration names no column {name!r}{nearest(name, named)}")
+    for name in named:
+        if name not in given:
+            raise DataError(f"the configuration names column {name!r}; give it in columns")
+        column = _array(given[name], name)
+        _check_slots(column, name, slots)
+    return {name: np.asarray(given[name]) for name in named}
+
+
 def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:
     functions = [name for site in setup.sites for name in site.functions]
     if len(predictions) != len(functions):
@@ -209,7 +236,7 @@ def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
             f"contexts has shape {points.shape}; it must be slots x dimensions, here {slots} x d"
         )
     names = setup.context.names
-    if setup.data.context and len(names) != points.shape[1]:
+    if setup.plan.entries and len(names) != points.shape[1]:
         raise ConfigError(
             f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
         )

@@ -3,17 +3,17 @@
 import math
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from covey import contexts, fields, wiring
+from covey import contexts, fields, spaces, wiring
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
 from covey.policies import Policy, Settings, resolve, settings_from
-from covey.types import Reward
+from covey.types import BY_CONTEXT, Reward
 
 WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
 
@@ -29,7 +29,8 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     """The `[data]` table: which column of the log is what."""
 
     label: str = "label"
-    context: list[str | dict[str, Any]] = []
+    context: list[spaces.Entry] = []
+    candidates: spaces.Candidates | None = None
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None
@@ -48,6 +49,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     serving_cost: float = 0.0  # what answering a request costs this learner
     rewards: dict[str, Reward] = {}
     peers: dict[str, float] | None = None
+    context_peers: dict[str, float] = {}  # who are shown the cell, never the data
+    cost_columns: dict[str, str] = {}  # arm -> column of what it costs beyond its fixed cost
+    answer_delay: int | str = 0  # slots, or a column of them
+    answer_wait: int | None = None  # slots
+    context: list[spaces.Entry] | None = None
+    candidates: spaces.Candidates | None = None
 
 
 class Site(NamedTuple):
@@ -56,17 +63,40 @@ class Site(NamedTuple):
     name: str
     functions: tuple[str, ...]
     peers: tuple[int, ...]  # places in the network, ascending
-    costs: tuple[float, ...]  # own functions, then peers; inf: closed, until it is repriced
+    # Own functions, peers, then peers shown the cell only; inf: closed, until it is repriced.
+    costs: tuple[float, ...]
     receives: bool
     label_probability: float = 1.0
     is_supervised: bool = True
     serving_cost: float = 0.0
     rewards: tuple[Reward, ...] = ()  # one per arm, or none
+    context_peers: tuple[int, ...] = ()  # places in the network, ascending
+    cost_columns: tuple[str | None, ...] = ()  # one per arm, or none
+    answer_delay: int | str = 0
+    answer_wait: int | None = None
+    spaces: tuple[int, ...] = (0,)  # of its own contexts
+    stream: int = 0  # the instances it receives, where learners have streams of their own
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """Per arm the place of the learner that is asked; -1: an own function."""
+        return (-1,) * len(self.functions) + self.peers + self.context_peers
 
     def alone(self) -> "Site":
         """Return the same site with nobody to ask."""
         own = len(self.functions)
-        return self._replace(peers=(), costs=self.costs[:own], rewards=self.rewards[:own])
+        return self._replace(
+            peers=(),
+            context_peers=(),
+            costs=self.costs[:own],
+            rewards=self.rewards[:own],
+            cost_columns=self.cost_columns[:own],
+        )
+
+    def arms(self, names: Sequence[str]) -> list[str]:
+        """Return the names of its arms, given those of the learners."""
+        by_context = [names[peer] + BY_CONTEXT for peer in self.context_peers]
+        return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
 class Repricing(NamedTuple):
@@ -84,7 +114,8 @@ class ReplayConfig(NamedTuple):
     data: Data
     settings: Settings
     sites: tuple[Site, ...]
-    context: contexts.Contexts
+    context: contexts.Contexts  # all coordinates of all spaces
+    plan: spaces.Plan
     repricings: tuple[Repricing, ...] = ()  # by slot
     ensemble: Weighing | None = None
 
@@ -93,10 +124,27 @@ class ReplayConfig(NamedTuple):
         """What a right answer is worth, in whole units."""
         return 1 if self.data.loss is None else WHOLE
 
+    @property
+    def cost_columns(self) -> list[str]:
+        """The columns of what arms cost beyond their fixed cost."""
+        named = [column for site in self.sites for column in site.cost_columns if column]
+        return list(dict.fromkeys(named))
+
+    @property
+    def answer_delays(self) -> list[int | str]:
+        """Per learner, the slots that its answers to others take, or the column that says so."""
+        return [site.answer_delay for site in self.sites]
+
+    def policies(self, width: int) -> list[Policy]:
+        """Return the policy in every space, where contexts have `width` coordinates in all."""
+        wide = self.plan.of_width(width)
+        for site in self.sites:
+            for space in site.spaces:
+                _check_slopes(site, len(wide[space]))
+        return [self.policy(len(space)) for space in wide]
+
     def policy(self, dimension: int) -> Policy:
         """Return the policy in a context space of this dimension."""
-        for site in self.sites:
-            _check_slopes(site, dimension)
         most = max(len(site.functions) for site in self.sites)
         return resolve(self.settings, dimension=dimension, most_functions=most)
 
@@ -112,15 +160,28 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
     links = wiring.parse(table, [member.name for member in members])
-    sites = tuple(_site(place, members, links, settings) for place in range(len(members)))
+    plan = spaces.plan(
+        spaces.Wish("[data]", data.context, data.candidates),
+        [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
+    )
+    sites = tuple(
+        _site(place, members, links, settings)._replace(spaces=plan.own[place])
+        for place in range(len(members))
+    )
     _check_loss(data.loss)
+    if data.loss is not None and any(site.context_peers for site in sites):
+        raise ConfigError(
+            "[data] has a loss, but peers that see only the cell answer with whole labels; leave "
+            "out loss, or context-peers"
+        )
     if settings.mode == "paper" or settings.askers == "first":
         sites = _only_first_asks(sites, settings)
     weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
     if weighing is not None:
         sites = _voters(sites, data)
-    context = contexts.parse(data.context)
-    return ReplayConfig(data, settings, sites, context, _repricings(links, sites), weighing)
+    context = contexts.parse(plan.entries)
+    moves = _repricings(links, sites)
+    return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -186,8 +247,9 @@ def _check_member(member: Member, names: list[str]) -> None:
             "function-costs; give one cost per function"
         )
     _check_numbers(member, who)
-    for peer, cost in (member.peers or {}).items():
-        _check_peer(who, member.name, peer, cost, names)
+    for key, peers in (("peers", member.peers or {}), ("context-peers", member.context_peers)):
+        for peer, cost in peers.items():
+            _check_peer(who, member.name, peer, cost, names, key)
 
 
 def _check_numbers(member: Member, who: str) -> None:
@@ -198,18 +260,23 @@ def _check_numbers(member: Member, who: str) -> None:
             )
     if not 0 <= member.serving_cost < math.inf:
         raise ConfigError(f"{who}: serving-cost is {member.serving_cost}; it must be 0 or more")
+    for key, slots in (("answer-delay", member.answer_delay), ("answer-wait", member.answer_wait)):
+        if isinstance(slots, int) and not 0 <= slots <= 2**53:
+            raise ConfigError(f"{who}: {key} is {slots}; it must be 0 slots or more")
     if not 0 <= member.label_probability <= 1:
         raise ConfigError(
             f"{who}: label-probability is {member.label_probability}; it must lie in [0, 1]"
         )
 
 
-def _check_peer(who: str, own_name: str, peer: str, cost: float, names: list[str]) -> None:
+def _check_peer(
+    who: str, own_name: str, peer: str, cost: float, names: list[str], key: str
+) -> None:
     if peer == own_name:
-        raise ConfigError(f"{who} lists itself in peers; its own functions are its arms already")
+        raise ConfigError(f"{who} lists itself in {key}; its own functions are its arms already")
     if peer not in names:
         raise ConfigError(
-            f"{who} lists unknown learner {peer!r} in peers{fields.nearest(peer, names)}"
+            f"{who} lists unknown learner {peer!r} in {key}{fields.nearest(peer, names)}"
         )
     if not 0 <= cost < math.inf:
         raise ConfigError(f"{who}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
@@ -232,15 +299,24 @@ def _check_no_repeat(names: list[str], what: str) -> None:
 
 
 def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
-    for arm in member.rewards:
-        if arm not in arms:
-            raise ConfigError(
-                f"learner {member.name!r} has a reward for {arm!r}, which is none of its arms"
-                f"{fields.nearest(arm, arms)}"
-            )
+    _check_arms(member, member.rewards, arms, "a reward")
     if common is None and not member.rewards:
         return ()
     return tuple(member.rewards.get(arm, common or Reward()) for arm in arms)
+
+
+def _cost_columns(member: Member, arms: list[str]) -> tuple[str | None, ...]:
+    _check_arms(member, member.cost_columns, arms, "a cost column")
+    return tuple(member.cost_columns.get(arm) for arm in arms) if member.cost_columns else ()
+
+
+def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str) -> None:
+    for arm in given:
+        if arm not in arms:
+            raise ConfigError(
+                f"learner {member.name!r} has {what} for {arm!r}, which is none of its arms"
+                f"{fields.nearest(arm, arms)}"
+            )
 
 
 def _site(
@@ -251,20 +327,27 @@ def _site(
     if settings.carry_serving_costs:
         serving = {other.name: other.serving_cost for other in members}
         wanted = {name: cost + serving[name] for name, cost in wanted.items()}
-    peers = [(k, wanted[other.name]) for k, other in enumerate(members) if other.name in wanted]
-    own_costs = tuple(member.function_costs or [0.0] * len(member.functions))
-    return Site(
+    names = [other.name for other in members]
+    shown = {peer: cost for peer, cost in member.context_peers.items() if cost <= 1}
+    peers = [k for k, peer in enumerate(names) if peer in wanted]
+    readers = [k for k, peer in enumerate(names) if peer in shown]
+    costs = [wanted[names[k]] for k in peers] + [shown[names[k]] for k in readers]
+    site = Site(
         name=member.name,
         functions=tuple(member.functions),
-        peers=tuple(other for other, _ in peers),
-        costs=own_costs + tuple(cost for _, cost in peers),
+        peers=tuple(peers),
+        costs=(*(member.function_costs or [0.0] * len(member.functions)), *costs),
         receives=member.arrivals,
         label_probability=member.label_probability if member.supervised else 0.0,
         is_supervised=member.supervised,
         serving_cost=member.serving_cost,
-        rewards=_rewards(
-            member, [*member.functions, *(members[p].name for p, _ in peers)], settings.reward
-        ),
+        context_peers=tuple(readers),
+        answer_delay=member.answer_delay,
+        answer_wait=member.answer_wait,
+    )
+    arms = site.arms(names)
+    return site._replace(
+        rewards=_rewards(member, arms, settings.reward), cost_columns=_cost_columns(member, arms)
     )
 
 

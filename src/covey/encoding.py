@@ -17,6 +17,7 @@ from covey.types import Label
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MOST_DELAY = 2**53
 _FEW = 1024
+MILLIONTHS = 1_000_000
 
 
 class Log(NamedTuple):
@@ -29,6 +30,8 @@ class Log(NamedTuple):
     delays: memoryview | None  # slot -> delay, written as -1 - delay where the label is hidden
     shown: memoryview | None = None  # slot, learner -> 0 where this learner never sees the label
     gains: memoryview | None = None  # function, slot -> how right, where that is a matter of degree
+    busy: memoryview | None = None  # slot, learner -> slots that its answers to others take
+    costs: memoryview | None = None  # column, slot -> what arms cost beyond that, in millionths
 
 
 class Arrivals(NamedTuple):
@@ -190,6 +193,48 @@ def encode(
     )
 
 
+def furnish(log: Log, setup: ReplayConfig, columns: Mapping[str, Column], first_slot: int) -> Log:
+    """Return the rows with what some configurations add: costs, busy learners, room for answers."""
+    costs = [_millionths(columns[name], name, first_slot) for name in setup.cost_columns]
+    predictions = log.predictions
+    if any(site.context_peers for site in setup.sites):
+        # What learners are answered from memory is written here, a row for each of them.
+        room = np.full((len(setup.sites), len(log.labels)), -1, np.int32)
+        predictions = np.concatenate([np.asarray(predictions), room]).data
+    return log._replace(
+        predictions=predictions,
+        costs=np.array(costs, np.int32).data if costs else None,
+        busy=_busy(setup.answer_delays, columns, len(log.labels), first_slot),
+    )
+
+
+def _busy(
+    delays: Sequence[int | str], columns: Mapping[str, Column], rows: int, first_slot: int
+) -> memoryview | None:
+    if not any(delays):
+        return None
+    busy = np.empty((rows, len(delays)), np.int64)
+    for place, delay in enumerate(delays):
+        busy[:, place] = (
+            _whole(columns[delay], delay, first_slot, most=_MOST_DELAY)
+            if isinstance(delay, str)
+            else delay
+        )
+    return busy.data
+
+
+def _millionths(column: Column, name: str, first_slot: int) -> np.ndarray:
+    costs = _numbers(column)
+    bad = np.flatnonzero(~((costs >= 0) & (costs <= 1)))
+    if len(bad):
+        shown = np.asarray(column, object)[bad[0]]
+        raise DataError(
+            f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; a cost must lie in [0, 1]"
+        )
+    whole: np.ndarray = np.rint(costs * MILLIONTHS).astype(np.int32)
+    return whole
+
+
 class Luck:
     """Which learners see the label of a row, where that is left to chance."""
 
@@ -230,10 +275,7 @@ def _delays(arrived: Arrivals) -> memoryview | None:
 
 
 def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarray:
-    try:
-        values = np.asarray(column).astype(np.float64)
-    except (TypeError, ValueError):
-        values = np.array([_number(value) for value in column])
+    values = _numbers(column)
     bad = np.flatnonzero(~((values >= 0) & (values <= most) & (values == np.floor(values))))
     if len(bad):
         kind = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
@@ -242,6 +284,14 @@ def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarr
             f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}"
         )
     return values.astype(np.int64)
+
+
+def _numbers(column: Column) -> np.ndarray:
+    """Return a column as numbers, NaN where it holds none."""
+    try:
+        return np.asarray(column).astype(np.float64)
+    except (TypeError, ValueError):
+        return np.array([_number(value) for value in column])
 
 
 def _is_dense(column: np.ndarray) -> bool:

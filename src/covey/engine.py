@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from covey.errors import ConfigError
 
 if TYPE_CHECKING:
-    from covey.kernel import Arena, Clock, Table, is_compiled
+    from covey.kernel import Arena, Clock, Ledger, Table, is_compiled
 else:
 
     def _load():
@@ -30,7 +30,7 @@ else:
             return importlib.import_module("covey.kernel")
 
     _kernel = _load()
-    Arena, Clock, Table = _kernel.Arena, _kernel.Clock, _kernel.Table
+    Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
     is_compiled = _kernel.is_compiled
 
-__all__ = ["Arena", "Clock", "Table", "is_compiled"]
+__all__ = ["Arena", "Clock", "Ledger", "Table", "is_compiled"]

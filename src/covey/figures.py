@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from covey.errors import MissingExtra
-from covey.types import CellView, EnsembleOutcome, LearnerOutcome, Timeline
+from covey.types import BY_CONTEXT, CellView, EnsembleOutcome, LearnerOutcome, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,8 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
             free = [grey for grey in FUNCTION_COLOURS if grey not in taken]
             colours.setdefault(function, (free or FUNCTION_COLOURS)[0])
     for position, learner in enumerate(learners):
-        colours[learner.name] = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
+        hue = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
+        colours[learner.name] = colours[learner.name + BY_CONTEXT] = hue
     return colours
 
 
@@ -109,7 +110,7 @@ def answered_by(learner: LearnerOutcome) -> dict[str, float]:
     """Return the share of slots that each site answered; own functions count as the learner."""
     shares: dict[str, float] = {}
     for arm, times in learner.arms.items():
-        site = learner.name if arm in learner.functions else arm
+        site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
         shares[site] = shares.get(site, 0.0) + times / learner.slots
     return shares
 

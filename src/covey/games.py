@@ -1,44 +1,74 @@
 """A network under replay: tables played chunk after chunk, in one game or a season of them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from covey.config import ReplayConfig, Site
 from covey.encoding import Log
-from covey.engine import Arena, Clock, Table
-from covey.policies import Policy
+from covey.engine import Arena, Clock, Ledger, Table
+from covey.policies import Policy, Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
+from covey.spaces import Space
+from covey.spaces import name as space_name
 from covey.traces import Decided, Trace, joined
-from covey.types import PHASES, CellView, Label, Rule
+from covey.types import BY_CONTEXT, PHASES, Cell, CellView, Label, Rule, Seat
+
+MEMORY = "(labels seen)"  # what stands for a function where a learner answers from memory
+
+
+class Field(NamedTuple):
+    """The context spaces of a network, and the policy in each of them."""
+
+    policies: Sequence[Policy]
+    spaces: Sequence[Space]
+    names: Sequence[str]  # of the coordinates
+    width: int  # coordinates in all
+
+    @property
+    def title(self) -> str:
+        """One line for a person; where spaces differ in dimension, the first one's."""
+        several = f"; {len(self.spaces)} context spaces" if len(self.spaces) > 1 else ""
+        return self.policies[0].title + several
+
+    def cell_name(self, space: int, cell: Cell) -> str:
+        """Return the name under which learners speak of a cell."""
+        own = self.policies[space].partition.name(cell)
+        if len(self.spaces) == 1:
+            return own
+        return f"{space_name(self.spaces[space], self.names)}/{own}"
 
 
 class Game:
     """A network under replay: the learners' tables, played chunk after chunk."""
 
     def __init__(
-        self, sites: Sequence[Site], policy: Policy, labels: Sequence[Label], unit: int = 1
+        self,
+        sites: Sequence[Site],
+        field: Field,
+        settings: Settings,
+        labels: Sequence[Label],
+        unit: int = 1,
     ) -> None:
-        clock = Clock(policy.scales(), policy.powers())
         self.sites = sites
-        self.policy = policy
-        self.tables = [
-            Table(clock, _rule(site, policy, place, unit)) for place, site in enumerate(sites)
-        ]
+        self.field = field
         self._unit = unit
         self.slots = 0
-        self._arena = _arena(self.tables, sites, policy)
+        self.ledgers = _ledgers(sites, field, unit)
+        self._arena = _arena(self.ledgers, sites, settings, field)
         self._costs = _costs(sites)
-        self._cells: list[list[int]] = [[] for _ in sites]
+        self._cells: dict[tuple[int, int], list[int]] = {}
         self._cell_numbers: dict[str, int] = {}
         functions = [name for site in sites for name in site.functions]
         learners = [site.name for site in sites]
+        self._streams = [site.stream for site in sites]
+        self._blocks = [len(functions) * stream for stream in self._streams]
         self._names: dict[str, Sequence[Label]] = {
             "learner": learners,
             "phase": PHASES,
-            "arm": [*functions, *learners],
-            "function": functions,
+            "arm": [*functions, *learners, *(name + BY_CONTEXT for name in learners)],
+            "function": [*functions, *(MEMORY for _ in sites)],
             "prediction": labels,
             "label": labels,
         }
@@ -48,10 +78,14 @@ class Game:
         slots = len(log.labels)
         per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
         rows = slots * per_slot
-        kinds = Decided(
-            cell=np.int32, phase=np.int8, arm=np.int32, function=np.int32, correct=np.int32
+        decided = Decided(
+            cell=np.empty(rows, np.int32).data,
+            phase=np.empty(rows, np.int8).data,
+            arm=np.empty(rows, np.int32).data,
+            function=np.empty(rows, np.int32).data,
+            correct=np.empty(rows, np.int32).data,
+            paid=np.empty(0 if log.costs is None else rows, np.int32).data,
         )
-        decided = Decided(*(np.empty(rows, kind).data for kind in kinds))
         self._arena.run(log, self.slots + 1, decided)
         self._number_cells(np.asarray(decided.cell))
         first_slot = self.slots + 1
@@ -64,60 +98,80 @@ class Game:
             unit=self._unit,
             receivers=[place for place, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_numbers)},
+            blocks=self._blocks if any(self._streams) else (),
         )
 
     def _number_cells(self, cell: np.ndarray) -> None:
         """Turn the learners' own rows into numbers of cells that mean the same for everybody."""
-        most = max(len(table) for table in self.tables)
-        numbers = np.zeros((max(1, most), len(self.tables)), np.int32)
-        for place, table in enumerate(self.tables):
-            known = self._cells[place]
+        tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
+        most = max(len(table) for _, table in tables)
+        numbers = np.zeros((max(1, most), len(tables)), np.int32)
+        for place, (space, table) in enumerate(tables):
+            known = self._cells.setdefault((place, space), [])
             for new in range(len(known), len(table)):
-                name = self.policy.partition.name(table.cell(new))
+                name = self.field.cell_name(space, table.cell(new))
                 known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
             numbers[: len(known), place] = known
         np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for a person to look at."""
-        table = self.tables[place]
         site = self.sites[place]
-        arms = [*site.functions, *(self.sites[peer].name for peer in site.peers)]
-        rows = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
-        return [self._view(table, row, arms) for row in rows]
+        arms = site.arms([other.name for other in self.sites])
+        views = []
+        for space in site.spaces:
+            table = self.ledgers[place].tables[space]
+            used = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
+            views += [self._view(space, table, row, arms) for row in used]
+        return views
 
     def seen(self) -> Iterator[list[Seen]]:
         """Yield what every function's owner has seen of it, cell by cell."""
-        sides = [level.side for level in self.policy.partition.levels(self.policy.dimension)]
-        for table, site in zip(self.tables, self.sites, strict=True):
-            cells = [table.cell(row) for row in range(len(table))]
-            for function in range(len(site.functions)):
-                yield [
-                    Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
-                    for row, cell in enumerate(cells)
-                ]
+        for ledger, site in zip(self.ledgers, self.sites, strict=True):
+            for policy, table in zip(self.field.policies, ledger.tables, strict=True):
+                sides = [level.side for level in policy.partition.levels(policy.dimension)]
+                cells = [table.cell(row) for row in range(len(table))]
+                for function in range(len(site.functions)):
+                    yield [
+                        Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
+                        for row, cell in enumerate(cells)
+                    ]
+
+    @property
+    def title(self) -> str:
+        """The policy, in one line for a person."""
+        return self.field.title
 
     def blind(self) -> list[int]:
         """Return, per learner, the decisions for which nobody had a label."""
-        return [table.blind_decisions() for table in self.tables]
+        return [
+            ledger.tables[site.spaces[0]].blind_decisions()
+            for ledger, site in zip(self.ledgers, self.sites, strict=True)
+        ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
         """Let an arm of the learner at `place` cost something else from now on; inf: closed."""
-        self.tables[place].set_cost(arm, cost)
+        for table in self.ledgers[place].tables:
+            table.set_cost(arm, cost)
         costs = self.sites[place].costs
         repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
         self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
         self._costs = _costs(self.sites)
 
-    def _view(self, table: Table, row: int, arms: list[str]) -> CellView:
+    def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
-        side = self.policy.partition.levels(self.policy.dimension)[cell.level].side
+        policy = self.field.policies[space]
+        side = policy.partition.levels(policy.dimension)[cell.level].side
         best = table.best(row)
         labels, right = table.record(row, best)
+        # Coordinates that the space does not have may have any value.
+        low, high = [0.0] * self.field.width, [1.0] * self.field.width
+        for place, coordinate in zip(self.field.spaces[space], cell.coordinates, strict=True):
+            low[place], high[place] = coordinate / side, (coordinate + 1) / side
         return CellView(
-            name=self.policy.partition.name(cell),
-            low=tuple(coordinate / side for coordinate in cell.coordinates),
-            high=tuple((coordinate + 1) / side for coordinate in cell.coordinates),
+            name=self.field.cell_name(space, cell),
+            low=tuple(low),
+            high=tuple(high),
             arrivals=table.own(row),
             arm=arms[best] if labels else None,
             estimate=right / (labels * self._unit) if labels else None,
@@ -132,11 +186,11 @@ class Season:
     """
 
     def __init__(
-        self, setup: ReplayConfig, sites: Sequence[Site], dimension: int, labels: Sequence[Label]
+        self, setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
     ) -> None:
         self.slots = 0
         self._setup = setup
-        self._dimension = dimension
+        self._width = width
         self._labels = labels
         self._moves = [move for move in setup.repricings if move.arm < len(sites[move.place].costs)]
         alpha = setup.settings.alpha
@@ -148,14 +202,14 @@ class Season:
         self._start(sites)
 
     @property
-    def policy(self) -> Policy:
-        """The policy of the present game; its title says where in the season that is."""
-        policy = self._game.policy
+    def title(self) -> str:
+        """The policy of the present game, and where in the season that is."""
+        title = self._game.title
         if not self._is_doubling:
-            return policy
+            return title
         alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
         stretch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
-        return policy._replace(title=f"{policy.title}; {stretch}{alpha}")
+        return f"{title}; {stretch}{alpha}"
 
     def play(self, log: Log) -> Trace:
         """Play the rows of `log` and return their trace, whose slots go on from game to game."""
@@ -194,8 +248,8 @@ class Season:
         settings = self._setup.settings
         if self._is_doubling:
             settings = adapt(settings, self._epoch, alpha=self._alpha)
-        policy = self._setup._replace(settings=settings).policy(self._dimension)
-        self._game = Game(sites, policy, self._labels, self._setup.unit)
+        setup = self._setup._replace(settings=settings)
+        self._game = _game(setup, sites, self._width, self._labels)
 
     def _reprice(self, slot: int) -> None:
         while self._moves and self._moves[0].slot <= slot:
@@ -204,41 +258,76 @@ class Season:
 
 
 def start(
-    setup: ReplayConfig, sites: Sequence[Site], dimension: int, labels: Sequence[Label]
+    setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
 ) -> Game | Season:
-    """Return the network at its first slot."""
+    """Return the network at its first slot; contexts have `width` coordinates."""
     if setup.settings.horizon == "doubling" or setup.repricings:
-        return Season(setup, sites, dimension, labels)
-    return Game(sites, setup.policy(dimension), labels, setup.unit)
+        return Season(setup, sites, width, labels)
+    return _game(setup, sites, width, labels)
 
 
-def _rule(site: Site, policy: Policy, place: int, unit: int) -> Rule:
+def _game(setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]) -> Game:
+    spaces = setup.plan.of_width(width)
+    field = Field(setup.policies(width), spaces, setup.context.names, width)
+    return Game(sites, field, setup.settings, labels, setup.unit)
+
+
+def _ledgers(sites: Sequence[Site], field: Field, unit: int) -> list[Ledger]:
+    clocks = [Clock(policy.scales(), policy.powers()) for policy in field.policies]
+    consulted = {peer for site in sites for peer in site.context_peers}
+    ledgers = []
+    for place, site in enumerate(sites):
+        tables = [
+            Table(clocks[space], _rule(site, policy, place, unit, place in consulted, space))
+            for space, policy in enumerate(field.policies)
+        ]
+        ledgers.append(Ledger(tables, site.spaces, field.spaces))
+    return ledgers
+
+
+def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, space: int) -> Rule:
     return policy.rule(
         functions=len(site.functions),
         costs=site.costs,
         position=place,
         unit=unit,
-        rewards=site.rewards,
+        rewards=site.rewards if space in site.spaces else (),
         is_supervised=site.is_supervised,
+        context_peers=len(site.context_peers),
+        learns_costs=any(site.cost_columns),
+        remembers=remembers,
     )
 
 
-def _arena(tables: list[Table], sites: Sequence[Site], policy: Policy) -> Arena:
-    peers = np.full((len(sites), max(1, len(sites))), -1, np.int32)
-    for place, site in enumerate(sites):
-        peers[place, : len(site.peers)] = site.peers
-    hidden_from = 1 if policy.switches.hidden_from == "first" else len(sites)
-    receives = [site.receives for site in sites]
-    return Arena(tables, peers.data, receives, hidden_from, policy.settings.label_wait)
+def _arena(ledgers: list[Ledger], sites: Sequence[Site], settings: Settings, field: Field) -> Arena:
+    hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
+    columns = {column: None for site in sites for column in site.cost_columns if column}
+    numbers = {column: number for number, column in enumerate(columns)}
+    seats = [
+        Seat(
+            behind=site.behind,
+            cost_columns=tuple(
+                -1 if column is None else numbers[column]
+                for column in site.cost_columns or [None] * len(site.costs)
+            ),
+            receives=site.receives,
+            stream=site.stream,
+            patience=-1 if site.answer_wait is None else site.answer_wait,
+        )
+        for site in sites
+    ]
+    return Arena(ledgers, seats, hidden_from, settings.label_wait)
 
 
 def _costs(sites: Sequence[Site]) -> np.ndarray:
     """Return what each learner pays for each arm of the network."""
     functions = [place for place, site in enumerate(sites) for _ in site.functions]
-    costs = np.zeros((len(sites), len(functions) + len(sites)))
+    costs = np.zeros((len(sites), len(functions) + 2 * len(sites)))
     for place, site in enumerate(sites):
         own = [arm for arm, owner in enumerate(functions) if owner == place]
-        costs[place, own + [len(functions) + peer for peer in site.peers]] = site.costs
+        asked = [len(functions) + peer for peer in site.peers]
+        shown = [len(functions) + len(sites) + peer for peer in site.context_peers]
+        costs[place, own + asked + shown] = site.costs
     return costs
 
 
@@ -248,15 +337,12 @@ def _cut(log: Log, first: int, end: int) -> Log:
     by_slot: dict[str, Any] = {
         name: None if column is None else np.asarray(column)[first:end].data
         for name, column in log._asdict().items()
-        if name not in ("contexts", "predictions", "gains")
+        if name not in ("contexts", "predictions", "gains", "costs")
     }
-    return Log(
-        contexts=np.asarray(log.contexts)[first * width : end * width].data,
-        predictions=np.ascontiguousarray(np.asarray(log.predictions)[:, first:end]).data,
-        gains=(
-            None
-            if log.gains is None
-            else np.ascontiguousarray(np.asarray(log.gains)[:, first:end]).data
-        ),
-        **by_slot,
-    )
+    by_row: dict[str, Any] = {
+        name: None if rows is None else np.ascontiguousarray(np.asarray(rows)[:, first:end]).data
+        for name, rows in log._asdict().items()
+        if name in ("predictions", "gains", "costs")
+    }
+    contexts = np.asarray(log.contexts)[first * width : end * width].data
+    return Log(contexts=contexts, **by_row, **by_slot)

@@ -20,7 +20,7 @@ except ModuleNotFoundError:
     from covey import cythonless as cython
 
 from covey.errors import ContextError, LimitError
-from covey.types import Cell, Rule
+from covey.types import Cell, Rule, Seat
 
 if cython.compiled:
     from cython.cimports.libc.math import log
@@ -56,7 +56,9 @@ MASK = (1 << 40) - 1
 FACTOR = 1000003
 FEW = 4096
 FAR = 1 << 60
+MILLIONTHS = 1000000  # what is spent is counted in these
 CLOSED = 1e300  # an arm at this cost is not to be used
+NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # remembered of a cell
 
 
 def is_compiled() -> bool:
@@ -127,6 +129,7 @@ class Table:
         self.dimension = rule.dimension
         self.functions = rule.functions
         self.arms = len(rule.costs)
+        self.asked = self.arms - rule.context_peers  # arms before this one see the data
         self.costs = array("d", rule.costs)
         self.trains_first = rule.trains_first
         self.explores_to_help = rule.explores_to_help
@@ -134,6 +137,9 @@ class Table:
         self.is_pending = rule.is_pending
         self.inherits = rule.inherits
         self.is_supervised = rule.is_supervised
+        self.learns_costs = rule.learns_costs
+        self.remembers = rule.remembers
+        self.memory: dict[int, Any] = {}  # row -> the label seen most, how often, of how many, each
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
         self.unit = rule.unit
@@ -141,6 +147,7 @@ class Table:
         self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
         self.forgets = rule.window > 0 or rule.discount < 1.0
         self.blind = 0  # decisions for which nobody who could be asked had any label
+        self.largest = 0.0  # the value of the arm that `weigh` chose
         self._take_rewards(rule)
         self._take_levels(rule)
         self._lay_out_rows()
@@ -167,6 +174,7 @@ class Table:
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
+        self.told = array("d", bytes(8 * self.arms))  # what others say of the accuracy of their arm
         self.found = 0  # how many they are, coarsest first
 
     def _lay_out_rows(self) -> None:
@@ -174,8 +182,10 @@ class Table:
         self.labels = COORDINATES + self.dimension
         self.right = self.labels + self.arms
         self.untrained = self.right + self.arms  # of peers only
-        self.underway = self.untrained + self.arms - self.functions
-        self.recent = self.underway + (self.arms if self.is_pending else 0)
+        self.underway = self.untrained + self.asked - self.functions
+        self.spent = self.underway + (self.arms if self.is_pending else 0)
+        self.times = self.spent + (self.arms if self.learns_costs else 0)
+        self.recent = self.times + (self.arms if self.learns_costs else 0)
         self.recent_right = self.recent + (self.arms if self.forgets else 0)
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
         self.ring = self.recent_right + (self.arms if self.forgets else 0)
@@ -206,7 +216,7 @@ class Table:
         limit = self.clock.floors[1]
         return [
             k
-            for k in range(self.arms - self.functions)
+            for k in range(self.asked - self.functions)
             if self.rows[base + k] <= limit and self.costs[self.functions + k] < CLOSED
         ]
 
@@ -245,8 +255,12 @@ class Table:
         gain: int,
         context: tuple[float, ...],
         slot: int,
+        paid: int = -1,
     ) -> None:
-        """Take the label of a decision made at `slot`: whether it was right."""
+        """Take the label of a decision made at `slot`: whether it was right, and what it cost.
+
+        `paid` is in millionths and comes on top of the arm's fixed cost; -1: nothing was observed.
+        """
         row = decision >> 20
         arm = decision >> 2 & 0x3FFFF
         phase = decision & 3
@@ -257,7 +271,16 @@ class Table:
             if self.levels > 1:
                 self._read(context)
                 self._follow()
-            self._learn_own(row, arm, phase, gain, slot)
+            self._learn_own(row, arm, phase, gain, slot, paid)
+
+    def remember(self, decision: int, label: Any, context: tuple[float, ...], slot: int) -> None:
+        """Keep the label of a decision made at `slot`, for those who may see the cell only."""
+        if decision & 3 == SERVE:
+            self._remember(decision >> 20, label)
+        else:
+            self._read(context)
+            self._follow()
+            self._remember_around(label, slot)
 
     def set_cost(self, arm: int, cost: float) -> None:
         """Change what `arm` costs from now on; nothing learnt is lost. Infinite: not to be used."""
@@ -288,6 +311,30 @@ class Table:
         self._count_served(row, 1)
         self._expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
+
+    def best_own(self, row: int) -> int:
+        """Return the own function with the largest estimate, its cost taken off."""
+        return self._largest(row * self.stride, self.functions, True)
+
+    def estimate(self, row: int) -> tuple[float, int]:
+        """Return the accuracy of the best own function, and its labels, for one who sees none."""
+        base = row * self.stride
+        best = self._largest(base, self.functions, False)
+        return self._accuracy(base, best), self.rows[base + self.labels + best]
+
+    def consult(self, row: int, told: list[tuple[float, int]]) -> int:
+        """Choose without labels, given what `estimate` or `recall` says at every other arm."""
+        seen = 0
+        for arm in range(self.arms):
+            if arm >= self.functions:
+                self.told[arm] = told[arm - self.functions][0]
+                seen += told[arm - self.functions][1]
+        return self._weigh(row * self.stride, seen)
+
+    def recall(self, row: int) -> tuple[Any, int, int]:
+        """Return the label seen most often in `row`, how often, and how many labels there were."""
+        leader, count, total, _ = self.memory.get(row, NOTHING)
+        return leader, count, total
 
     def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
         """Decide for consecutive slots, no label in between: what `decide` returns for each.
@@ -334,6 +381,13 @@ class Table:
         """Return the labels of `arm` in `row`, and how many of them it got right."""
         base = row * self.stride
         return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
+
+    def spending(self, row: int, arm: int) -> tuple[int, int]:
+        """Return what `arm` cost in `row` beyond its fixed cost, in millionths, and how often."""
+        base = row * self.stride
+        if not self.learns_costs:
+            return 0, 0
+        return self.rows[base + self.spent + arm], self.rows[base + self.times + arm]
 
     def blind_decisions(self) -> int:
         """Return how often a learner without labels decided where nobody had any."""
@@ -528,7 +582,7 @@ class Table:
             if arm >= 0:
                 return arm << 2 | EXPLORE
         untrained = self.untrained - self.functions
-        arm = self._wanting(base, untrained, self.functions, self.arms, self.clock.floors[1])
+        arm = self._wanting(base, untrained, self.functions, self.asked, self.clock.floors[1])
         if arm >= 0:
             return arm << 2 | TRAIN if is_fresh else -1
         if self.trains_first:
@@ -570,11 +624,17 @@ class Table:
 
     def _help(self, row: int) -> int:
         """Return the own function for somebody else's instance: costs are not the asker's."""
+        function = self._unexplored(row)
+        return function if function >= 0 else self._most_accurate(row * self.stride)
+
+    def _unexplored(self, row: int) -> int:
+        """Return the own function that a helper tries next; -1: none, or it does not try any."""
+        if not self.explores_to_help:
+            return -1
         base = row * self.stride
-        if self.explores_to_help:
-            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
-            if arm >= 0:
-                return arm
+        return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+
+    def _most_accurate(self, base: int) -> int:
         if self.rows[base + BEST_OWN] < 0 or self.is_random:
             self.rows[base + BEST_OWN] = self._largest(base, self.functions, False)
         return self.rows[base + BEST_OWN]
@@ -586,7 +646,7 @@ class Table:
         for arm in range(end):
             value = self._accuracy(base, arm)
             if is_net:
-                value = self._worth(arm, value)
+                value = self._worth(base, arm, value)
             # A greedy helper never tries what it has not tried: its ties go to the last function.
             is_later = value == largest and not is_net and not self.explores_to_help
             if arm == 0 or value > largest or (is_later and not self.is_random):
@@ -599,16 +659,40 @@ class Table:
                     chosen = arm
         return chosen
 
-    def _worth(self, arm: int, accuracy: float) -> float:
+    def _price(self, base: int, arm: int) -> float:
+        """Return the arm's fixed cost and, where that is learnt, the mean of what came on top."""
+        price = self.costs[arm]
+        if self.learns_costs and self.rows[base + self.times + arm] > 0:
+            times = float(self.rows[base + self.times + arm]) * MILLIONTHS
+            price += self.rows[base + self.spent + arm] / times
+        return price
+
+    def _weigh(self, base: int, seen: int) -> int:
+        """Choose by what serving taught and by what others said (`told`), never to learn."""
+        chosen = 0
+        for arm in range(self.arms):
+            accuracy = self.told[arm]
+            if arm < self.functions:
+                accuracy = self._accuracy(base, arm)
+                seen += self.rows[base + self.labels + arm]
+            value = self._worth(base, arm, accuracy)
+            if arm == 0 or value > self.largest:
+                self.largest = value
+                chosen = arm
+        self.blind += seen == 0
+        return chosen
+
+    def _worth(self, base: int, arm: int, accuracy: float) -> float:
         """Return what an arm of this accuracy is worth here, its cost taken off."""
+        price = self._price(base, arm)
         if not self.has_rewards:
-            return accuracy - self.costs[arm]
+            return accuracy - price
         at = arm * (3 + self.dimension)
         slope = 1.0
         for k in range(self.dimension):
             slope += self.rewards[at + 3 + k] * self.context[k]
         gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
-        return gained - self.rewards[at + 2] * self.costs[arm] * slope
+        return gained - self.rewards[at + 2] * price * slope
 
     def _record_recent(self, base: int, arm: int, gain: int) -> None:
         """Record what estimates go by: the latest labels of the cell, or all with lesser weight."""
@@ -701,19 +785,22 @@ class Table:
         phase: int,
         gain: int,
         slot: int,
+        paid: int,
     ) -> None:
         """Take the label of an own decision; `path` holds the known cells around its context."""
         is_own = arm < self.functions
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own and phase != TRAIN:
             self._record(row * self.stride, arm, gain)
+            self._spend(row * self.stride, arm, paid)
             if self.inherits:
-                self._record_finer(row, arm, gain, slot)
+                self._record_finer(row, arm, gain, slot, paid)
         if self.levels == 1:
             base = row * self.stride
             self.rows[base + ARRIVALS] += is_counted
             if is_own:
                 self._record(base, arm, gain)
+                self._spend(base, arm, paid)
         elif is_own or is_counted:
             for k in range(self.found):
                 base = self.path[k] * self.stride
@@ -722,6 +809,7 @@ class Table:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
                         self._record(base, arm, gain)
+                        self._spend(base, arm, paid)
 
     def _record_finer(
         self,
@@ -729,6 +817,7 @@ class Table:
         arm: int,
         gain: int,
         slot: int,
+        paid: int,
     ) -> None:
         """Record a peer's label where the cell of `row` will be split, too."""
         level = self.rows[row * self.stride + LEVEL] + 1
@@ -736,6 +825,31 @@ class Table:
             base = self.path[k] * self.stride
             if self.rows[base + LEVEL] == level and self.rows[base + SINCE] <= slot:
                 self._record(base, arm, gain)
+                self._spend(base, arm, paid)
+
+    def _spend(self, base: int, arm: int, paid: int) -> None:
+        """Record what a decision cost beyond the arm's fixed cost, in millionths."""
+        if self.learns_costs and paid >= 0:
+            self.rows[base + self.spent + arm] += paid
+            self.rows[base + self.times + arm] += 1
+            self.rows[base + BEST] = -1
+
+    def _remember(self, row: int, label: Any) -> int:
+        """Keep a label; the one that was seen most stays ahead until another is seen more often."""
+        leader, count, total, counts = self.memory.get(row, NOTHING)
+        counts = counts or {}
+        counts[label] = seen = counts.get(label, 0) + 1
+        if seen > count:
+            leader, count = label, seen
+        self.memory[row] = (leader, count, total + 1, counts)
+        return 0
+
+    def _remember_around(self, label: Any, slot: int) -> int:
+        """Keep a label in the cells of `path` that were known when its instance came."""
+        for k in range(self.found):
+            if self.rows[self.path[k] * self.stride + SINCE] <= slot:
+                self._remember(self.path[k], label)
+        return 0
 
     def _learn_served(self, row: int, function: int, gain: int) -> None:
         base = row * self.stride
@@ -758,6 +872,136 @@ class Table:
             self.rows[base + BEST_OWN] = -1
 
 
+class Ledger:
+    """One learner's tables, one per context space; it decides by those of its own spaces.
+
+    Any own space may want an arm trained or explored; where none does, the arm with the largest
+    estimate in any of them is exploited. What is counted and learnt goes to all of them.
+    """
+
+    def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
+        self.tables = tables
+        self.own = array("i", own)
+        self.count = len(own)
+        self.places = array("i", [place for space in own for place in columns[space]] or [0])
+        self.first = tables[own[0]]
+        # Of the present instance, per own space: the cell, and that of the learner who is asked.
+        self.rows, self.asked_rows = [array("q", bytes(8 * self.count)) for _ in range(2)]
+        self.chosen = 0  # the own space, among them, whose table decided
+        self.choice = 0
+        self.helper = -1  # the learner who is asked; -1: nobody
+        self.asked = self.first  # its table for the first own space
+        self.function = 0  # of the helper, or own; -1: it answers from memory
+        self.stand_in = -1  # own function that answers where the helper does not, or not in time
+
+    def _at(self, k: int) -> Table:
+        return self.first if k == 0 else self.tables[self.own[k]]
+
+    def _locate(self, contexts: Any, start: int, slot: int) -> int:
+        """Find the own cells around an instance, whose coordinates begin at `start`."""
+        at = 0
+        for k in range(self.count):
+            table = self._at(k)
+            for n in range(table.dimension):
+                table.context[n] = contexts[start + self.places[at + n]]
+            at += table.dimension
+            self.rows[k] = table._locate(slot)
+        return 0
+
+    def _choose(self, slot: int, fresh: int) -> int:
+        """Return `arm << 2 | phase`; -1 if peers must first be asked for the space `chosen`.
+
+        `fresh` is the last of the own spaces for which they have been asked; -1: none.
+        """
+        largest = 0.0
+        choice = 0
+        for k in range(self.count):
+            table = self._at(k)
+            one = table._choose(self.rows[k], slot, k <= fresh)
+            if one < 0 or one & 3 != EXPLOIT or self.count == 1:
+                self.chosen = k
+                return one
+            base = self.rows[k] * table.stride
+            value = table._worth(base, one >> 2, table._accuracy(base, one >> 2))
+            if k == 0 or value > largest:
+                largest = value
+                self.chosen = k
+                choice = one
+        return choice
+
+    def _meet(self, asker: Ledger, slot: int) -> int:
+        """Get to know the cells of the asker's instance."""
+        asker.asked = self._table(asker.own[0])
+        asker.asked_rows[0] = asker.asked._meet(asker.first, asker.rows[0], slot)
+        for k in range(1, asker.count):
+            table = self._table(asker.own[k])
+            asker.asked_rows[k] = table._meet(asker._at(k), asker.rows[k], slot)
+        return 0
+
+    def _table(self, space: int) -> Table:
+        return self.tables[space]
+
+    def _help(self, asker: Ledger) -> int:
+        """Return the own function for the asker's instance, whose cells have been met."""
+        if asker.count == 1:
+            return asker.asked._help(asker.asked_rows[0])
+        largest = 0.0
+        chosen = 0
+        for k in range(asker.count):
+            function = self._table(asker.own[k])._unexplored(asker.asked_rows[k])
+            if function >= 0:
+                return function
+        for k in range(asker.count):
+            table = self._table(asker.own[k])
+            base = asker.asked_rows[k] * table.stride
+            function = table._most_accurate(base)
+            value = table._accuracy(base, function)
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def _recall(self, asker: Ledger) -> int:
+        """Return the label seen most in the asker's cells, by the clearest of them; -1: none."""
+        answer = -1
+        largest = 0.0
+        for k in range(asker.count):
+            table = self._table(asker.own[k])
+            leader, count, total, _ = table.memory.get(asker.asked_rows[k], NOTHING)
+            if total and count / total > largest:
+                largest = count / total
+                answer = leader
+        return answer
+
+    def _best_own(self) -> int:
+        """Return the own function with the largest estimate in any own space."""
+        chosen = 0
+        largest = 0.0
+        for k in range(self.count):
+            table = self._at(k)
+            base = self.rows[k] * table.stride
+            function = table._largest(base, table.functions, True)
+            value = table._worth(base, function, table._accuracy(base, function))
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def _count(self) -> int:
+        for k in range(self.count):
+            table = self._at(k)
+            table._follow_on()
+            table._count_own(self.rows[k], 1)
+        return 0
+
+    def _learn(self, gain: int, slot: int, paid: int) -> int:
+        """Take the label of the present instance, at once."""
+        for k in range(self.count):
+            table = self._at(k)
+            table._learn_own(self.rows[k], self.choice >> 2, self.choice & 3, gain, slot, paid)
+        return 0
+
+
 class Arena:
     """Many learners in one process, in step, on recorded predictions.
 
@@ -766,28 +1010,31 @@ class Arena:
     """
 
     def __init__(
-        self,
-        tables: list[Table],
-        peers: Any,
-        receives: list[bool],
-        hidden_from: int,
-        label_wait: int | None,
+        self, ledgers: list[Ledger], seats: list[Seat], hidden_from: int, label_wait: int | None
     ) -> None:
-        self.tables = tables
-        self.clock = self._table(0).clock
-        self.peers = peers  # learner, place among its peer arms -> learner
-        self.offsets = array("i", [0] * len(tables))  # learner -> its first row of predictions
-        for k in range(1, len(tables)):
-            self.offsets[k] = self.offsets[k - 1] + self._table(k - 1).functions
-        self.total = self.offsets[len(tables) - 1] + self._table(len(tables) - 1).functions
-        self.receives = array("i", receives)
+        self.ledgers = ledgers
+        self.count = len(ledgers)
+        self.spaces = len(self._ledger(0).tables)
+        self.clock = self._ledger(0)._table(0).clock
+        self.offsets = array("i", [0] * (self.count + 1))  # learner -> its first row of predictions
+        self.remembers = False
+        for k in range(self.count):
+            self.offsets[k + 1] = self.offsets[k] + self._ledger(k).first.functions
+            self.remembers = self.remembers or self._ledger(k).first.remembers
+        self.total = self.offsets[self.count]
+        # Per arm of every learner: who is behind it (-1: itself), and which column has its cost.
+        self.behind = array("i", [who for seat in seats for who in seat.behind])
+        self.cost_columns = array("i", [column for seat in seats for column in seat.cost_columns])
+        self.starts = array("i", [0] * (self.count + 1))  # learner -> its first arm in these
+        for k in range(self.count):
+            self.starts[k + 1] = self.starts[k] + len(seats[k].behind)
+        self.receives = array("i", [seat.receives for seat in seats])
+        self.streams = array("i", [seat.stream for seat in seats])
+        self.stream_count = max(self.streams) + 1
+        self.patience = array("q", [seat.patience for seat in seats])
         self.hidden_from = hidden_from  # so many, from the first, never see a hidden label
         self.wait = -1 if label_wait is None else label_wait  # -1: for ever
         self.calendar: dict[int, list[Any]] = {}  # slot -> the labels that come at its end
-        # Of the present slot, per learner: the cell, the choice, and who answers with what.
-        self.row, self.choice, self.helper, self.helper_row, self.function = [
-            array("q", bytes(8 * len(tables))) for _ in range(5)
-        ]
 
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
@@ -795,12 +1042,14 @@ class Arena:
         delays = log.delays
         shown = log.shown
         first = 0
-        end = len(self.tables)
+        end = self.count
         delay = 0
         self._open(log, trace)
         for t in range(len(self.labels)):
             slot = first_slot + t
             self.clock.move(slot)
+            for k in range(1, self.spaces):
+                self._ledger(0)._table(k).clock.move(slot)
             if at is not None:
                 first = at[t]
                 end = first + 1
@@ -808,11 +1057,11 @@ class Arena:
                 delay = delays[t]
             for i in range(first, end):
                 if self.receives[i]:
-                    self._decide(i, slot, t)
+                    self._decide(self._ledger(i), i, slot, t)
             for i in range(first, end):
                 if self.receives[i]:
                     is_shown = shown is None or shown[t, i] != 0
-                    self._end(i, slot, t, self._delay(i, delay) if is_shown else NEVER)
+                    self._end(self._ledger(i), i, slot, t, delay if is_shown else FAR)
             if self.calendar:
                 self._deliver(slot)
 
@@ -822,73 +1071,110 @@ class Arena:
         self.has_gains = log.gains is not None
         self.gains = log.gains
         self.labels = log.labels
+        self.is_busy = log.busy is not None
+        self.busy = log.busy
+        self.has_costs = log.costs is not None
+        self.costs = log.costs
+        self.width = len(self.contexts) // (self.stream_count * max(1, len(self.labels)))
         self.cells = trace.cell
         self.phases = trace.phase
         self.arms = trace.arm
         self.functions = trace.function
         self.correct = trace.correct
+        self.paid = trace.paid
         self.written = 0
         return 0
 
-    def _table(self, learner: int) -> Table:
-        return self.tables[learner]
+    def _ledger(self, learner: int) -> Ledger:
+        return self.ledgers[learner]
 
-    def _decide(self, i: int, slot: int, t: int) -> int:
-        table = self._table(i)
-        for k in range(table.dimension):
-            table.context[k] = self.contexts[t * table.dimension + k]
-        row = table._locate(slot)
+    def _decide(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
+        stream = t * self.stream_count + self.streams[i]
+        ledger._locate(self.contexts, stream * self.width, slot)
+        table = ledger.first
         if table.is_supervised:
-            choice = table._choose(row, slot, False)
-            if choice < 0:
-                self._ask(i, row, slot)
-                choice = table._choose(row, slot, True)
+            choice = ledger._choose(slot, -1)
+            while choice < 0:
+                self._ask(i, ledger.chosen, slot)
+                choice = ledger._choose(slot, ledger.chosen)
         else:
-            choice = self._consult(i, row, slot)
+            choice = self._consult(i, slot)
         arm = choice >> 2
-        self.row[i] = row
-        self.choice[i] = choice
-        self.helper[i] = -1
-        self.function[i] = arm
+        ledger.choice = choice
+        ledger.helper = -1
+        ledger.function = arm
+        ledger.stand_in = -1
         if arm >= table.functions:
-            self.helper[i] = self.peers[i, arm - table.functions]
-            helper = self._table(self.helper[i])
-            self.helper_row[i] = helper._meet(table, row, slot)
-            self.function[i] = helper._help(self.helper_row[i])
+            self._call(ledger, i, slot, t)
         return 0
 
-    def _ask(self, i: int, row: int, slot: int) -> int:
-        """Refresh what learner `i` knows of the training of its peers in `row`."""
-        table = self._table(i)
-        for k in range(table.arms - table.functions):
-            is_stale = table.rows[row * table.stride + table.untrained + k] <= self.clock.floors[1]
-            if is_stale and table.costs[table.functions + k] < CLOSED:
-                peer = self._table(self.peers[i, k])
+    def _call(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
+        """Ask the learner behind the chosen arm: it sees the data, or the cells only."""
+        arm = ledger.choice >> 2
+        ledger.helper = self.behind[self.starts[i] + arm]
+        helper = self._ledger(ledger.helper)
+        helper._meet(ledger, slot)
+        if arm < ledger.first.asked:
+            ledger.function = helper._help(ledger)
+            if self.is_busy and 0 <= self.patience[i] < self.busy[t, ledger.helper]:
+                ledger.stand_in = ledger._best_own()
+            return 0
+        ledger.function = -1
+        answer = helper._recall(ledger)
+        self.predictions[self.stream_count * self.total + i, t] = answer
+        if answer < 0:
+            ledger.stand_in = ledger._best_own()
+        return 0
+
+    def _ask(self, i: int, k: int, slot: int) -> int:
+        """Refresh what learner `i` knows of its peers' training, in the cell of own space `k`."""
+        ledger = self._ledger(i)
+        table = ledger._at(k)
+        row = ledger.rows[k]
+        for place in range(table.asked - table.functions):
+            is_stale = (
+                table.rows[row * table.stride + table.untrained + place] <= table.clock.floors[1]
+            )
+            if is_stale and table.costs[table.functions + place] < CLOSED:
+                helper = self._ledger(self.behind[self.starts[i] + table.functions + place])
+                peer = helper._table(ledger.own[k])
                 met = peer._meet(table, row, slot)
-                table._refresh(row, k, peer.rows[met * peer.stride + ARRIVALS])
+                table._refresh(row, place, peer.rows[met * peer.stride + ARRIVALS])
         return 0
 
-    def _consult(self, i: int, row: int, slot: int) -> int:
+    def _consult(self, i: int, slot: int) -> int:
         """Choose for a learner without labels: by what serving taught it, and by what peers say."""
-        table = self._table(i)
+        ledger = self._ledger(i)
         chosen = 0
         largest = 0.0
-        seen = 0
-        for arm in range(table.arms):
-            owner = table
-            base = row * table.stride
-            best = arm
-            if arm >= table.functions:
-                owner = self._table(self.peers[i, arm - table.functions])
-                base = owner._meet(table, row, slot) * owner.stride
-                best = owner._largest(base, owner.functions, False)
-            seen += owner.rows[base + owner.labels + best]
-            value = table._worth(arm, owner._accuracy(base, best))
-            if arm == 0 or value > largest:
-                largest = value
+        for k in range(ledger.count):
+            table = ledger._at(k)
+            seen = self._hear(i, k, slot)
+            arm = table._weigh(ledger.rows[k] * table.stride, seen)
+            if k == 0 or table.largest > largest:
+                largest = table.largest
                 chosen = arm
-        table.blind += seen == 0
+                ledger.chosen = k
         return chosen << 2 | EXPLOIT
+
+    def _hear(self, i: int, k: int, slot: int) -> int:
+        """Let others say how accurate they are in a cell; return by how many labels they know."""
+        ledger = self._ledger(i)
+        table = ledger._at(k)
+        seen = 0
+        for arm in range(table.functions, table.arms):
+            owner = self._ledger(self.behind[self.starts[i] + arm])._table(ledger.own[k])
+            met = owner._meet(table, ledger.rows[k], slot)
+            base = met * owner.stride
+            if arm < table.asked:
+                best = owner._largest(base, owner.functions, False)
+                table.told[arm] = owner._accuracy(base, best)
+                seen += owner.rows[base + owner.labels + best]
+            else:
+                _, count, total, _ = owner.memory.get(met, NOTHING)
+                table.told[arm] = count / total if total else 0.0
+                seen += total
+        return seen
 
     def _gain(self, function: int, t: int) -> int:
         gain: int = self.predictions[function, t] == self.labels[t]
@@ -896,79 +1182,162 @@ class Arena:
             gain = self.gains[function, t]
         return gain
 
-    def _end(self, i: int, slot: int, t: int, delay: int) -> int:
+    def _end(self, ledger: Ledger, i: int, slot: int, t: int, delay: int) -> int:
         """Count the decision of learner `i`, write it down, and settle it or note when to."""
-        table = self._table(i)
-        at = self.written
-        arm = self.choice[i] >> 2
-        owner = self.helper[i] if self.helper[i] >= 0 else i
-        function = self.offsets[owner] + self.function[i]
-        label = self.labels[t]
-        gain = self._gain(function, t)
-        # Rows of different learners must not be mixed up: their numbers interleave.
-        self.cells[at] = self.row[i] * len(self.tables) + i
-        self.phases[at] = self.choice[i] & 3
-        self.arms[at] = function if owner == i else self.total + owner
-        self.functions[at] = function
-        self.correct[at] = gain if label >= 0 else -1
-        self.written = at + 1
-        table._follow_on()
-        table._count_own(self.row[i], 1)
-        if owner != i:
-            self._table(owner)._count_served(self.helper_row[i], 1)
-        if delay != 0 or label < 0:
-            self._note(i, slot, gain, delay if label >= 0 else NEVER)
+        helper = ledger.helper
+        function = self.total + i
+        if ledger.function >= 0:
+            function = self.offsets[helper if helper >= 0 else i] + ledger.function
+        gain = self._gain(self._row(i, function), t)
+        paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else -1
+        self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
+        ledger._count()
+        if helper >= 0 and ledger.function >= 0:
+            ledger.asked._count_served(ledger.asked_rows[0], 1)
+            for k in range(1, ledger.count):
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._count_served(ledger.asked_rows[k], 1)
+            if self.is_busy and delay != FAR:
+                delay = self._later(delay, self.busy[t, helper])
+        delay = self._delay(i, delay) if self.labels[t] >= 0 else NEVER
+        if delay != 0:
+            self._note(i, slot, gain, delay, self.labels[t], paid)
             return 0
-        table._learn_own(self.row[i], arm, self.choice[i] & 3, gain, slot)
-        if owner != i:
-            self._table(owner)._learn_served(self.helper_row[i], self.function[i], gain)
+        ledger._learn(gain, slot, paid)
+        if helper >= 0 and ledger.function >= 0:
+            ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain)
+            for k in range(1, ledger.count):
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._learn_served(ledger.asked_rows[k], ledger.function, gain)
+        if self.remembers:
+            self._remember(i, slot, self.labels[t])
+        return 0
+
+    def _row(self, i: int, function: int) -> int:
+        """Return the row of predictions that holds the answers of `function` to learner `i`."""
+        stream = self.streams[i] if function < self.total else self.stream_count - 1
+        return stream * self.total + function
+
+    def _cost(self, i: int, arm: int, t: int) -> int:
+        """Return what the arm cost beyond its fixed cost, in millionths; -1: nothing to learn."""
+        column = self.cost_columns[self.starts[i] + arm]
+        return self.costs[column, t] if column >= 0 else -1
+
+    def _write(self, ledger: Ledger, i: int, function: int, gain: int, t: int, paid: int) -> int:
+        at = self.written
+        arm = ledger.choice >> 2
+        shown = function
+        if ledger.stand_in >= 0:
+            shown = self.offsets[i] + ledger.stand_in
+            if gain >= 0:
+                gain = self._gain(self._row(i, shown), t)
+        # Rows of different tables must not be mixed up: their numbers interleave.
+        space = ledger.own[ledger.chosen]
+        self.cells[at] = (ledger.rows[ledger.chosen] * self.count + i) * self.spaces + space
+        self.phases[at] = ledger.choice & 3
+        self.arms[at] = function
+        if ledger.helper >= 0:
+            self.arms[at] = self.total + ledger.helper
+            if arm >= ledger.first.asked:
+                self.arms[at] += self.count
+        self.functions[at] = shown
+        self.correct[at] = gain
+        if self.has_costs:
+            self.paid[at] = max(0, paid)
+        self.written = at + 1
+        return 0
+
+    def _remember(self, i: int, slot: int, label: int) -> int:
+        """Keep a label for those who may see the cell only: here, and with who was asked."""
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            if ledger.first.remembers:
+                ledger._at(k)._remember_around(label, slot)
+            if ledger.helper >= 0:
+                table = self._ledger(ledger.helper)._table(ledger.own[k])
+                if table.remembers:
+                    table._remember(ledger.asked_rows[k], label)
         return 0
 
     def _delay(self, i: int, delay: int) -> int:
         """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
+        if delay == FAR:
+            return NEVER
         if delay < 0:
             delay = -1 - delay if i >= self.hidden_from else NEVER
         return delay if self.wait < 0 or delay <= self.wait else NEVER
 
-    def _note(
-        self,
-        i: int,
-        slot: int,
-        gain: int,
-        delay: int,
-    ) -> int:
+    def _later(self, delay: int, busy: int) -> int:
+        """Return the delay of a label whose answer takes `busy` slots; hidden ones stay hidden."""
+        return max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
+
+    def _note(self, i: int, slot: int, gain: int, delay: int, label: int, paid: int) -> int:
         """Note when the present decision of learner `i` is to be settled, if ever."""
-        helper = self.helper[i]
-        note = (i, self.row[i], self.choice[i], helper, self.helper_row[i], self.function[i])
+        ledger = self._ledger(i)
+        rows = tuple(ledger.rows)
+        asked_rows = tuple(ledger.asked_rows)
+        note = (i, rows, ledger.choice, ledger.helper, asked_rows, ledger.function)
         self._expect(note, 1)
         if delay != NEVER:
-            kept = (note, gain, slot, self._table(i)._point_now())
+            points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
+            kept = (note, gain, slot, points, label, paid)
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
-            self.calendar.setdefault(slot + self.wait, []).append((note, None, slot, ()))
+            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, -1))
         return 0
 
     def _deliver(self, slot: int) -> int:
         """Settle the labels that come at the end of `slot`."""
-        for note, gain, decided, context in self.calendar.pop(slot, ()):
-            i, row, choice, helper, helper_row, function = note
-            table = self._table(i)
-            if gain is None:
-                table._release(row, choice >> 2, choice & 3)
-                if helper >= 0:
-                    self._table(helper)._release(helper_row, function, SERVE)
+        for note, gain, decided, points, label, paid in self.calendar.pop(slot, ()):
+            if gain < 0:
+                self._release(note)
                 continue
             self._expect(note, -1)
-            table._read(context)
+            self._settle(note, gain, decided, points, label, paid)
+        return 0
+
+    def _settle(
+        self, note: Any, gain: int, decided: int, points: Any, label: int, paid: int
+    ) -> int:
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            table = ledger._at(k)
+            table._read(points[k])
             table._follow()
-            table._learn_own(row, choice >> 2, choice & 3, gain, decided)
+            table._learn_own(rows[k], choice >> 2, choice & 3, gain, decided, paid)
+            if table.remembers:
+                table._remember_around(label, decided)
             if helper >= 0:
-                self._table(helper)._learn_served(helper_row, function, gain)
+                self._settle_served(helper, ledger.own[k], asked_rows[k], function, gain, label)
+        return 0
+
+    def _settle_served(
+        self, helper: int, space: int, row: int, function: int, gain: int, label: int
+    ) -> int:
+        table = self._ledger(helper)._table(space)
+        if function >= 0:
+            table._learn_served(row, function, gain)
+        if table.remembers:
+            table._remember(row, label)
+        return 0
+
+    def _release(self, note: tuple[Any, ...]) -> int:
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            ledger._at(k)._release(rows[k], choice >> 2, choice & 3)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._release(asked_rows[k], function, SERVE)
         return 0
 
     def _expect(self, note: tuple[Any, ...], by: int) -> int:
-        i, row, choice, helper, helper_row, function = note
-        self._table(i)._expect(row, choice >> 2, choice & 3, by)
-        if helper >= 0:
-            self._table(helper)._expect(helper_row, function, SERVE, by)
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            ledger._at(k)._expect(rows[k], choice >> 2, choice & 3, by)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._expect(asked_rows[k], function, SERVE, by)
         return 0

@@ -112,9 +112,10 @@ def preferences(outcome: Outcome) -> str:
     """Return the section that shows which arm each region of the context space prefers."""
     if outcome.dimension == 0:
         return section(_PREFERENCES, "", _without_contexts(outcome.learners))
-    if outcome.dimension > 2:
+    if outcome.dimension > 2 or outcome.spaces > 1:
+        many = f"{outcome.dimension} dimensions" if outcome.spaces == 1 else "contexts of their own"
         how = (
-            f"These are the {_BUSIEST} most visited cells of all; {outcome.dimension} dimensions "
+            f"These are the {_BUSIEST} most visited cells of all; {many} "
             "cannot be drawn without misleading. A context that is not named may have any value. "
             "The arm is the one that did best, less its price; the estimate is its share of right "
             "answers before the price."

@@ -101,17 +101,11 @@ class Policy(NamedTuple):
     switches: Switches
     settings: Settings
 
-    def rule(
-        self,
-        *,
-        functions: int,
-        costs: tuple[float, ...],
-        position: int,
-        unit: int = 1,
-        rewards: tuple[Reward, ...] = (),
-        is_supervised: bool = True,
-    ) -> Rule:
-        """Return what the kernel is told for the learner at `position` of the network."""
+    def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
+        """Return what the kernel is told for the learner at `position` of the network.
+
+        `more` are fields of a `Rule` that are the learner's own, not the policy's.
+        """
         switches, settings = self.switches, self.settings
         return Rule(
             dimension=self.dimension,
@@ -125,11 +119,9 @@ class Policy(NamedTuple):
             is_pending=switches.pending,
             seed=settings.seed * 1_000_003 + position if switches.ties == "random" else None,
             inherits=settings.inherit,
-            unit=unit,
-            rewards=rewards,
-            is_supervised=is_supervised,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
+            **more,
         )
 
     def scales(self) -> list[float]:

@@ -8,7 +8,7 @@ import numpy as np
 from covey.config import Site
 from covey.encoding import Log
 from covey.traces import Trace
-from covey.types import CellView, LearnerOutcome, Outcome, Phase, Timeline
+from covey.types import BY_CONTEXT, CellView, LearnerOutcome, Outcome, Phase, Timeline
 
 MOST_BUCKETS = 256
 
@@ -20,7 +20,7 @@ class Tally:
         self._sites = sites
         self._unit = unit
         self._functions = [name for site in sites for name in site.functions]
-        self._learners = [_Learner(len(self._functions) + len(sites)) for _ in sites]
+        self._learners = [_Learner(len(self._functions) + 2 * len(sites)) for _ in sites]
         self._wrong = np.zeros(len(self._functions))
         self._slots = 0
         self._judged = 0
@@ -41,7 +41,7 @@ class Tally:
         if log.gains is not None:
             self._wrong += (1.0 - np.asarray(log.gains)[:, judged] / self._unit).sum(axis=1)
             return
-        for k, row in enumerate(np.asarray(log.predictions)):
+        for k, row in enumerate(np.asarray(log.predictions)[: len(self._wrong)]):
             self._wrong[k] += np.count_nonzero((row != labels) & judged)
 
     def outcome(
@@ -52,7 +52,8 @@ class Tally:
         blind: Sequence[int] | None = None,
     ) -> Outcome:
         """Return all of it as one record."""
-        arms = [*self._functions, *(site.name for site in self._sites)]
+        learners = [site.name for site in self._sites]
+        arms = [*self._functions, *learners, *(name + BY_CONTEXT for name in learners)]
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from covey.encoding import Log
+from covey.encoding import MILLIONTHS, Log
 from covey.errors import ConfigError
 from covey.logs import parquet_module
 from covey.types import Label
@@ -27,6 +27,7 @@ class Decided(NamedTuple):
     arm: Any
     function: Any
     correct: Any
+    paid: Any = ()  # beyond fixed costs, in millionths; empty where costs are fixed
 
 
 class Trace:
@@ -47,8 +48,9 @@ class Trace:
         receivers: Sequence[int],
         names: Mapping[str, Sequence[Label]],
         unit: int = 1,
+        blocks: Sequence[int] = (),
     ) -> None:
-        self.cell, self.phase, self.arm, self.function, gained = map(np.asarray, decided)
+        self.cell, self.phase, self.arm, self.function, gained, self.paid = map(np.asarray, decided)
         # Right or wrong; where that is a matter of degree, a number from 0 to 1.
         self.correct: Array = gained if unit == 1 else np.where(gained < 0, -1.0, gained / unit)
         self.names = names
@@ -56,6 +58,7 @@ class Trace:
         self._first_slot = first_slot
         self._costs = costs
         self._receivers = receivers
+        self._blocks = blocks  # learner -> its first row of predictions, where they are not shared
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -76,7 +79,10 @@ class Trace:
     @cached_property
     def prediction(self) -> Array:
         """The labels that were answered."""
-        said: Array = np.asarray(self._log.predictions)[self.function, self.slot - self._first_slot]
+        row = self.function
+        if len(self._blocks):
+            row = row + np.asarray(self._blocks)[self.learner]
+        said: Array = np.asarray(self._log.predictions)[row, self.slot - self._first_slot]
         return said
 
     @cached_property
@@ -89,7 +95,7 @@ class Trace:
     def cost(self) -> Array:
         """What was paid, in units of reward."""
         paid: Array = self._costs[self.learner, self.arm]
-        return paid
+        return paid + self.paid / MILLIONTHS if len(self.paid) else paid
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as a trace file holds it."""
@@ -117,6 +123,7 @@ def joined(pieces: Sequence[Trace], log: Log, *, first_slot: int) -> Trace:
         first_slot=first_slot,
         costs=pieces[-1]._costs,
         receivers=pieces[-1]._receivers,
+        blocks=pieces[-1]._blocks,
         names={**pieces[-1].names, "cell": list(numbers)},
     )
     trace.cost = np.concatenate([piece.cost for piece in pieces])

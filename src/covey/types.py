@@ -18,6 +18,7 @@ class Phase(enum.IntEnum):
     EXPLOIT = 2
 
 
+BY_CONTEXT = " (context)"  # after the name of a learner that is shown the cell only
 PHASES = tuple(phase.name.lower() for phase in Phase)
 
 
@@ -157,6 +158,7 @@ class Outcome(msgspec.Struct, frozen=True):
     functions: dict[str, float | None]  # function -> error percent over the log
     accounts: dict[str, Account] | None = None  # where serving costs something
     ensemble: EnsembleOutcome | None = None
+    spaces: int = 1  # more where learners have contexts of their own
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,3 +189,16 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 1  # what a label is worth at most; more than 1 where answers are right in part
     rewards: tuple[Reward, ...] = ()  # one per arm; none: accuracy less cost
     is_supervised: bool = True  # False: it never sees a label, and goes by what others know
+    context_peers: int = 0  # the last so many arms see the cell and never the data
+    learns_costs: bool = False  # some arm costs more than its fixed cost, which is found out
+    remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
+
+
+class Seat(NamedTuple):
+    """A learner's place in a replay."""
+
+    behind: tuple[int, ...]  # per arm, the learner that is asked; -1: an own function
+    cost_columns: tuple[int, ...]  # per arm, the column of what it costs beyond that; -1: none
+    receives: bool = True
+    stream: int = 0  # the instances it receives, where learners have streams of their own
+    patience: int = -1  # slots that it waits for an answer; -1: as long as it takes
