@@ -1,6 +1,6 @@
 """Generated networks and streams, and the two ways of replaying them: kernel and reference."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ import reference
 CURVES = st.tuples(
     st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.125, 0.5, 0.9])
 )
+PRICES = (0.0, 0.1, 0.5, 1.0)
+EIGHTHS = (0.0, 0.125, 0.5, 1.0)  # any sum of these is exact
+DELAYS = [0, 0, 1, 2, 7]
+Space = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,16 @@ class Case:
     at: np.ndarray | None
     revealed: np.ndarray | None
     delay: np.ndarray | None
+    busy: np.ndarray | None = None  # slots x sites
+    paid: np.ndarray | None = None  # columns x slots
 
 
 @st.composite
-def sites(draw: st.DrawFn) -> tuple[reference.Site, ...]:
+def sites(draw: st.DrawFn, prices_of: tuple[float, ...]) -> tuple[reference.Site, ...]:
     """1-6 learners with 1-4 functions each; at least one receives instances."""
     count = draw(st.integers(1, 6))
     receiving = draw(st.sets(st.integers(0, count - 1), min_size=1))
-    prices = st.sampled_from([0.0, 0.1, 0.5, 1.0])
+    prices = st.sampled_from(prices_of)
     made = []
     for place in range(count):
         functions = draw(st.integers(1, 4))
@@ -52,9 +58,9 @@ def sites(draw: st.DrawFn) -> tuple[reference.Site, ...]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, prices_of: tuple[float, ...] = PRICES) -> Case:
     """A network and a stream of up to 400 slots: both partitions, both modes, all switches."""
-    made = draw(sites())
+    made = draw(sites(prices_of))
     mode = draw(st.sampled_from(["spec", "paper"]))
     is_paper = mode == "paper"
     setup = reference.Setup(
@@ -100,8 +106,88 @@ def _with_stream(setup: reference.Setup, mode: str, draw: st.DrawFn) -> Case:
         labels=labels,
         at=rng.choice(receiving, slots) if has_at else None,
         revealed=rng.integers(0, 2, slots) if has_hidden else None,
-        delay=rng.choice([0, 0, 1, 2, 7], slots) if has_delay else None,
+        delay=rng.choice(DELAYS, slots) if has_delay else None,
     )
+
+
+@st.composite
+def extended_cases(draw: st.DrawFn) -> Case:
+    """A case of `cases()` to which spaces, readers, busy peers and random costs may come."""
+    extensions = (_with_spaces, _with_readers, _with_busy_peers, _with_random_costs)
+    wanted = [extend for extend in extensions if draw(st.sampled_from([False, True, True]))]
+    case = draw(cases(EIGHTHS))
+    for extend in wanted:
+        case = extend(case, draw)
+    return case
+
+
+def _with_spaces(case: Case, draw: st.DrawFn) -> Case:
+    """Give every site 1-3 candidates, out of spaces of 0-2 of the 1-3 coordinates."""
+    coordinate = st.integers(0, draw(st.integers(1, 3)) - 1)
+    space = st.lists(coordinate, max_size=2, unique=True).map(tuple)
+    choices = draw(st.lists(space, min_size=2, max_size=4, unique=True))
+    drawn = [draw(st.permutations(choices))[: draw(st.integers(1, 3))] for _ in case.setup.sites]
+    # Coordinates and spaces are numbered as they are first mentioned, learner by learner.
+    mentioned = list(dict.fromkeys(x for own in drawn for space in own for x in space))
+    drawn = [[tuple(map(mentioned.index, space)) for space in own] for own in drawn]
+    spaces = tuple(dict.fromkeys(space for own in drawn for space in own))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = (len(case.labels), len(mentioned))
+    return replace(
+        case,
+        contexts=rng.choice([rng.random(shape), rng.integers(0, 9, shape) / 8]),
+        setup=replace(
+            case.setup,
+            spaces=spaces,
+            sites=tuple(
+                replace(site, spaces=tuple(map(spaces.index, own)))
+                for site, own in zip(case.setup.sites, drawn, strict=True)
+            ),
+        ),
+    )
+
+
+def _with_sites(case: Case, made: list[reference.Site]) -> Case:
+    return replace(case, setup=replace(case.setup, sites=tuple(made)))
+
+
+def _with_readers(case: Case, draw: st.DrawFn) -> Case:
+    made = []
+    for place, site in enumerate(case.setup.sites):
+        others = [k for k in range(len(case.setup.sites)) if k != place]
+        asked = sorted(draw(st.sets(st.sampled_from(others)))) if others else []
+        readers = tuple((k, draw(st.sampled_from(EIGHTHS))) for k in asked)
+        # Fewer peers, or readers would be tried only after all of them.
+        peers = draw(st.sampled_from([site.peers, site.peers[:1], ()]))
+        made.append(replace(site, readers=readers, peers=peers))
+    return _with_sites(case, made)
+
+
+def _with_busy_peers(case: Case, draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = (len(case.labels), len(case.setup.sites))
+    busy = rng.choice(DELAYS, shape)
+    for place in range(shape[1]):
+        if draw(st.booleans()):
+            busy[:, place] = draw(st.sampled_from(DELAYS))
+    patience = st.sampled_from([None, 0, 1, 5])
+    made = [replace(site, patience=draw(patience)) for site in case.setup.sites]
+    return replace(_with_sites(case, made), busy=busy)
+
+
+def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
+    """Columns of eighths, each of its own level; an arm may have none, arms may share one."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    columns = draw(st.integers(1, 4))
+    highest = rng.integers(1, 10, (columns, 1))
+    paid = rng.integers(0, highest, (columns, len(case.labels))) / 8
+    column = st.sampled_from([None, *range(columns)])
+    made = []
+    for site in case.setup.sites:
+        arms = site.functions + len(site.peers) + len(site.readers)
+        named = draw(st.sampled_from([0, arms, arms]))
+        made.append(replace(site, cost_columns=tuple(draw(column) for _ in range(named))))
+    return replace(_with_sites(case, made), paid=paid)
 
 
 def config_of(case: Case) -> dict[str, Any]:
@@ -127,27 +213,77 @@ def config_of(case: Case) -> dict[str, Any]:
         policy["forget"] = {"window": setup.window}
     if setup.discount < 1:
         policy["forget"] = {"discount": setup.discount}
-    return {
+    config = {
         "policy": policy,
-        "learner": [_learner(k, setup.sites) for k in range(len(setup.sites))],
+        "learner": [_learner(case, place) for place in range(len(setup.sites))],
     }
+    if setup.spaces is not None:
+        # What the first learner looks at is said for everybody.
+        config["data"] = _looks_at(setup, setup.sites[0])
+    return config
 
 
-def _learner(place: int, all_sites: tuple[reference.Site, ...]) -> dict[str, Any]:
-    site = all_sites[place]
-    return {
+def _learner(case: Case, place: int) -> dict[str, Any]:
+    site = case.setup.sites[place]
+    named = [other.name for other in case.setup.sites]
+    table: dict[str, Any] = {
         "name": site.name,
         "functions": [f"{site.name}-f{k}" for k in range(site.functions)],
         "function-costs": list(site.costs),
         "arrivals": site.arrivals,
         "supervised": site.supervised,
-        "peers": {all_sites[peer].name: price for peer, price in site.peers},
+        "peers": {named[peer]: price for peer, price in site.peers},
     }
+    if site.readers:
+        table["context-peers"] = {named[reader]: price for reader, price in site.readers}
+    if site.patience is not None:
+        table["answer-wait"] = site.patience
+    if case.busy is not None:
+        table["answer-delay"] = _answer_delay(case.busy[:, place].tolist(), site.name)
+    if site.cost_columns:
+        pairs = zip(_arms(case.setup, place), site.cost_columns, strict=True)
+        table["cost-columns"] = {arm: f"paid-{k}" for arm, k in pairs if k is not None}
+    return table | _own_context(case.setup, site)
+
+
+def _answer_delay(slots: list[int], name: str) -> int | str:
+    return slots[0] if len(set(slots)) == 1 else f"busy-{name}"
+
+
+def _own_context(setup: reference.Setup, site: reference.Site) -> dict[str, Any]:
+    if setup.spaces is None:
+        return {}
+    said = _looks_at(setup, setup.sites[0])
+    own = _looks_at(setup, site)
+    # No coordinates at all are always said: they are no default of anything.
+    return {} if own == said and own != {"context": []} else own
+
+
+def _looks_at(setup: reference.Setup, site: reference.Site) -> dict[str, Any]:
+    spaces = setup.spaces or ()
+    named = [[f"x{coordinate}" for coordinate in spaces[space]] for space in site.spaces]
+    if len(named) == 1:
+        return {"context": named[0]}
+    return {"candidates": [space[0] if len(space) == 1 else space for space in named]}
+
+
+def _columns(case: Case) -> dict[str, list[float]]:
+    """Return the columns that the configuration names for answer delays and costs."""
+    columns: dict[str, list[float]] = {}
+    if case.busy is not None:
+        for site, slots in zip(case.setup.sites, case.busy.T.tolist(), strict=True):
+            if isinstance(_answer_delay(slots, site.name), str):
+                columns[f"busy-{site.name}"] = slots
+    if case.paid is not None:
+        used = {k for site in case.setup.sites for k in site.cost_columns if k is not None}
+        columns |= {f"paid-{k}": case.paid[k].tolist() for k in sorted(used)}
+    return columns
 
 
 def kernel_rows(case: Case) -> list[reference.Row]:
     """Return the trace of the kernel, written as the reference writes it."""
     names = [site.name for site in case.setup.sites]
+    columns_named = _columns(case)
     trace = covey.replay(
         config_of(case),
         predictions=case.predictions,
@@ -156,8 +292,12 @@ def kernel_rows(case: Case) -> list[reference.Row]:
         at=None if case.at is None else [names[k] for k in case.at],
         revealed=case.revealed,
         delay=case.delay,
+        **({"columns": columns_named} if columns_named else {}),
     )
-    local = [_local_arms(case.setup, place) for place in range(len(names))]
+    local = [
+        {name: arm for arm, name in enumerate(_arms(case.setup, place))}
+        for place in range(len(names))
+    ]
     columns = trace.columns()
     return [
         reference.Row(slot, learner, cell, phase, local[learner][arm], function, correct)
@@ -174,11 +314,12 @@ def kernel_rows(case: Case) -> list[reference.Row]:
     ]
 
 
-def _local_arms(setup: reference.Setup, place: int) -> dict[str, int]:
+def _arms(setup: reference.Setup, place: int) -> list[str]:
     site = setup.sites[place]
     own = [f"{site.name}-f{k}" for k in range(site.functions)]
     peers = [setup.sites[peer].name for peer, _ in site.peers]
-    return {name: arm for arm, name in enumerate([*own, *peers])}
+    readers = [f"{setup.sites[reader].name} (context)" for reader, _ in site.readers]
+    return [*own, *peers, *readers]
 
 
 def reference_rows(case: Case) -> list[reference.Row]:
@@ -191,4 +332,6 @@ def reference_rows(case: Case) -> list[reference.Row]:
         at=None if case.at is None else case.at.tolist(),
         revealed=None if case.revealed is None else case.revealed.tolist(),
         delay=None if case.delay is None else case.delay.tolist(),
+        busy=None if case.busy is None else case.busy.tolist(),
+        paid=() if case.paid is None else case.paid.tolist(),
     )

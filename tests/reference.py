@@ -4,46 +4,28 @@ Nothing here is cached, batched or clever, and nothing comes from the package: a
 this file and the fast kernel agree has been worked out twice.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Curve = tuple[float, float]  # (scale, power) of a limit that grows with the slot
+from reference_records import (
+    MILLION,
+    Cell,
+    Context,
+    Record,
+    Setup,
+    Site,
+    Tally,
+    cell_at,
+    cell_name,
+    level_of,
+    limit,
+    lowest_of_largest,
+    under_explored,
+)
 
-
-@dataclass(frozen=True)
-class Site:
-    name: str
-    functions: int
-    costs: tuple[float, ...]
-    arrivals: bool
-    peers: tuple[tuple[int, float], ...]  # (index of the site, price of asking it)
-    supervised: bool = True  # False: it never sees a label of its own
-
-
-@dataclass(frozen=True)
-class Setup:
-    sites: tuple[Site, ...]
-    zooming: bool
-    slices: int
-    split_scale: float
-    split_power: float
-    level_offset: int
-    explore: Curve
-    train: Curve
-    explore_peers: Curve
-    order: str  # "own-train-peers" | "train-own-peers"
-    helper: str  # "explore-first" | "greedy"
-    count: str  # "arrivals" | "labelled" | "uses"
-    askers: str  # "all" | "first"
-    hidden_from: str  # "all" | "first"
-    pending: bool
-    label_wait: int | None  # in slots
-    inherit: bool = False
-    window: int = 0  # labels of a cell that accuracies go by; 0: all
-    discount: float = 1.0
+__all__ = ["Row", "Setup", "Site", "replay"]
 
 
 class Row(NamedTuple):
@@ -59,46 +41,52 @@ class Row(NamedTuple):
 def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     setup: Setup,
     *,
-    contexts: Sequence[tuple[float, ...]],
+    contexts: Sequence[Context],
     predictions: Sequence[Sequence[object]],
     labels: Sequence[object],
     at: Sequence[int] | None = None,
     revealed: Sequence[int] | None = None,
     delay: Sequence[int] | None = None,
     shown: Sequence[Sequence[int]] | None = None,
+    busy: Sequence[Sequence[int]] | None = None,
+    paid: Sequence[Sequence[float]] = (),
 ) -> list[Row]:
     """Run the whole stream and return every decision, by slot and then by site."""
     network = Network(setup)
     everywhere = [index for index, site in enumerate(setup.sites) if site.arrivals]
-    labels_due: dict[int, list[tuple[Decision, bool]]] = defaultdict(list)
+    labels_due: dict[int, list[tuple[Decision, Lesson]]] = defaultdict(list)
     waits_over: dict[int, list[Decision]] = defaultdict(list)
     rows = []
     for slot, context in enumerate(contexts, start=1):
         label = labels[slot - 1]
+        answers = [column[slot - 1] for column in predictions]
         is_shown = revealed is None or revealed[slot - 1] != 0
-        late = 0 if delay is None else delay[slot - 1]
         receivers = everywhere if at is None else [at[slot - 1]]
+        busy_now = [0] * len(setup.sites) if busy is None else busy[slot - 1]
         # Everybody decides before anything is counted: within a slot nobody is earlier.
-        decisions = [network.decide(site, context, slot) for site in receivers]
+        decisions = [network.decide(site, context, slot, busy_now) for site in receivers]
         for decision in decisions:
             network.end_slot(decision)
-            function = network.functions_before(decision.owner) + decision.function
-            right = predictions[function][slot - 1] == label
+            # What the arm said need not be what the site answers: see `Decision.instead`.
+            right = network.arm_says(decision, answers) == label
+            function, answer = network.site_says(decision, answers)
+            late = max(0 if delay is None else delay[slot - 1], decision.answer_wait)
             seen = shown is None or shown[slot - 1][decision.site] != 0
             if label is not None and label_comes(
                 setup, decision.site, shown=is_shown and seen, late=late
             ):
-                labels_due[slot + late].append((decision, right))
+                cost = millionths(setup.sites[decision.site], decision, paid)
+                labels_due[slot + late].append((decision, Lesson(label, right, cost)))
             elif setup.label_wait is not None:
                 waits_over[slot + setup.label_wait].append(decision)
-            correct = None if label is None else int(right)
-            cell = cell_name(decision.cell, zooming=setup.zooming)
+            correct = None if label is None else int(answer == label)
+            cell = cell_name(setup, decision.cell)
             rows.append(
                 Row(slot, decision.site, cell, decision.phase, decision.arm, function, correct)
             )
         # Where the setup forgets, the order matters: this slot's labels first, then the late ones.
-        for decision, right in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
-            network.learn(decision, right=right)
+        for decision, lesson in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
+            network.learn(decision, lesson)
         for decision in waits_over[slot]:
             network.stop_waiting(decision)
     return rows
@@ -112,95 +100,39 @@ def label_comes(setup: Setup, site: int, *, shown: bool, late: int) -> bool:
     return setup.label_wait is None or late <= setup.label_wait
 
 
-class Cell(NamedTuple):
-    side: int  # cells per dimension: the slices of the grid, or 2 ** level
-    place: tuple[int, ...]
-
-
-def cell_at(context: tuple[float, ...], side: int) -> Cell:
-    # 1.0 belongs to the last cell; every other boundary to the cell above it.
-    return Cell(side, tuple(min(math.floor(x * side), side - 1) for x in context))
-
-
-def level_of(cell: Cell) -> int:
-    return cell.side.bit_length() - 1
-
-
-def cell_name(cell: Cell, *, zooming: bool) -> str:
-    size = f"z{level_of(cell)}" if zooming else f"g{cell.side}"
-    return ":".join([size, *map(str, cell.place)])
-
-
-def limit(curve: Curve, slot: int) -> float:
-    scale, power = curve
-    growth: float = slot**power
-    return scale * growth * math.log(slot)
-
-
-@dataclass
-class Tally:
-    """What a site knows of one arm in one cell."""
-
-    labels: int = 0
-    right: int = 0
-    under_way: int = 0  # uses whose label may still come; stays 0 unless the setup minds them
-    recent: int = 0  # labels that still weigh, where the setup forgets
-    recent_right: int = 0
-
-    @property
-    def tried(self) -> int:
-        return self.labels + self.under_way
-
-    @property
-    def accuracy(self) -> float:
-        if self.recent:
-            return self.recent_right / self.recent
-        return self.right / self.labels if self.labels else 0.0
-
-
-class Record:
-    """What a site knows of one cell. It is opened once, and never reset or dropped."""
-
-    def __init__(self, functions: int, peers: int, since: int) -> None:
-        self.since = since
-        self.arms = [Tally() for _ in range(functions + peers)]
-        # Per peer arm: how much its functions are believed to have been used apart from the
-        # tries that this site has counted itself.
-        self.training = {functions + peer: 0 for peer in range(peers)}
-        self.arrivals = 0  # reported to whoever asks
-        self.own_arrivals = 0  # drives splitting
-        self.has_split = False
-        self.latest: list[tuple[Tally, bool]] = []  # in the order in which their labels came
-
-    def take(self, setup: Setup, tally: Tally, *, right: bool) -> None:
-        """Take in a label, and forget what the setup says is too old."""
-        tally.labels += 1
-        tally.right += right
-        if setup.window:
-            self.latest.append((tally, right))
-            for arm in self.arms:
-                mine = [was for of, was in self.latest[-setup.window :] if of is arm]
-                arm.recent, arm.recent_right = len(mine), sum(mine)
-        elif setup.discount < 1:
-            # Fixed-point with 16 bits below the point; the discount has 30.
-            keep = int(setup.discount * 2**30)
-            for arm in self.arms:
-                arm.recent = arm.recent * keep // 2**30
-                arm.recent_right = arm.recent_right * keep // 2**30
-            tally.recent += 2**16
-            tally.recent_right += 2**16 * right
-
-
 @dataclass(frozen=True)
 class Decision:
     slot: int
     site: int
-    context: tuple[float, ...]
-    cell: Cell
+    context: Context
+    cells: tuple[Cell, ...]  # the active one of each candidate
+    cell: Cell  # of the candidate that decided
     phase: str
     arm: int
-    owner: int  # the site whose function answers: the receiver itself, or the peer it asked
-    function: int  # among the owner's
+    owner: int  # the site that answers: the receiver itself, the peer or the reader it asked
+    function: int | None  # among the owner's; None: a reader's answer, which takes no function
+    leader: object  # what a reader answers; None: it has no answer
+    instead: int | None  # own function whose answer stands in for one that is missing or late
+    answer_wait: int  # slots until the asked peer answers
+
+    @property
+    def is_own(self) -> bool:
+        return self.owner == self.site
+
+    @property
+    def asks_for_data(self) -> bool:
+        return not self.is_own and self.function is not None
+
+
+class Lesson(NamedTuple):
+    label: object
+    right: bool  # of what the arm said
+    paid: int  # millionths, on top of the arm's fixed cost
+
+
+def millionths(site: Site, decision: Decision, paid: Sequence[Sequence[float]]) -> int:
+    column = site.cost_columns[decision.arm] if site.cost_columns else None
+    return 0 if column is None else round(paid[column][decision.slot - 1] * MILLION)
 
 
 class Network:
@@ -213,59 +145,96 @@ class Network:
     def functions_before(self, site: int) -> int:
         return sum(earlier.functions for earlier in self.setup.sites[:site])
 
+    def may_ask(self, site: int) -> bool:
+        return self.setup.askers == "all" or site == 0
+
     def peers(self, site: int) -> tuple[tuple[int, float], ...]:
-        may_ask = self.setup.askers == "all" or site == 0
-        return self.setup.sites[site].peers if may_ask else ()
+        return self.setup.sites[site].peers if self.may_ask(site) else ()
+
+    def readers(self, site: int) -> tuple[tuple[int, float], ...]:
+        return self.setup.sites[site].readers if self.may_ask(site) else ()
 
     def record(self, site: int, cell: Cell, slot: int) -> Record:
         """The site's record of the cell, opened now if this is the first it hears of it."""
         if cell not in self.known[site]:
-            functions = self.setup.sites[site].functions
-            self.known[site][cell] = Record(functions, len(self.peers(site)), since=slot)
+            self.known[site][cell] = Record(
+                functions=self.setup.sites[site].functions,
+                peers=len(self.peers(site)),
+                readers=len(self.readers(site)),
+                since=slot,
+            )
         return self.known[site][cell]
 
-    def active_cell(self, site: int, context: tuple[float, ...]) -> Cell:
+    def finer(self, cell: Cell, context: Context) -> Cell:
+        return cell_at(self.setup, cell.space, context, 2 * cell.side)
+
+    def active_cell(self, site: int, space: int, context: Context) -> Cell:
         if not self.setup.zooming:
-            return cell_at(context, self.setup.slices)
-        cell = cell_at(context, 1)
+            return cell_at(self.setup, space, context, self.setup.slices)
+        cell = cell_at(self.setup, space, context, 1)
         while cell in self.known[site] and self.known[site][cell].has_split:
-            cell = cell_at(context, 2 * cell.side)
+            cell = self.finer(cell, context)
         return cell
 
     # Deciding: reads the state of the slot's start. All it writes is which cells are known,
     # since when, and the asker's own view of its peers' training.
 
-    def decide(self, site: int, context: tuple[float, ...], slot: int) -> Decision:
-        cell = self.active_cell(site, context)
-        if self.setup.inherit and self.setup.zooming and context:
-            # The finer cell that will take over is known ahead, so that it need not begin anew.
-            self.record(site, cell_at(context, 2 * cell.side), slot)
-        phase, arm = self.choose(site, cell, slot)
-        owner, function = site, arm
-        own = self.setup.sites[site].functions
-        if arm >= own:
-            owner = self.peers(site)[arm - own][0]
-            function = self.assist(owner, cell, slot)
-        return Decision(slot, site, context, cell, phase, arm, owner, function)
+    def decide(self, site: int, context: Context, slot: int, busy: Sequence[int]) -> Decision:
+        spaces = self.setup.sites[site].spaces
+        cells = tuple(self.active_cell(site, space, context) for space in spaces)
+        for cell in cells:
+            self.record(site, cell, slot)
+            if self.setup.inherit and self.setup.zooming and cell.place:
+                # What will take over is known ahead, so that it need not begin anew.
+                self.record(site, self.finer(cell, context), slot)
+        phase, arm, cell = self.choose(site, cells, slot)
+        own, peers = self.setup.sites[site].functions, self.peers(site)
+        owner, function, leader, instead, answer_wait = site, arm, None, None, 0
+        if own <= arm < own + len(peers):
+            owner = peers[arm - own][0]
+            function = self.assist(owner, cells, slot)
+            answer_wait = busy[owner]
+            patience = self.setup.sites[site].patience
+            if patience is not None and answer_wait > patience:
+                instead = self.best_own_function(site, cells)
+        elif arm >= own:
+            owner = self.readers(site)[arm - own - len(peers)][0]
+            function = None
+            leader = self.leader(owner, cells, slot)
+            if leader is None:
+                instead = self.best_own_function(site, cells)
+        return Decision(
+            slot, site, context, cells, cell, phase, arm, owner, function, leader, instead,
+            answer_wait,
+        )  # fmt: skip
 
-    def choose(self, site: int, cell: Cell, slot: int) -> tuple[str, int]:
-        record = self.record(site, cell, slot)
+    def choose(self, site: int, cells: tuple[Cell, ...], slot: int) -> tuple[str, int, Cell]:
         if not self.setup.sites[site].supervised:
-            return "exploit", self.consult(site, cell, slot)
-        own_arms = range(self.setup.sites[site].functions)
+            return "exploit", *largest(cells, [self.hearsay(site, cell, slot) for cell in cells])
+        for cell in cells:
+            forced = self.forced(site, cell, slot)
+            if forced is not None:
+                return *forced, cell
+        return "exploit", *largest(cells, [self.estimates(site, cell) for cell in cells])
+
+    def forced(self, site: int, cell: Cell, slot: int) -> tuple[str, int] | None:
+        """Run the three tests in the cell; None: there is nothing left to try, so exploit."""
+        record = self.known[site][cell]
+        own = self.setup.sites[site].functions
         for step in self.setup.order.split("-"):
             if step == "own":
-                arm = under_explored(record, own_arms, limit(self.setup.explore, slot))
+                arm = under_explored(record, range(own), limit(self.setup.explore, slot))
             elif step == "train":
                 arm = self.under_trained(site, cell, slot)
             else:
-                arm = under_explored(record, record.training, limit(self.setup.explore_peers, slot))
+                others = range(own, len(record.arms))
+                arm = under_explored(record, others, limit(self.setup.explore_peers, slot))
             if arm is not None:
                 return ("train" if step == "train" else "explore"), arm
-        return "exploit", self.best_arm(site, record)
+        return None
 
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
-        record = self.record(site, cell, slot)
+        record = self.known[site][cell]
         enough = limit(self.setup.train, slot)
         for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
             # Once it was seen above the limit, a peer is not asked again until the limit is there.
@@ -277,35 +246,75 @@ class Network:
                 record.training[arm] = reported - asked
         return next((arm for arm, used in record.training.items() if used <= enough), None)
 
-    def consult(self, site: int, cell: Cell, slot: int) -> int:
-        """Choose without labels: by what serving taught, and by what each peer says of its best."""
-        mine = self.setup.sites[site]
-        record = self.record(site, cell, slot)
-        values = [record.arms[f].accuracy - mine.costs[f] for f in range(mine.functions)]
+    def estimates(self, site: int, cell: Cell) -> list[float]:
+        """Value every arm by the site's own experience in the cell, after costs."""
+        others = (*self.peers(site), *self.readers(site))
+        costs = [*self.setup.sites[site].costs, *(price for _, price in others)]
+        arms = self.known[site][cell].arms
+        return [tally.estimate(cost) for tally, cost in zip(arms, costs, strict=True)]
+
+    def hearsay(self, site: int, cell: Cell, slot: int) -> list[float]:
+        """Value every arm without labels: by what serving taught, and by what the others say."""
+        values = self.own_estimates(site, cell)
         for peer, price in self.peers(site):
             theirs = self.record(peer, cell, slot).arms[: self.setup.sites[peer].functions]
             values.append(max(tally.accuracy for tally in theirs) - price)
-        return lowest_of_largest(values)
+        for reader, price in self.readers(site):
+            # Whoever is asked what it knows of a cell opens a record of it: readers as peers.
+            values.append(self.record(reader, cell, slot).history.share - price)
+        return values
 
-    def best_arm(self, site: int, record: Record) -> int:
-        costs = [*self.setup.sites[site].costs, *(price for _, price in self.peers(site))]
-        pairs = zip(record.arms, costs, strict=True)
-        return lowest_of_largest([tally.accuracy - cost for tally, cost in pairs])
+    def own_estimates(self, site: int, cell: Cell) -> list[float]:
+        return self.estimates(site, cell)[: self.setup.sites[site].functions]
 
-    def assist(self, helper: int, cell: Cell, slot: int) -> int:
-        """Pick the helper's own function for a request in the asker's cell."""
-        record = self.record(helper, cell, slot)
+    def best_own_function(self, site: int, cells: tuple[Cell, ...]) -> int:
+        function, _ = largest(cells, [self.own_estimates(site, cell) for cell in cells])
+        return function
+
+    def assist(self, helper: int, cells: tuple[Cell, ...], slot: int) -> int:
+        """Pick the helper's own function for a request in the asker's cells."""
+        records = [self.record(helper, cell, slot) for cell in cells]
         own_arms = range(self.setup.sites[helper].functions)
         if self.setup.helper == "explore-first":
-            function = under_explored(record, own_arms, limit(self.setup.explore, slot))
-            if function is not None:
-                return function
+            for record in records:
+                function = under_explored(record, own_arms, limit(self.setup.explore, slot))
+                if function is not None:
+                    return function
+        best = [self.most_accurate(record, own_arms) for record in records]
+        accuracies = [r.arms[f].accuracy for r, f in zip(records, best, strict=True)]
+        return best[lowest_of_largest(accuracies)]
+
+    def most_accurate(self, record: Record, functions: range) -> int:
         # The price of the request is settled, so what a function costs its owner plays no part.
-        accuracies = [record.arms[function].accuracy for function in own_arms]
+        accuracies = [record.arms[function].accuracy for function in functions]
         if self.setup.helper == "greedy":
             # It stays with its last function until another one has done better.
-            return max(own_arms, key=lambda function: (accuracies[function], function))
+            return max(functions, key=lambda function: (accuracies[function], function))
         return lowest_of_largest(accuracies)
+
+    def leader(self, reader: int, cells: tuple[Cell, ...], slot: int) -> object:
+        """Answer a request that shows the cells alone; None: no label was seen in any."""
+        histories = [self.record(reader, cell, slot).history for cell in cells]
+        # One without labels has the share 0, which no other has.
+        return histories[lowest_of_largest([history.share for history in histories])].leader
+
+    # Answering.
+
+    def arm_says(self, decision: Decision, answers: Sequence[object]) -> object:
+        """Return what the arm is held to. A reader without answer says None, which is wrong."""
+        if decision.function is None:
+            return decision.leader
+        return answers[self.functions_before(decision.owner) + decision.function]
+
+    def site_says(self, decision: Decision, answers: Sequence[object]) -> tuple[int, object]:
+        """Return the number of the function whose answer the site gives, and the answer."""
+        if decision.instead is not None:
+            number = self.functions_before(decision.site) + decision.instead
+            return number, answers[number]
+        if decision.function is None:
+            return len(answers) + decision.site, decision.leader
+        number = self.functions_before(decision.owner) + decision.function
+        return number, answers[number]
 
     # Counting: the end of a slot.
 
@@ -313,74 +322,89 @@ class Network:
         if self.setup.count == "arrivals":
             self.count_arrival(decision)
         if self.setup.pending:
-            for tally in self.tallies_in_cell(decision):
+            for tally in self.tallies_in_cells(decision):
                 tally.under_way += 1
-        leaf = self.known[decision.site][decision.cell]
-        leaf.own_arrivals += 1
-        if self.setup.zooming and decision.context:
-            level = level_of(decision.cell) + self.setup.level_offset
-            full = self.setup.split_scale * 2 ** (self.setup.split_power * level)
-            leaf.has_split = leaf.own_arrivals >= full
+        for cell in decision.cells:
+            leaf = self.known[decision.site][cell]
+            leaf.own_arrivals += 1
+            if self.setup.zooming and cell.place:
+                level = level_of(cell) + self.setup.level_offset
+                full = self.setup.split_scale * 2 ** (self.setup.split_power * level)
+                leaf.has_split = leaf.own_arrivals >= full
 
-    def learn(self, decision: Decision, *, right: bool) -> None:
-        """Take in the label of a decision, at the site and at the peer it asked."""
+    def learn(self, decision: Decision, lesson: Lesson) -> None:
+        """Take in the label of a decision, at the site and at whom it asked."""
         self.stop_waiting(decision)
         if self.setup.count != "arrivals":
             self.count_arrival(decision)
-        for record, tally in self.records_that_learn(decision):
-            record.take(self.setup, tally, right=right)
+        for record, tally in self.moved_at_site(decision):
+            record.take(self.setup, tally, right=lesson.right)
+            tally.pay(lesson.paid)
+        if decision.asks_for_data:
+            for record in self.records_asked(decision):
+                record.take(self.setup, record.arms[decision.function], right=lesson.right)
+        for record in [*self.records_around(decision), *self.records_asked(decision)]:
+            record.history.take(lesson.label)
 
     def stop_waiting(self, decision: Decision) -> None:
         if self.setup.pending:
-            for tally in self.tallies_in_cell(decision):
+            for tally in self.tallies_in_cells(decision):
                 tally.under_way -= 1
 
     def count_arrival(self, decision: Decision) -> None:
-        asked = decision.owner != decision.site
-        # What a peer answered has used none of the site's own functions.
-        if not (asked and self.setup.count == "uses"):
+        # What another site was asked has used none of the site's own functions. That holds by
+        # the arm: an own function that stood in for a missing answer is not counted either.
+        if decision.is_own or self.setup.count != "uses":
             for record in self.records_around(decision):
                 record.arrivals += 1
-        if asked:
-            self.known[decision.owner][decision.cell].arrivals += 1
+        if decision.asks_for_data:
+            for record in self.records_asked(decision):
+                record.arrivals += 1
 
-    def tallies_in_cell(self, decision: Decision) -> list[Tally]:
-        """The tallies that the decision concerns in its own cell, at the site and at the peer."""
-        at_site = self.known[decision.site][decision.cell].arms[decision.arm]
-        if decision.owner == decision.site:
-            return [at_site]
-        at_peer = self.known[decision.owner][decision.cell].arms[decision.function]
+    def tallies_in_cells(self, decision: Decision) -> list[Tally]:
+        """The tallies that the decision concerns in its own cells, at the site and at the peer."""
+        here = self.known[decision.site]
+        at_site = [here[cell].arms[decision.arm] for cell in decision.cells]
+        if not decision.asks_for_data:
+            return at_site
+        at_peer = [record.arms[decision.function] for record in self.records_asked(decision)]
         # A peer in training answers worse than it will later: the asker does not hold it to that.
-        return [at_peer] if decision.phase == "train" else [at_site, at_peer]
+        return at_peer if decision.phase == "train" else [*at_site, *at_peer]
 
-    def records_that_learn(self, decision: Decision) -> list[tuple[Record, Tally]]:
-        """Return whatever the label of the decision moves, at the site and at the peer."""
-        if decision.owner == decision.site:
-            return [(r, r.arms[decision.arm]) for r in self.records_around(decision)]
-        at_peer = self.known[decision.owner][decision.cell]
-        moved = [(at_peer, at_peer.arms[decision.function])]
+    def moved_at_site(self, decision: Decision) -> list[tuple[Record, Tally]]:
+        """Return what the label of the decision moves at the site itself."""
         if decision.phase == "train":
-            return moved
-        finer = cell_at(decision.context, 2 * decision.cell.side)
-        places = [decision.cell, finer] if self.setup.inherit else [decision.cell]
-        for place in places:
-            record = self.known[decision.site].get(place)
-            if record is not None and record.since <= decision.slot:
-                moved.append((record, record.arms[decision.arm]))
-        return moved
+            return []
+        if decision.is_own:
+            return [(r, r.arms[decision.arm]) for r in self.records_around(decision)]
+        cells = list(decision.cells)
+        if self.setup.inherit:
+            cells += [self.finer(cell, decision.context) for cell in decision.cells]
+        records = [self.known[decision.site].get(cell) for cell in cells]
+        return [
+            (record, record.arms[decision.arm])
+            for record in records
+            if record is not None and record.since <= decision.slot
+        ]
+
+    def records_asked(self, decision: Decision) -> list[Record]:
+        """The records of the decision's cells at the site that was asked, if any was."""
+        if decision.is_own:
+            return []
+        return [self.known[decision.owner][cell] for cell in decision.cells]
 
     def records_around(self, decision: Decision) -> list[Record]:
-        """The site's records of all cells around the context that were known at the decision."""
+        """The site's records around the context in its own spaces, known at the decision."""
         return [
             record
             for cell, record in self.known[decision.site].items()
-            if record.since <= decision.slot and cell_at(decision.context, cell.side) == cell
+            if cell.space in self.setup.sites[decision.site].spaces
+            and record.since <= decision.slot
+            and cell_at(self.setup, cell.space, decision.context, cell.side) == cell
         ]
 
 
-def under_explored(record: Record, arms: Iterable[int], enough: float) -> int | None:
-    return next((arm for arm in arms if record.arms[arm].tried <= enough), None)
-
-
-def lowest_of_largest(values: list[float]) -> int:
-    return values.index(max(values))
+def largest(cells: tuple[Cell, ...], values: list[list[float]]) -> tuple[int, Cell]:
+    """Return the arm of the largest value and its cell: of equals the first cell's lowest arm."""
+    cell = lowest_of_largest([max(arms) for arms in values])
+    return lowest_of_largest(values[cell]), cells[cell]

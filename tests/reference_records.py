@@ -1,0 +1,180 @@
+"""What the oracle knows: the set-up of a network, its cells, and what is counted in them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Curve = tuple[float, float]  # (scale, power) of a limit that grows with the slot
+Context = tuple[float, ...]
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Site:
+    name: str
+    functions: int
+    costs: tuple[float, ...]
+    arrivals: bool
+    peers: tuple[tuple[int, float], ...]  # (index of the site, price of asking it)
+    supervised: bool = True  # False: it never sees a label of its own
+    spaces: tuple[int, ...] = (0,)  # its candidates: one context of each is looked at
+    readers: tuple[tuple[int, float], ...] = ()  # like peers, but they see the cell alone
+    patience: int | None = None  # slots that it waits for an answer; None: as long as it takes
+    cost_columns: tuple[int | None, ...] = ()  # per arm: what it cost on top; (): nothing
+
+
+@dataclass(frozen=True)
+class Setup:
+    sites: tuple[Site, ...]
+    zooming: bool
+    slices: int
+    split_scale: float
+    split_power: float
+    level_offset: int
+    explore: Curve
+    train: Curve
+    explore_peers: Curve
+    order: str  # "own-train-peers" | "train-own-peers"
+    helper: str  # "explore-first" | "greedy"
+    count: str  # "arrivals" | "labelled" | "uses"
+    askers: str  # "all" | "first"
+    hidden_from: str  # "all" | "first"
+    pending: bool
+    label_wait: int | None  # in slots
+    inherit: bool = False
+    window: int = 0  # labels of a cell that accuracies go by; 0: all
+    discount: float = 1.0
+    spaces: tuple[tuple[int, ...], ...] | None = None  # coordinates of each; None: one, of all
+
+    def seen_in(self, space: int, context: Context) -> Context:
+        """Return the coordinates of the context that belong to the space."""
+        if self.spaces is None:
+            return context
+        return tuple(context[coordinate] for coordinate in self.spaces[space])
+
+
+class Cell(NamedTuple):
+    space: int
+    side: int  # cells per dimension: the slices of the grid, or 2 ** level
+    place: tuple[int, ...]
+
+
+def cell_at(setup: Setup, space: int, context: Context, side: int) -> Cell:
+    # 1.0 belongs to the last cell; every other boundary to the cell above it.
+    point = setup.seen_in(space, context)
+    return Cell(space, side, tuple(min(math.floor(x * side), side - 1) for x in point))
+
+
+def level_of(cell: Cell) -> int:
+    return cell.side.bit_length() - 1
+
+
+def cell_name(setup: Setup, cell: Cell) -> str:
+    size = f"z{level_of(cell)}" if setup.zooming else f"g{cell.side}"
+    name = ":".join([size, *map(str, cell.place)])
+    if setup.spaces is None or len(setup.spaces) == 1:
+        return name
+    # The space of no coordinates has an empty name: "/g4".
+    space = "+".join(f"x{coordinate}" for coordinate in setup.spaces[cell.space])
+    return f"{space}/{name}"
+
+
+def limit(curve: Curve, slot: int) -> float:
+    scale, power = curve
+    growth: float = slot**power
+    return scale * growth * math.log(slot)
+
+
+@dataclass
+class Tally:
+    """What a site knows of one arm in one cell."""
+
+    labels: int = 0
+    right: int = 0
+    under_way: int = 0  # uses whose label may still come; stays 0 unless the setup minds them
+    recent: int = 0  # labels that still weigh, where the setup forgets
+    recent_right: int = 0
+    spent: int = 0  # in millionths, on top of the fixed cost; never forgotten
+    times: int = 0
+
+    @property
+    def tried(self) -> int:
+        return self.labels + self.under_way
+
+    @property
+    def accuracy(self) -> float:
+        if self.recent:
+            return self.recent_right / self.recent
+        return self.right / self.labels if self.labels else 0.0
+
+    def pay(self, millionths: int) -> None:
+        self.spent += millionths
+        self.times += 1
+
+    def estimate(self, cost: float) -> float:
+        if self.times:
+            cost = cost + self.spent / (self.times * MILLION)
+        return self.accuracy - cost
+
+
+class History:
+    """How often each label was seen in one cell. Nothing of it is forgotten."""
+
+    def __init__(self) -> None:
+        self.counts: dict[object, int] = {}
+        self.leader: object = None  # None: no label was seen
+
+    def take(self, label: object) -> None:
+        self.counts[label] = self.counts.get(label, 0) + 1
+        # "Later" is later in time: who leads keeps the lead until another label has more.
+        if self.leader is None or self.counts[label] > self.counts[self.leader]:
+            self.leader = label
+
+    @property
+    def share(self) -> float:
+        if self.leader is None:
+            return 0.0
+        return self.counts[self.leader] / sum(self.counts.values())
+
+
+class Record:
+    """What a site knows of one cell. It is opened once, and never reset or dropped."""
+
+    def __init__(self, *, functions: int, peers: int, readers: int, since: int) -> None:
+        self.since = since
+        self.arms = [Tally() for _ in range(functions + peers + readers)]
+        # Per peer arm: how much its functions are believed to have been used apart from the
+        # tries that this site has counted itself. Readers are never trained.
+        self.training = {functions + peer: 0 for peer in range(peers)}
+        self.arrivals = 0  # reported to whoever asks
+        self.own_arrivals = 0  # drives splitting
+        self.has_split = False
+        self.latest: list[tuple[Tally, bool]] = []  # in the order in which their labels came
+        self.history = History()
+
+    def take(self, setup: Setup, tally: Tally, *, right: bool) -> None:
+        """Take in a label, and forget what the setup says is too old."""
+        tally.labels += 1
+        tally.right += right
+        if setup.window:
+            self.latest.append((tally, right))
+            for arm in self.arms:
+                mine = [was for of, was in self.latest[-setup.window :] if of is arm]
+                arm.recent, arm.recent_right = len(mine), sum(mine)
+        elif setup.discount < 1:
+            # Fixed-point with 16 bits below the point; the discount has 30.
+            keep = int(setup.discount * 2**30)
+            for arm in self.arms:
+                arm.recent = arm.recent * keep // 2**30
+                arm.recent_right = arm.recent_right * keep // 2**30
+            tally.recent += 2**16
+            tally.recent_right += 2**16 * right
+
+
+def under_explored(record: Record, arms: Iterable[int], enough: float) -> int | None:
+    return next((arm for arm in arms if record.arms[arm].tried <= enough), None)
+
+
+def lowest_of_largest(values: list[float]) -> int:
+    return values.index(max(values))
