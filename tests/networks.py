@@ -190,6 +190,62 @@ def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
     return replace(_with_sites(case, made), paid=paid)
 
 
+def crowded_case(seed: int) -> Case:
+    """Four sites that ask each other all the time, everything on: what chance seldom draws."""
+    rng = np.random.default_rng(seed)
+    drawn = tuple(rng.permutation(4)[: rng.integers(1, 4)].tolist())
+    made = []
+    for place in range(4):
+        others = tuple((k, 0.0) for k in range(4) if k != place)
+        site = reference.Site(
+            name=f"site{place}",
+            functions=2,
+            costs=(0.5, 0.5),
+            arrivals=place < 3,
+            peers=others[: rng.integers(0, 3)],
+            readers=others[rng.integers(0, 2) :],
+            supervised=place != 1,
+            spaces=[(0, 1), (2, 3), drawn, (1, 3)][place],  # first mentioned in this order
+            patience=[None, 0, 2][rng.integers(0, 3)],
+        )
+        arms = site.functions + len(site.peers) + len(site.readers)
+        made.append(replace(site, cost_columns=tuple(rng.integers(0, 2, arms).tolist())))
+    setup = reference.Setup(
+        sites=tuple(made),
+        spaces=((0,), (0, 1), (), (1,)),
+        zooming=True,
+        slices=1,
+        split_scale=float(rng.choice([4.0, 16.0])),
+        split_power=1.0,
+        level_offset=0,
+        explore=(0.02, 0.5),
+        train=(0.02, 0.5),
+        explore_peers=(0.02, 0.5),
+        order="own-train-peers",
+        helper=str(rng.choice(["explore-first", "greedy"])),
+        count=str(rng.choice(["uses", "labelled", "arrivals"])),
+        askers="all",
+        hidden_from="all",
+        pending=bool(rng.integers(0, 2)),
+        label_wait=None,
+        inherit=True,
+    )
+    labels = rng.integers(0, 3, 300)
+    wrong = rng.random((8, 300)) < rng.random((8, 1))
+    return Case(
+        setup=setup,
+        mode="spec",
+        contexts=rng.random((300, 2)),
+        predictions=np.where(wrong, labels + 1, labels),
+        labels=labels,
+        at=None,
+        revealed=None,
+        delay=rng.choice(DELAYS, 300),
+        busy=rng.choice(DELAYS, (300, 4)),
+        paid=rng.integers(0, 5, (2, 300)) / 8,
+    )
+
+
 def config_of(case: Case) -> dict[str, Any]:
     """Return the replay configuration that says what the case's set-up says."""
     setup = case.setup

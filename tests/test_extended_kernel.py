@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 import reference
-from networks import Case, extended_cases, kernel_rows, reference_rows
+from networks import Case, crowded_case, extended_cases, kernel_rows, reference_rows
 from reference import Lesson, Network, Row, Setup, Site
 from reference_records import Cell, History, Tally
 
@@ -15,6 +16,13 @@ ONCE = (0.0, 0.0)  # a limit of 0: everything is tried once
 @settings(max_examples=300, deadline=None)
 @given(case=extended_cases())
 def test_every_extended_decision_equals_that_of_the_reference(case: Case) -> None:
+    assert kernel_rows(case) == reference_rows(case)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_kernel_keeps_to_the_reference_where_everybody_asks_everybody(seed: int) -> None:
+    case = crowded_case(seed)
+
     assert kernel_rows(case) == reference_rows(case)
 
 
