@@ -201,16 +201,15 @@ def _columns(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _further(setup: ReplayConfig, given: Mapping[str, Any], slots: int) -> dict[str, np.ndarray]:
-    named = dict.fromkeys(_named(setup))
-    for name in given:
-        if name not in named:
-            raise DataError(f"the configuration names no column {name!r}{nearest(name, named)}")
-    for name in named:
+    found = {}
+    for name in _named(setup):
         if name not in given:
-            raise DataError(f"the configuration names column {name!r}; give it in columns")
-        column = _array(given[name], name)
-        _check_slots(column, name, slots)
-    return {name: np.asarray(given[name]) for name in named}
+            raise DataError(
+                f"the configuration names column {name!r}; give it in columns{nearest(name, given)}"
+            )
+        found[name] = _array(given[name], name)
+        _check_slots(found[name], name, slots)
+    return found
 
 
 def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:

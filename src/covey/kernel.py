@@ -968,8 +968,8 @@ class Ledger:
         for k in range(asker.count):
             table = self._table(asker.own[k])
             leader, count, total, _ = table.memory.get(asker.asked_rows[k], NOTHING)
-            if total and count / total > largest:
-                largest = count / total
+            if total and float(count) / total > largest:
+                largest = float(count) / total
                 answer = leader
         return answer
 
@@ -1172,7 +1172,7 @@ class Arena:
                 seen += owner.rows[base + owner.labels + best]
             else:
                 _, count, total, _ = owner.memory.get(met, NOTHING)
-                table.told[arm] = count / total if total else 0.0
+                table.told[arm] = float(count) / total if total else 0.0
                 seen += total
         return seen
 
