@@ -182,11 +182,10 @@ def test_functions_must_match_the_configuration(functions: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"data": {"loss": {"kind": "squared", "bound": 1.0}}}, "has a loss in [data]"),
         ({"ensemble": {}}, "has [ensemble]"),
         (
-            {"learner": [{**CONFIG["learner"][0], "supervised": False}, CONFIG["learner"][1]]},
-            "has learner 'north' with supervised = false",
+            {"data": {"candidates": ["x", "y"]}},
+            "has learner 'north' with several candidates",
         ),
     ],
 )

@@ -60,6 +60,16 @@ def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
     return truths
 
 
+def costs_of(
+    tickets: Sequence[int], costs: Sequence[float | None] | None
+) -> dict[int, float | None]:
+    """Return what each ticket cost, where costs are given."""
+    if costs is None:
+        return {}
+    _check_lengths(len(tickets), "tickets", len(costs), "costs")
+    return dict(zip(tickets, costs, strict=True))
+
+
 def share_of(rows: Rows, places: list[int]) -> Rows:
     """Return the rows at `places`."""
     if isinstance(rows, np.ndarray):

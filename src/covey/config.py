@@ -5,7 +5,7 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,16 +13,8 @@ from covey import contexts, fields, spaces, wiring
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
 from covey.policies import Policy, Settings, resolve, settings_from
-from covey.types import BY_CONTEXT, Reward
-
-WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """How wrong a number is: its distance to the truth, or the square of it, at most `bound`."""
-
-    kind: Literal["absolute", "squared"]
-    bound: float
+from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
+from covey.views import View, ViewTable, checked_views
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +47,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     answer_wait: int | None = None  # slots
     context: list[spaces.Entry] | None = None
     candidates: spaces.Candidates | None = None
+    view: list[ViewTable] = []
 
 
 class Site(NamedTuple):
@@ -75,6 +68,7 @@ class Site(NamedTuple):
     answer_delay: int | str = 0
     answer_wait: int | None = None
     spaces: tuple[int, ...] = (0,)  # of its own contexts
+    views: tuple[View, ...] = ()
     stream: int = 0  # the instances it receives, where learners have streams of their own
 
     @property
@@ -164,8 +158,9 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
         spaces.Wish("[data]", data.context, data.candidates),
         [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
     )
+    context = contexts.parse(plan.entries)
     sites = tuple(
-        _site(place, members, links, settings)._replace(spaces=plan.own[place])
+        _furnished(_site(place, members, links, settings), place, members, plan, context.names)
         for place in range(len(members))
     )
     _check_loss(data.loss)
@@ -179,7 +174,6 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
     if weighing is not None:
         sites = _voters(sites, data)
-    context = contexts.parse(plan.entries)
     moves = _repricings(links, sites)
     return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
 
@@ -349,6 +343,21 @@ def _site(
     return site._replace(
         rewards=_rewards(member, arms, settings.reward), cost_columns=_cost_columns(member, arms)
     )
+
+
+def _furnished(
+    site: Site, place: int, members: list[Member], plan: spaces.Plan, names: Sequence[str]
+) -> Site:
+    """Return the site with contexts of its own, and with what its arms see of an instance."""
+    own = plan.own[place]
+    arms = site.arms([member.name for member in members])
+    seen = checked_views(
+        members[place].view,
+        who=f"learner {site.name!r}",
+        arms=arms,
+        contexts=[names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
+    )
+    return site._replace(spaces=own, views=seen)
 
 
 def _peers(

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from covey.config import WHOLE, Loss, ReplayConfig
+from covey.config import ReplayConfig
 from covey.errors import DataError
 from covey.fields import nearest
 from covey.logs import Column
-from covey.types import Label
+from covey.types import MILLIONTHS, Label, Loss
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MOST_DELAY = 2**53
 _FEW = 1024
-MILLIONTHS = 1_000_000
 
 
 class Log(NamedTuple):
@@ -78,11 +77,9 @@ class Vocabulary:
         if any(isinstance(value, str) for value in self.values):
             raise DataError("a loss needs labels and predictions that are numbers; these are text")
         values = np.array([*self.values, 0.0], np.float64)
-        distance = np.abs(values[codes] - values[labels])
-        lost = distance**2 if self._loss.kind == "squared" else distance
-        kept = 1.0 - np.minimum(1.0, lost / self._loss.bound)
-        gains: np.ndarray = np.rint(WHOLE * kept).astype(np.int32)
-        return gains.data
+        gains = self._loss.gains(np.abs(values[codes] - values[labels]))
+        whole: np.ndarray = gains.astype(np.int32)
+        return whole.data
 
     def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
         if column.dtype.kind != "f" and _is_dense(column):

@@ -10,12 +10,9 @@ from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy, Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
-from covey.spaces import Space
-from covey.spaces import name as space_name
+from covey.spaces import Space, space_name
 from covey.traces import Decided, Trace, joined
-from covey.types import BY_CONTEXT, PHASES, Cell, CellView, Label, Rule, Seat
-
-MEMORY = "(labels seen)"  # what stands for a function where a learner answers from memory
+from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Rule, Seat
 
 
 class Field(NamedTuple):

@@ -199,11 +199,12 @@ class Table:
         """Choose an arm for `context` and count its arrival; return the decision.
 
         Where peers must first be asked for their arrivals, nothing is counted and the result is
-        `-1 - row`: ask those of `stale(row, slot)`, `refresh` each, then `resume`.
+        `-1 - row`: ask those of `stale(row, slot)`, `refresh` each, then `resume`. A learner
+        without labels always asks, for estimates, and goes on with `consult`.
         """
         self._read(context)
         row = self._locate(slot)
-        choice = self._choose(row, slot, False)
+        choice = self._choose(row, slot, False) if self.is_supervised else -1
         if choice < 0:
             return -1 - row
         self._follow_on()
@@ -322,19 +323,31 @@ class Table:
         best = self._largest(base, self.functions, False)
         return self._accuracy(base, best), self.rows[base + self.labels + best]
 
-    def consult(self, row: int, told: list[tuple[float, int]]) -> int:
-        """Choose without labels, given what `estimate` or `recall` says at every other arm."""
+    def consult(self, row: int, context: tuple[float, ...], told: list[tuple[float, int]]) -> int:
+        """Go on without labels, given what `estimate` or `recall` says behind every other arm."""
         seen = 0
-        for arm in range(self.arms):
-            if arm >= self.functions:
-                self.told[arm] = told[arm - self.functions][0]
-                seen += told[arm - self.functions][1]
-        return self._weigh(row * self.stride, seen)
+        for arm in range(self.functions, self.arms):
+            self.told[arm] = told[arm - self.functions][0]
+            seen += told[arm - self.functions][1]
+        self._read(context)
+        self._follow()
+        return self._begin(row, self._weigh(row * self.stride, seen) << 2 | EXPLOIT)
 
     def recall(self, row: int) -> tuple[Any, int, int]:
         """Return the label seen most often in `row`, how often, and how many labels there were."""
         leader, count, total, _ = self.memory.get(row, NOTHING)
         return leader, count, total
+
+    def known(self, row: int) -> list[tuple[Any, int]]:
+        """Return the labels seen in `row` and how often, the leading one first."""
+        leader, _, _, counts = self.memory.get(row, NOTHING)
+        return sorted((counts or {}).items(), key=lambda one: (-one[1], one[0] is not leader))
+
+    def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
+        """Take over what `known` returned."""
+        if labels:
+            counts = dict(labels)
+            self.memory[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
 
     def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
         """Decide for consecutive slots, no label in between: what `decide` returns for each.

@@ -6,28 +6,31 @@ what they say) and then which arm to run; `accept` takes the arm's label and giv
 instructions out may be synchronous or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from covey.engine import Clock, Table
-from covey.errors import ConflictingLabel, UnknownTicket
+from covey.errors import ConflictingLabel, DataError, UnknownTicket
 from covey.policies import Policy
-from covey.types import PHASES, Cell, Context, Label, Reward
+from covey.types import BY_CONTEXT, MILLIONTHS, PHASES, WHOLE, Cell, Context, Label, Loss, Reward
 
 LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
 _PHASES = (*PHASES, "serve")
+_SERVE = 3
 
 
 class Choice(msgspec.Struct, frozen=True):
     """An arm, why it was chosen and at what price."""
 
-    phase: str  # train, explore, exploit; serve where another learner asked
+    phase: str  # train, explore, exploit; serve or recall where another learner asked
     arm: str  # own function or asked learner
-    price: float  # in units of reward
-    function: int  # the own function to run; -1: ask the learner `arm`
+    price: float  # in units of reward, what is learnt of it left out
+    function: int  # the own function to run; -1: ask `peer`
+    peer: str = ""
+    is_by_context: bool = False  # the peer is shown the cell and never the instance
 
 
 class Decision(msgspec.Struct, gc=False):
@@ -48,6 +51,7 @@ class Decision(msgspec.Struct, gc=False):
     refreshed: tuple[tuple[int, int], ...] = ()  # peers' counters as they were
     # An own function and the instance that it is to be taught once the label is there.
     lesson: tuple[int, Any] | msgspec.UnsetType = UNKNOWN
+    space: str = ""  # of the cell, where learners have contexts of their own
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +65,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
 
 OPEN = Choice("", "", 0.0, -1)
+RECALL = Choice("recall", "", 0.0, -1)
+NO_ANSWER = object()  # what one answers who has no labels to go by; it is never right
 RIGHT = Settlement(True, True)
 WRONG = Settlement(True, False)
 
@@ -70,6 +76,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     slot: int
     cells: list[tuple[str, list[int]]]
+    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
 
 
 class Learner:
@@ -85,19 +92,40 @@ class Learner:
         policy: Policy,
         position: int = 0,
         rewards: Sequence[Reward] = (),
+        context_peers: Sequence[str] = (),
+        spaces: Mapping[str, Policy] | None = None,
+        space: str = "",
+        loss: Loss | None = None,
+        **more: Any,
     ) -> None:
+        """`spaces` has the policy of every context space, `space` names the learner's own.
+
+        `more` are further fields of the kernel's `Rule`.
+        """
         self.name = name
         self.slot = 0
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
         self._policy = policy
         self._functions = len(functions)
-        self._arms = (*functions, *peers)
+        self._peers = (*peers, *context_peers)
+        self._asked = len(functions) + len(peers)  # arms before this one see the instance
+        self._arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
         self._costs = tuple(costs)
+        self._loss = loss
         self._rule = policy.rule(
-            functions=len(functions), costs=self._costs, position=position, rewards=tuple(rewards)
+            functions=len(functions),
+            costs=self._costs,
+            position=position,
+            rewards=tuple(rewards),
+            unit=1 if loss is None else WHOLE,
+            context_peers=len(context_peers),
+            **more,
         )
-        self._table = self._empty_table()
+        self._space = space
+        self._policies = {space: policy} if spaces is None else dict(spaces)
+        self._tables = {name: self._empty_table(name) for name in self._policies}
+        self._table = self._tables[space]
         self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = 1
@@ -115,6 +143,16 @@ class Learner:
         return len(self._table)
 
     @property
+    def is_supervised(self) -> bool:
+        """Whether it sees labels; if not, it goes by what others know."""
+        return self._rule.is_supervised
+
+    @property
+    def blind_decisions(self) -> int:
+        """How often it decided without labels where nobody it could ask had any."""
+        return self._table.blind_decisions()
+
+    @property
     def tells_at_once(self) -> bool:
         """Whether an instance counts in what others are told before its label comes."""
         return self._policy.switches.count == "arrivals"
@@ -128,14 +166,19 @@ class Learner:
         code = self._table.decide(context, slot)
         if code < 0:
             return self._undecided(-1 - code, context, slot)
-        return Decision(code, context, slot, self._choices[code & 0xFFFFF])
+        return Decision(code, context, slot, self._choices[code & 0xFFFFF], space=self._space)
+
+    def consult(self, decision: Decision, told: Sequence[tuple[float, int]]) -> None:
+        """Go on without labels, given what each of `asks` says of its accuracy, and by how many."""
+        code = self._table.consult(decision.code >> 20, decision.context, list(told))
+        decision.code = code
+        decision.choice = self._choices[code & 0xFFFFF]
+        decision.asks = ()
 
     def inform(self, decision: Decision, arrivals: Sequence[int]) -> None:
         """Go on with a decision, given what the peers it asks say of their arrivals."""
         row = decision.code >> 20
-        places = [
-            self._arms.index(peer, self._functions) - self._functions for peer in decision.asks
-        ]
+        places = [self._peers.index(peer) for peer in decision.asks]
         decision.refreshed = tuple(
             (place, self._table.refresh(row, place, count))
             for place, count in zip(places, arrivals, strict=True)
@@ -150,22 +193,46 @@ class Learner:
 
         Nothing that was learnt is lost, and decisions under way keep the price they were made at.
         """
-        arm = self._arms.index(peer, self._functions)
+        arm = self._functions + self._peers.index(peer)
         self._costs = (*self._costs[:arm], cost, *self._costs[arm + 1 :])
         self._rule = msgspec.structs.replace(self._rule, costs=self._costs)
         self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
-        self._table.set_cost(arm, cost)
+        for table in self._tables.values():
+            table.set_cost(arm, cost)
+
+    def behind(self) -> list[tuple[str, bool]]:
+        """Return whom each arm asks, beyond own functions, and whether by the cell only."""
+        return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
 
     def report(self, cell: Cell, slot: int) -> int:
         """Return the arrivals seen in `cell`, for a peer that asks at its slot `slot`."""
-        self.slot = max(self.slot, slot)
-        return self._table.arrivals(self._table.meet(cell, slot))
+        table, row = self._meet(cell, slot)
+        return table.arrivals(row)
+
+    def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
+        table, row = self._meet(cell, slot)
+        if not is_by_context:
+            return table.estimate(row)
+        _, count, labels = table.recall(row)
+        return (count / labels if labels else 0.0), labels
 
     def assist(self, cell: Cell, slot: int) -> Decision:
         """Decide for somebody else's instance, which lies in `cell`: always an own function."""
-        self.slot = max(self.slot, slot)
-        code = self._table.serve(self._table.meet(cell, slot), slot)
-        return Decision(code, (), slot, self._choices[code & 0xFFFFF])
+        table, row = self._meet(cell, slot)
+        code = table.serve(row, slot)
+        return Decision(code, (), slot, self._choices[code & 0xFFFFF], space=cell.space)
+
+    def recall(self, cell: Cell, slot: int) -> Decision:
+        """Answer for an instance of which only the cell is shown: the label seen most there.
+
+        The decision is accepted already; its label is `NO_ANSWER` where none was ever seen.
+        """
+        table, row = self._meet(cell, slot)
+        label, _, labels = table.recall(row)
+        decision = Decision(row << 20 | _SERVE, (), slot, RECALL, space=cell.space)
+        self.accept(decision, label if labels else NO_ANSWER)
+        return decision
 
     def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
@@ -206,8 +273,8 @@ class Learner:
 
     def abandon(self, decision: Decision) -> None:
         """Take back a decision that came to nothing: all counters are as before."""
-        if not decision.asks:
-            self._table.retract(decision.code, decision.context)
+        if not decision.asks and decision.choice is not RECALL:
+            self._tables[decision.space].retract(decision.code, decision.context)
         for peer, old in decision.refreshed:
             self._table.unrefresh(decision.code >> 20, peer, old)
 
@@ -247,8 +314,8 @@ class Learner:
             self._settle_again(decision, label)
         return decision
 
-    def settle(self, ticket: int, label: Label) -> Settlement:
-        """Take the true label of a ticket.
+    def settle(self, ticket: int, label: Label, paid: float | None = None) -> Settlement:
+        """Take the true label of a ticket, and what the arm cost beyond its fixed cost.
 
         Raises `UnknownTicket` if the ticket was never given out or its label was waited for too
         long, `ConflictingLabel` if another label was settled before. The same label again does
@@ -260,21 +327,21 @@ class Learner:
         is_right = decision.label == label
         if decision.truth is not UNKNOWN:
             return self._settle_again(decision, label)
-        self._table.settle(decision.code, is_right, decision.context, decision.slot)
+        table = self._tables[decision.space]
+        if decision.choice is not RECALL:
+            gain = is_right if self._loss is None else self._gain(decision.label, label)
+            cost = -1 if paid is None else round(paid * MILLIONTHS)
+            table.settle(decision.code, gain, decision.context, decision.slot, cost)
+        if self._rule.remembers:
+            table.remember(decision.code, label, decision.context, decision.slot)
         decision.truth = label
         if decision.peer_ticket is None:
             return RIGHT if is_right else WRONG
-        return Settlement(True, is_right, decision.choice.arm, decision.peer_ticket)
+        return Settlement(True, is_right, decision.choice.peer, decision.peer_ticket)
 
     def best_own(self, decision: Decision) -> int:
-        """Return the own function that all its labels in the cell favour, less its cost."""
-        row = decision.code >> 20
-
-        def net(function: int) -> float:
-            labels, right = self._table.record(row, function)
-            return (right / labels if labels else 0.0) - self._costs[function]
-
-        return max(range(self._functions), key=net)
+        """Return the own function with the largest estimate in the cell, its cost taken off."""
+        return self._table.best_own(decision.code >> 20)
 
     def count_under_way(self) -> None:
         """Let labels under way count in the tests from now on, as with `pending`.
@@ -284,34 +351,47 @@ class Learner:
         """
         if self._rule.is_pending:
             return
-        under_way = [[0] * len(self._arms) for _ in range(len(self._table))]
-        for decision in self._tickets.values():
-            if decision.truth is UNKNOWN and decision.choice.phase != "train":
-                under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
-        old, place = self._table, self._under_way.start
         self._rule = msgspec.structs.replace(self._rule, is_pending=True)
-        self._table = self._empty_table()
+        for space, old in self._tables.items():
+            self._tables[space] = self._with_under_way(space, old)
+        self._table = self._tables[self._space]
+
+    def _with_under_way(self, space: str, old: Table) -> Table:
+        under_way = [[0] * len(self._arms) for _ in range(len(old))]
+        for decision in self._tickets.values():
+            is_open = decision.truth is UNKNOWN and decision.choice.phase not in ("train", "recall")
+            if is_open and decision.space == space:
+                under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
+        place, table = self._under_way.start, self._empty_table(space)
         for row, counts in enumerate(under_way):
             known = old.counters(row)
-            self._table.load(old.cell(row), [*known[:place], *counts, *known[place:]])
+            table.load(old.cell(row), [*known[:place], *counts, *known[place:]])
+            table.know(row, old.known(row))
+        return table
 
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
-        return self._table.cell(decision.code >> 20)
+        cell = self._tables[decision.space].cell(decision.code >> 20)
+        return cell._replace(space=decision.space) if decision.space else cell
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
-        return self._policy.partition.name(self.cell(decision))
+        return self._name(decision.space, self.cell(decision))
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
         cells = []
-        for row in range(len(self._table)):
-            counters = self._table.counters(row)
-            if self._rule.is_pending:
-                del counters[self._under_way]
-            cells.append((self._policy.partition.name(self._table.cell(row)), counters))
-        return Snapshot(self.slot, cells)
+        seen = []
+        for space, table in self._tables.items():
+            for row in range(len(table)):
+                name = self._name(space, table.cell(row))
+                counters = table.counters(row)
+                if self._rule.is_pending:
+                    del counters[self._under_way]
+                cells.append((name, counters))
+                if self._rule.remembers:
+                    seen.append((name, table.known(row)))
+        return Snapshot(self.slot, cells, seen)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
@@ -319,26 +399,68 @@ class Learner:
         none, place = [0] * len(self._arms), self._under_way.start
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
-            self._table.load(self._policy.partition.parse(name), counters)
+            space, cell = self._parse(name)
+            self._tables[space].load(cell, counters)
+        for name, labels in snapshot.seen:
+            space, cell = self._parse(name)
+            table = self._tables[space]
+            table.know(table.meet(cell, self.slot), labels)
+
+    def _name(self, space: str, cell: Cell) -> str:
+        name = self._policies[space].partition.name(cell)
+        return f"{space}/{name}" if space else name
+
+    def _parse(self, name: str) -> tuple[str, Cell]:
+        space, _, cell = name.rpartition("/")
+        return space, self._policies[space].partition.parse(cell)
+
+    def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
+        """Return the table of the asker's context space, and the row of its cell there."""
+        self.slot = max(self.slot, slot)
+        table = self._tables[cell.space]
+        return table, table.meet(cell, slot)
+
+    def _gain(self, answer: Any, label: Any) -> int:
+        if answer is NO_ANSWER or self._loss is None:
+            return 0
+        try:
+            return int(self._loss.gains(abs(answer - label)))
+        except TypeError:
+            raise DataError(
+                f"a loss needs labels and predictions that are numbers; learner {self.name!r} was "
+                f"given {answer!r} and {label!r}"
+            ) from None
 
     @property
     def _under_way(self) -> slice:
         """Where a row that counts labels under way has them: after labels, right and untrained."""
-        start = 3 + 3 * len(self._arms) - self._functions
+        start = 3 + 2 * len(self._arms) + self._asked - self._functions
         return slice(start, start + len(self._arms))
 
-    def _empty_table(self) -> Table:
-        return Table(Clock(self._policy.scales(), self._policy.powers()), self._rule)
+    def _empty_table(self, space: str) -> Table:
+        policy = self._policies[space]
+        rule = self._rule
+        if space != self._space:
+            levels = policy.partition.levels(policy.dimension)
+            rule = msgspec.structs.replace(
+                rule, dimension=policy.dimension, levels=levels, rewards=()
+            )
+        return Table(Clock(policy.scales(), policy.powers()), rule)
 
     def _undecided(self, row: int, context: Context, slot: int) -> Decision:
-        asks = tuple(self._arms[self._functions + k] for k in self._table.stale(row, slot))
-        return Decision(row << 20, context, slot, OPEN, asks)
+        if self._rule.is_supervised:
+            asks = tuple(self._peers[k] for k in self._table.stale(row, slot))
+        else:
+            asks = self._peers
+        return Decision(row << 20, context, slot, OPEN, asks, space=self._space)
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]
-        is_own = arm < self._functions
         price = 0.0 if phase == "serve" else self._costs[arm]
-        return Choice(phase, self._arms[arm], price, arm if is_own else -1)
+        if arm < self._functions:
+            return Choice(phase, self._arms[arm], price, arm)
+        peer = self._peers[arm - self._functions]
+        return Choice(phase, self._arms[arm], price, -1, peer, arm >= self._asked)
 
     def _expire(self, slot: int) -> None:
         """Stop waiting for labels that are older than the wait; tickets are in order of slots."""
@@ -349,8 +471,8 @@ class Learner:
                 return
             del tickets[self._oldest_ticket]
             self._oldest_ticket += 1
-            if oldest.truth is UNKNOWN:
-                self._table.forget(oldest.code)
+            if oldest.truth is UNKNOWN and oldest.choice is not RECALL:
+                self._tables[oldest.space].forget(oldest.code)
         self._expiry_slot = slot + self.label_wait
 
     def _unknown(self, ticket: int) -> UnknownTicket:

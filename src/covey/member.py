@@ -6,14 +6,16 @@ from typing import Any, cast
 
 import msgspec
 
-from covey.batches import Rows, contexts_of, grouped, rows_of, share_of, truths_of
+from covey.batches import Rows, contexts_of, costs_of, grouped, rows_of, share_of, truths_of
 from covey.classifiers import Function, Late, Later, as_label
 from covey.config import Site
 from covey.errors import ContextError, DataError, UnknownTicket
-from covey.learner import UNKNOWN, Decision, Learner, Settlement
-from covey.types import Cell, Context, Label
+from covey.learner import NO_ANSWER, UNKNOWN, Decision, Learner, Settlement
+from covey.types import MEMORY, Cell, Context, Label
+from covey.views import ALL, cut, shown
 
 KEPT = Settlement(False, False, is_kept=True)
+Group = tuple[str, str, int]  # arm, peer that is asked ("": an own function), number of the view
 Wait = Callable[[Later], object]
 
 
@@ -35,6 +37,7 @@ class Member:
         self.name = site.name
         self.learner = learner
         self._functions = functions
+        self._views = site.views
         self._others: Mapping[str, Member] = {}
         self._wait: Wait | None = None
 
@@ -53,19 +56,23 @@ class Member:
         decision = learner.decide(tuple(context), slot)
         try:
             if decision.asks:
-                cell = learner.cell(decision)
-                told = [others[p].learner.report(cell, decision.slot) for p in decision.asks]
-                learner.inform(decision, told)
+                self._consult(decision, Counter())
             choice = decision.choice
+            if self._views:
+                instance = self._shown(instance, decision)
             if choice.function >= 0:
                 given = label = self._run(choice.function, instance, decision)
                 function: str = choice.arm
                 peer_ticket: int | None = None
             else:
-                helped = others[choice.arm].assist(instance, learner.cell(decision), decision.slot)
+                cell = learner.cell(decision)
+                if choice.is_by_context:
+                    helped = others[choice.peer].recall(cell, decision.slot)
+                else:
+                    helped = others[choice.peer].assist(instance, cell, decision.slot)
                 given = label = helped.label
-                function, peer_ticket = helped.arm, helped.ticket
-                if type(label) is Late:
+                function, peer_ticket = helped.function, helped.ticket
+                if type(label) is Late or label is NO_ANSWER:
                     label, function = self._meanwhile(helped, instance, decision)
         except BaseException:
             learner.abandon(decision)
@@ -91,17 +98,25 @@ class Member:
         ticket = self.learner.accept(decision, label)
         return Answer(label, ticket, choice.phase, choice.arm, choice.arm, choice.price)
 
-    def learn(self, ticket: int, label: Label) -> Settlement:
+    def recall(self, cell: Cell, slot: int) -> Answer:
+        """Return the label seen most often in `cell`, to one who shows no more than that."""
+        decision = self.learner.recall(cell, slot)
+        return Answer(decision.label, decision.ticket, "recall", self.name, MEMORY, 0.0)
+
+    def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.
 
-        The function that answered is taught, if it can be. The same label again has no effect, and
-        the settlement says so. Raises `FunctionError` if the function cannot learn from the label;
+        `cost` is what the arm cost beyond its fixed cost, where that is to be learnt. The function
+        that answered is taught, if it can be. The same label again has no effect, and the
+        settlement says so. Raises `FunctionError` if the function cannot learn from the label;
         then every counter is as before, and the label can be sent again.
         """
         kind = type(label)
         if kind is not str and kind is not int:
             label = _checked(label)
         decision = self.learner.held(ticket)
+        if cost is not None or not self.learner.is_supervised:
+            self._check_learns(decision, [cost])
         if decision is not None and decision.truth is UNKNOWN:
             if type(decision.label) is Late and not _has_answer(decision, label):
                 return KEPT
@@ -109,7 +124,7 @@ class Member:
                 self._teach(decision, label)
             if decision.peer_ticket is not None:
                 self._pass_on(decision, label)
-        return self.learner.settle(ticket, label)
+        return self.learner.settle(ticket, label, cost)
 
     def join(self) -> list[Settlement]:
         """Settle the labels that were kept for a busy peer's answer, where that has come by now.
@@ -146,25 +161,27 @@ class Member:
         known_cells = learner.known_cells
         first_slot = learner.slot + 1 if slot is None else max(slot, learner.slot)
         decisions: list[Decision] = []
-        helped: dict[str, list[Answer]] = {}
+        helped: dict[Group, list[Answer]] = {}
         try:
             self._decide_batch(points, first_slot, decisions)
-            groups = grouped(decision.choice.arm for decision in decisions)
+            groups = grouped(map(self._group, decisions))
             labels = self._run_batch(rows, decisions, groups)
             self._ask_batch(rows, decisions, groups, helped)
+            functions = [decision.choice.arm for decision in decisions]
+            meant = self._stand_in_batch(rows, decisions, groups, helped, functions)
         except BaseException:
-            for peer, answers in helped.items():
+            for (_, peer, _), answers in helped.items():
                 for answer in reversed(answers):
                     self._others[peer].learner.withdraw(answer.ticket)
             learner.abandon_all(decisions, known_cells)
             raise
-        functions = [decision.choice.arm for decision in decisions]
         peer_tickets: list[int | None] = [None] * len(decisions)
-        for peer, answers in helped.items():
-            for k, answer in zip(groups[peer], answers, strict=True):
-                labels[k], functions[k], peer_tickets[k] = answer.label, answer.arm, answer.ticket
+        for group, answers in helped.items():
+            for k, answer in zip(groups[group], answers, strict=True):
+                labels[k], peer_tickets[k] = answer.label, answer.ticket
         learner.accept_all(decisions, labels, peer_tickets)
-        return list(map(_answer, decisions, functions))
+        shown = [meant.get(k, decision.label) for k, decision in enumerate(decisions)]
+        return list(map(_answer, decisions, functions, shown))
 
     def assist_batch(self, rows: Rows, cells: Sequence[Cell], slots: Sequence[int]) -> list[Answer]:
         """Return labels for somebody else's instances, each function called once."""
@@ -175,29 +192,67 @@ class Member:
             for cell, slot in zip(cells, slots, strict=True):
                 decisions.append(learner.assist(cell, slot))
             functions = [decision.choice.arm for decision in decisions]
-            labels = self._run_batch(rows, decisions, grouped(functions))
+            labels = self._run_batch(rows, decisions, grouped(map(_plain_group, decisions)))
         except BaseException:
             learner.abandon_all(decisions, learner.known_cells)
             raise
         learner.accept_all(decisions, labels, [None] * len(decisions))
-        return list(map(_answer, decisions, functions))
+        return list(map(_answer, decisions, functions, labels))
 
-    def learn_batch(self, tickets: Sequence[int], labels: Any) -> list[Settlement]:
+    def learn_batch(
+        self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
+    ) -> list[Settlement]:
         """Settle each ticket with its label, as `learn` does; every peer gets its labels at once.
 
         If a ticket is unknown, a label contradicts, or a function cannot learn, no label of the
         batch is taken; it can be sent again, and whoever has been taught is not taught twice.
         """
         truths = truths_of(tickets, labels)
+        paid = costs_of(tickets, costs)
+        if paid or not self.learner.is_supervised:
+            self._check_learns(None, list(paid.values()))
         shares, kept = self._prepare(truths)
         for peer, share in shares.items():
             learner = self._others[peer].learner
             for peer_ticket, label in share.items():
                 learner.settle(peer_ticket, label)
         settle = self.learner.settle
-        return [KEPT if t in kept else settle(t, truths[t]) for t in tickets]
+        return [KEPT if t in kept else settle(t, truths[t], paid.get(t)) for t in tickets]
 
     # -- one instance ---------------------------------------------------------------------------
+
+    def _consult(self, decision: Decision, shares: Counter[tuple[str, Cell]]) -> None:
+        """Ask peers what the decision needs to know; `shares` are instances still on their way."""
+        cell, slot = self.learner.cell(decision), decision.slot
+        if self.learner.is_supervised:
+            told = [
+                self._others[peer].learner.report(cell, slot) + shares[peer, cell]
+                for peer in decision.asks
+            ]
+            self.learner.inform(decision, told)
+        else:
+            self.learner.consult(
+                decision,
+                [
+                    self._others[peer].learner.estimate(cell, slot, is_by_context=is_by_context)
+                    for peer, is_by_context in self.learner.behind()
+                ],
+            )
+
+    def _shown(self, instance: Any, decision: Decision) -> Any:
+        number = shown(self._views, decision.choice.arm, decision.context)
+        return instance if number == ALL else cut(instance, self._views[number].columns)
+
+    def _check_learns(self, decision: Decision | None, costs: Sequence[float | None]) -> None:
+        is_served = decision is not None and decision.choice.phase in ("serve", "recall")
+        if not self.learner.is_supervised and not is_served:
+            raise DataError(
+                f"learner {self.name!r} has supervised = false, and takes no labels; it learns by "
+                "helping others"
+            )
+        for cost in costs:
+            if cost is not None and not 0 <= cost <= 1:
+                raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
 
     def _run(self, number: int, instance: Any, decision: Decision) -> Label:
         function = self._functions[number]
@@ -209,17 +264,17 @@ class Member:
         return label
 
     def _meanwhile(self, helped: Answer, instance: Any, decision: Decision) -> tuple[Label, str]:
-        """Return the busy peer's label if it comes within the wait, else that of the own best."""
+        """Return the peer's label if it comes within the wait, else that of the own best."""
         late: Any = helped.label
         try:
-            if self._wait is not None:
+            if self._wait is not None and late is not NO_ANSWER:
                 self._wait(late.handle)
-            if late.is_there():
-                return late.label(), helped.arm
+            if late is not NO_ANSWER and late.is_there():
+                return late.label(), helped.function
             number = self.learner.best_own(decision)
             return self._run(number, instance, decision), self._functions[number].name
         except BaseException:
-            self._others[decision.choice.arm].learner.withdraw(helped.ticket)
+            self._others[decision.choice.peer].learner.withdraw(helped.ticket)
             raise
 
     def _teach(self, decision: Decision, label: Label) -> None:
@@ -229,7 +284,7 @@ class Member:
 
     def _pass_on(self, decision: Decision, label: Label) -> None:
         try:
-            self._others[decision.choice.arm].learn(_peer_ticket(decision), label)
+            self._others[decision.choice.peer].learn(_peer_ticket(decision), label)
         except UnknownTicket:
             return  # the peer's slots have run ahead, and it waits for this label no longer
 
@@ -239,7 +294,7 @@ class Member:
         self, points: list[Context], first_slot: int, decisions: list[Decision]
     ) -> None:
         """Append the decisions of a batch; peers have not seen their share of it yet."""
-        learner, others = self.learner, self._others
+        learner = self.learner
         shares: Counter[tuple[str, Cell]] = Counter()
         for place, point in enumerate(points):
             try:
@@ -248,26 +303,32 @@ class Member:
                 raise ContextError(f"row {place} of the batch: {error}") from None
             decisions.append(decision)
             if decision.asks:
-                cell = learner.cell(decision)
-                told = [
-                    others[peer].learner.report(cell, decision.slot) + shares[peer, cell]
-                    for peer in decision.asks
-                ]
-                learner.inform(decision, told)
-            if decision.choice.function < 0 and learner.tells_at_once:
-                shares[decision.choice.arm, learner.cell(decision)] += 1
+                self._consult(decision, shares)
+            choice = decision.choice
+            if choice.function < 0 and not choice.is_by_context and learner.tells_at_once:
+                shares[choice.peer, learner.cell(decision)] += 1
+
+    def _group(self, decision: Decision) -> Group:
+        """Return what rows must have in common to be asked together: the arm, and what it sees."""
+        choice = decision.choice
+        view = shown(self._views, choice.arm, decision.context) if self._views else ALL
+        return choice.arm, choice.peer, view
+
+    def _share(self, rows: Rows, places: list[int], view: int) -> Rows:
+        share = share_of(rows, places)
+        return share if view == ALL else [cut(row, self._views[view].columns) for row in share]
 
     def _run_batch(
-        self, rows: Rows, decisions: list[Decision], groups: Mapping[str, list[int]]
+        self, rows: Rows, decisions: list[Decision], groups: Mapping[Group, list[int]]
     ) -> list[Label]:
         """Return the labels that own functions give, and None in the places of peers."""
         labels: list[Label] = [None] * len(decisions)
-        for places in groups.values():
+        for (_, _, view), places in groups.items():
             number = decisions[places[0]].choice.function
             if number < 0:
                 continue
             function = self._functions[number]
-            share = share_of(rows, places)
+            share = self._share(rows, places, view)
             for place, label in zip(places, function.answer_many(share), strict=True):
                 labels[place] = label
             if function.teach is not None:
@@ -279,16 +340,41 @@ class Member:
         self,
         rows: Rows,
         decisions: list[Decision],
-        groups: Mapping[str, list[int]],
-        helped: dict[str, list[Answer]],
+        groups: Mapping[Group, list[int]],
+        helped: dict[Group, list[Answer]],
     ) -> None:
         """Ask every peer once; `helped` holds what came of it, also if a peer then fails."""
-        for arm, places in groups.items():
-            if decisions[places[0]].choice.function < 0:
-                cells = [self.learner.cell(decisions[place]) for place in places]
-                slots = [decisions[place].slot for place in places]
-                share = share_of(rows, places)
-                helped[arm] = self._others[arm].assist_batch(share, cells, slots)
+        for group, places in groups.items():
+            _, peer, view = group
+            if not peer:
+                continue
+            cells = [self.learner.cell(decisions[place]) for place in places]
+            slots = [decisions[place].slot for place in places]
+            if decisions[places[0]].choice.is_by_context:
+                helped[group] = list(map(self._others[peer].recall, cells, slots))
+            else:
+                share = self._share(rows, places, view)
+                helped[group] = self._others[peer].assist_batch(share, cells, slots)
+
+    def _stand_in_batch(
+        self,
+        rows: Rows,
+        decisions: list[Decision],
+        groups: Mapping[Group, list[int]],
+        helped: Mapping[Group, list[Answer]],
+        functions: list[str],
+    ) -> dict[int, Label]:
+        """Write down who answered, and answer by the own best function where a peer had none."""
+        meant: dict[int, Label] = {}
+        for group, answers in helped.items():
+            for place, answer in zip(groups[group], answers, strict=True):
+                functions[place] = answer.function
+                if answer.label is NO_ANSWER:
+                    number = self.learner.best_own(decisions[place])
+                    (row,) = self._share(rows, [place], group[2])
+                    meant[place] = self._run(number, row, decisions[place])
+                    functions[place] = self._functions[number].name
+        return meant
 
     def _prepare(self, truths: Mapping[int, Label]) -> tuple[dict[str, dict[int, Label]], set[int]]:
         """Check labels and teach from them, here and at peers: after that nothing can fail.
@@ -308,7 +394,7 @@ class Member:
             if decision.lesson is not UNKNOWN:
                 lessons.setdefault(decision.lesson[0], []).append((decision, label))
             if decision.peer_ticket is not None and self._is_waited_for(decision):
-                shares.setdefault(decision.choice.arm, {})[decision.peer_ticket] = label
+                shares.setdefault(decision.choice.peer, {})[decision.peer_ticket] = label
         for number, group in lessons.items():
             self._teach_batch(self._functions[number], group)
         for peer, share in shares.items():
@@ -316,7 +402,7 @@ class Member:
         return shares, kept
 
     def _is_waited_for(self, decision: Decision) -> bool:
-        learner = self._others[decision.choice.arm].learner
+        learner = self._others[decision.choice.peer].learner
         return learner.held(_peer_ticket(decision)) is not None
 
     def _teach_batch(self, function: Function, group: list[tuple[Decision, Label]]) -> None:
@@ -330,9 +416,14 @@ class Member:
             decision.lesson = UNKNOWN
 
 
-def _answer(decision: Decision, function: str) -> Answer:
+def _answer(decision: Decision, function: str, label: Label) -> Answer:
     choice = decision.choice
-    return Answer(decision.label, decision.ticket, choice.phase, choice.arm, function, choice.price)
+    return Answer(label, decision.ticket, choice.phase, choice.arm, function, choice.price)
+
+
+def _plain_group(decision: Decision) -> Group:
+    """Return the group of a row that somebody else cut already."""
+    return decision.choice.arm, "", ALL
 
 
 def _has_answer(decision: Decision, label: Label) -> bool:

@@ -15,6 +15,7 @@ from covey.errors import ConfigError
 from covey.fields import nearest
 from covey.learner import Learner
 from covey.member import Member, Wait
+from covey.spaces import space_name
 
 
 class Network(Mapping[str, Member]):
@@ -50,21 +51,13 @@ class Network(Mapping[str, Member]):
     ) -> None:
         setup = load(config)
         _check_can_run(setup)
-        policy = setup.policy(setup.context.dimension if dimension is None else dimension)
+        width = setup.context.dimension if dimension is None else dimension
         self._members: dict[str, Member] = {}
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
         for place, site in enumerate(setup.sites):
-            learner = Learner(
-                site.name,
-                functions=site.functions,
-                peers=self._sites[site.name],
-                costs=site.costs,
-                policy=policy,
-                position=place,
-                rewards=site.rewards,
-            )
+            learner = _learner(setup, place, width)
             self._members[site.name] = Member(site, learner, _functions(site, functions))
         for member in self._members.values():
             member.meet(self._members, wait)
@@ -98,12 +91,39 @@ class Network(Mapping[str, Member]):
         return len(self._members)
 
 
+def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
+    site = setup.sites[place]
+    names = [other.name for other in setup.sites]
+    spaces = setup.plan.of_width(width)
+    policies = setup.policies(width)
+    # Where everybody has the same contexts, cells need no name of a space.
+    titles = (
+        [space_name(space, setup.context.names) for space in spaces] if len(spaces) > 1 else [""]
+    )
+    (own,) = site.spaces
+    return Learner(
+        site.name,
+        functions=site.functions,
+        peers=[names[peer] for peer in site.peers],
+        context_peers=[names[peer] for peer in site.context_peers],
+        costs=site.costs,
+        policy=policies[own],
+        position=place,
+        rewards=site.rewards,
+        spaces=dict(zip(titles, policies, strict=True)),
+        space=titles[own],
+        loss=setup.data.loss,
+        is_supervised=site.is_supervised,
+        learns_costs=any(site.cost_columns),
+        remembers=any(place in other.context_peers for other in setup.sites),
+    )
+
+
 def _check_can_run(setup: ReplayConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
-    deaf = [site.name for site in setup.sites if not site.is_supervised]
+    many = [site.name for site in setup.sites if len(site.spaces) > 1]
     for is_there, what in (
-        (deaf, f"learner {deaf[0]!r} with supervised = false" if deaf else ""),
-        (setup.data.loss, "a loss in [data]"),
+        (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (setup.repricings, "[[link-change]] (call reprice instead)"),
         (setup.ensemble, "[ensemble]"),
     ):

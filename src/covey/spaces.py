@@ -60,7 +60,7 @@ def plan(common: Wish, learners: Sequence[Wish]) -> Plan:
     return Plan(entries, tuple(spaces), tuple(map(tuple, own)))
 
 
-def name(space: Space, names: Sequence[str]) -> str:
+def space_name(space: Space, names: Sequence[str]) -> str:
     """Return the name of a space: those of its coordinates."""
     return "+".join(names[place] for place in space)
 

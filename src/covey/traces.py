@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from covey.encoding import MILLIONTHS, Log
+from covey.encoding import Log
 from covey.errors import ConfigError
 from covey.logs import parquet_module
-from covey.types import Label
+from covey.types import MILLIONTHS, Label
 
 Array = npt.NDArray[Any]
 

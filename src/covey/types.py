@@ -2,12 +2,29 @@
 
 import enum
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 Label = Hashable
 Context = tuple[float, ...]
+
+
+WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
+MILLIONTHS = 1_000_000  # in which costs are counted
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """How wrong a number is: its distance to the truth, or the square of it, at most `bound`."""
+
+    kind: Literal["absolute", "squared"]
+    bound: float
+
+    def gains(self, distance: Any) -> Any:
+        """Return how right an answer is at this distance to the truth, out of `WHOLE`."""
+        lost = distance**2 if self.kind == "squared" else distance
+        return np.rint(WHOLE * (1.0 - np.minimum(1.0, lost / self.bound)))
 
 
 class Phase(enum.IntEnum):
@@ -19,14 +36,16 @@ class Phase(enum.IntEnum):
 
 
 BY_CONTEXT = " (context)"  # after the name of a learner that is shown the cell only
+MEMORY = "(labels seen)"  # what stands for a function where a learner answers from memory
 PHASES = tuple(phase.name.lower() for phase in Phase)
 
 
 class Cell(NamedTuple):
-    """A region of the context space: a level of a partition, and integer coordinates in it."""
+    """A region of a context space: a level of a partition, and integer coordinates in it."""
 
     level: int
     coordinates: tuple[int, ...]
+    space: str = ""  # whose contexts it divides, where learners have contexts of their own
 
 
 class Level(NamedTuple):
