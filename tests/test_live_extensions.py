@@ -78,7 +78,12 @@ def _paid(config: Any, columns: Any, who: str, arm: str, slot: int) -> float | N
 @pytest.mark.parametrize("preset", ["cos", "dcza"])
 def test_context_only_peers_are_asked_alike_in_replay_and_live(preset: str) -> None:
     config = {
-        "policy": {"preset": preset, "slices": 3, "split-power": 4.0},
+        "policy": {
+            "preset": preset,
+            "slices": 3,
+            "split-scale": 30.0,
+            "train": {"scale": 0.3, "power": 0.1},
+        },
         "learner": [
             site("north", ["a"], **{"peers": {"south": 0.1}, "context-peers": {"south": 0.02}}),
             site("south", ["b", "c"], peers={}),
