@@ -554,7 +554,7 @@ def test_an_arm_that_is_no_learner_of_the_outcome_has_its_own_column() -> None:
 def test_answers_of_own_functions_count_as_the_learner_itself() -> None:
     learner = small_learner("a", slots=200, errors=20, alone_errors=30)
 
-    assert figures.answered_by(learner) == {"a": 0.85, "peer": 0.15}
+    assert figures.chosen_sites(learner) == {"a": 0.85, "peer": 0.15}
 
 
 def test_errors_are_smoothed_over_neighbouring_stretches() -> None:

@@ -44,22 +44,29 @@ def log_of(labels: Sequence[int], predictions: np.ndarray, at: Sequence[int] | N
     )
 
 
-def trace_of(rows: Sequence[Row], correct: Sequence[int] | None = None) -> Trace:
+def trace_of(
+    rows: Sequence[Row],
+    correct: Sequence[int] | None = None,
+    *,
+    function_of_south: int = 2,
+    cells: Sequence[int] | None = None,
+    names: Sequence[str] = (),
+) -> Trace:
     """Make the trace of consecutive slots, one row each."""
     slots, learners, phases, arms, right = zip(*rows, strict=True)
     return Trace(
         Decided(
-            cell=np.zeros(len(rows), np.int32),
+            cell=np.array([0] * len(rows) if cells is None else cells, np.int32),
             phase=np.array(phases, np.int8),
             arm=np.array(arms, np.int32),
-            function=np.zeros(len(rows), np.int32),
+            function=np.array([function_of_south if arm == SOUTH else arm for arm in arms]),
             correct=np.array(right if correct is None else correct, np.int8),
         ),
         log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
         first_slot=slots[0],
         costs=COSTS,
         receivers=(0, 1),
-        names={},
+        names={"cell": names},
     )
 
 
@@ -175,3 +182,28 @@ def test_an_outcome_says_what_was_replayed() -> None:
 
     assert (outcome.slots, outcome.dimension) == (3, 1)
     assert (outcome.context_names, outcome.policy) == (["hour"], "CoS")
+
+
+def test_slots_in_which_an_own_function_stood_in_for_a_peer_are_counted() -> None:
+    tally = Tally(SITES)
+    for function in (2, 0, 4):  # the peer's, an own one, and what a peer remembers for north
+        trace = trace_of(SIX_ROWS, function_of_south=function)
+        tally.add(trace, trace)
+    north, south, west = outcome_of(tally).learners
+
+    assert (north.stood_in, south.stood_in, west.stood_in) == (2, 0, 0)
+
+
+def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -> None:
+    sites = (SITES[0]._replace(spaces=(0, 1)), *SITES[1:])
+    tally = Tally(sites)
+    for cells, names in (
+        ([0, 1, 0, 1, 1, 0], ["hour/g2:0", "hour+load/g2:1:1"]),
+        ([0, 2, 0, 1, 1, 0], ["hour+load/g2:1:1", "hour/g2:1", "hour/g2:0"]),
+    ):
+        trace = trace_of(SIX_ROWS, cells=cells, names=names)
+        tally.add(trace, trace)
+    north, south, _ = outcome_of(tally).learners
+
+    assert north.candidates == {"hour+load": 4, "hour": 4}
+    assert south.candidates == {}

@@ -174,6 +174,11 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
     if weighing is not None:
         sites = _voters(sites, data)
+        if weighing.weights == "cell" and len(plan.spaces) > 1:
+            raise ConfigError(
+                '[ensemble] has weights = "cell", but the learners do not share one context space; '
+                'use weights = "global", or one context for all'
+            )
     moves = _repricings(links, sites)
     return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
 

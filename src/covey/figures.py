@@ -78,7 +78,7 @@ def percent(share: float) -> str:
 
 
 def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
-    """Return a grey for each function and a hue for each learner.
+    """Return a grey for each function and a hue for each learner, pale if it sees only the cell.
 
     The functions of one learner share no grey, nor two learners a hue, until the palette runs out.
     """
@@ -90,7 +90,8 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
             colours.setdefault(function, (free or FUNCTION_COLOURS)[0])
     for position, learner in enumerate(learners):
         hue = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
-        colours[learner.name] = colours[learner.name + BY_CONTEXT] = hue
+        colours[learner.name] = hue
+        colours[learner.name + BY_CONTEXT] = _blend(hue, "#ffffff", 0.5)
     return colours
 
 
@@ -106,8 +107,8 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
     )
 
 
-def answered_by(learner: LearnerOutcome) -> dict[str, float]:
-    """Return the share of slots that each site answered; own functions count as the learner."""
+def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
+    """Return the share of slots for which each site was chosen; own functions: the learner."""
     shares: dict[str, float] = {}
     for arm, times in learner.arms.items():
         site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
@@ -171,9 +172,9 @@ def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width
 
 
 def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
-    """Draw who answered whose slots, one row per learner."""
+    """Draw whom each learner chose, one row per learner."""
     names = [learner.name for learner in learners]
-    rows = [answered_by(learner) if learner.slots else {} for learner in learners]
+    rows = [chosen_sites(learner) if learner.slots else {} for learner in learners]
     strangers = dict.fromkeys(site for row in rows for site in row if site not in names)
     columns = [*names, *strangers]
     cell = max(44, min(110, 880 // len(columns)))
@@ -188,7 +189,7 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
             _draw_row(axes, position, [row.get(site) for site in columns])
 
     size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
-    return _svg(draw, size=size, label="who answered whose slots")
+    return _svg(draw, size=size, label="whom each learner chose")
 
 
 def draw_strip(
@@ -202,7 +203,11 @@ def draw_strip(
         axes.set_yticks([])
         _draw_cells(axes, learner.cells, colours, pixels=width)
 
-    return _svg(draw, size=(width, 82), label=f"arms that {learner.name} prefers")
+    return _svg(
+        draw,
+        size=(width, 82),
+        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
+    )
 
 
 def draw_square(
@@ -217,7 +222,11 @@ def draw_square(
         axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         _draw_cells(axes, learner.cells, colours, pixels=width - 52)
 
-    return _svg(draw, size=(width, width - 12), label=f"arms that {learner.name} prefers")
+    return _svg(
+        draw,
+        size=(width, width - 12),
+        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
+    )
 
 
 def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
@@ -283,7 +292,7 @@ def _matrix_axes(figure: "Figure", *, left: int, rows: int, columns: int) -> "Ax
     axes.set_ylim(rows, 0)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel("answered by")
+    axes.set_xlabel("chosen")
     axes.tick_params(length=0, labelcolor=_INK)
     return axes
 
@@ -354,7 +363,9 @@ def _label_cell(
     if cell.arm is None or room < 7 or height * pixels < 16 or _hidden(x, y, above):
         return
     ink = _text_on(colours.get(cell.arm, BLANK))
-    axes.text(x, y, shorten(cell.arm, room), color=ink, ha="center", va="center")
+    # The pale hue says that a peer saw the cell only; its name needs the room.
+    name = cell.arm if len(cell.arm) <= room else cell.arm.removesuffix(BY_CONTEXT)
+    axes.text(x, y, shorten(name, room), color=ink, ha="center", va="center")
 
 
 _Box = tuple[float, float, float, float]  # left, low, width, height

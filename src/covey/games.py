@@ -10,7 +10,7 @@ from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy, Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
-from covey.spaces import Space, space_name
+from covey.spaces import Space, cell_name
 from covey.traces import Decided, Trace, joined
 from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Rule, Seat
 
@@ -34,7 +34,7 @@ class Field(NamedTuple):
         own = self.policies[space].partition.name(cell)
         if len(self.spaces) == 1:
             return own
-        return f"{space_name(self.spaces[space], self.names)}/{own}"
+        return cell_name(self.spaces[space], self.names, own)
 
 
 class Game:
@@ -172,6 +172,7 @@ class Game:
             arrivals=table.own(row),
             arm=arms[best] if labels else None,
             estimate=right / (labels * self._unit) if labels else None,
+            space=self.field.spaces[space] if len(self.field.spaces) > 1 else None,
         )
 
 

@@ -1,17 +1,43 @@
 """The HTML of a report: its frame, its style, and a section for each figure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
+
+import msgspec
 
 from covey import figures
 from covey.figures import NONE, shorten
-from covey.types import CellView, EnsembleOutcome, LearnerOutcome, Outcome
+from covey.spaces import Space, space_name
+from covey.types import BY_CONTEXT, CellView, EnsembleOutcome, LearnerOutcome, Outcome
 
 _WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
 _BUSIEST = 12  # cells listed where they cannot be drawn
 _PREFERENCES = "Whom each region prefers"
+_HOW_DRAWN = (
+    "Each box is a cell of the context space, every context scaled to run from 0 to 1, in the "
+    "colour of the arm that did best there, less its price: a grey is an own function, a hue "
+    "is the peer of that colour. Percents are shares of the learner's arrivals. Hatched cells "
+    "had less than a tenth of the visits of an average cell, so that their preference is "
+    "little more than a guess."
+)
+_PALE = " A pale hue is a peer that is shown only the cell."
+_HOW_LISTED = (
+    f"Listed are the {_BUSIEST} most visited cells of those that cannot be drawn without "
+    "misleading: more than two contexts, or none. A context that is not named may have any value. "
+    "The arm is the one that did best, less its price; the estimate is its share of right "
+    "answers before the price."
+)
+
+
+class _View(NamedTuple):
+    """The cells of a learner in one of its context spaces."""
+
+    learner: LearnerOutcome
+    space: Space
+    cells: list[CellView]
 
 
 def document(body: str, *, title: str) -> str:
@@ -97,14 +123,16 @@ def phases(outcome: Outcome) -> str:
 
 
 def matrix(outcome: Outcome) -> str:
-    """Return the section that shows who answered whose slots."""
+    """Return the section that shows whom each learner chose."""
     if len(outcome.learners) < 2:
         return section("Who asked whom", "", "There is one learner, so there was nobody to ask.")
     how = (
-        "Each row is a learner, and says who answered its slots: itself with its own functions "
+        "Each row is a learner, and says whom it chose in its slots: itself with its own functions "
         "(bold, on the diagonal) or the peer named above the column. A row adds up to 100%. "
         "A dark column off the diagonal is a site on which others lean."
     )
+    if _shows_cells(outcome):
+        how += " Peers that were shown only the cell count as any others."
     return section("Who asked whom", figures.draw_matrix(outcome.learners), how)
 
 
@@ -112,24 +140,18 @@ def preferences(outcome: Outcome) -> str:
     """Return the section that shows which arm each region of the context space prefers."""
     if outcome.dimension == 0:
         return section(_PREFERENCES, "", _without_contexts(outcome.learners))
-    if outcome.dimension > 2 or outcome.spaces > 1:
-        many = f"{outcome.dimension} dimensions" if outcome.spaces == 1 else "contexts of their own"
-        how = (
-            f"These are the {_BUSIEST} most visited cells of all; {many} "
-            "cannot be drawn without misleading. A context that is not named may have any value. "
-            "The arm is the one that did best, less its price; the estimate is its share of right "
-            "answers before the price."
-        )
-        return section(_PREFERENCES, _busiest(outcome), how)
-    how = (
-        "Each box is a cell of the context space, every context scaled to run from 0 to 1, in the "
-        "colour of the arm that did best there, less its price: a grey is an own function, a hue "
-        "is the peer of that colour. Percents are shares of the learner's arrivals. Hatched cells "
-        "had less than a tenth of the visits of an average cell, so that their preference is "
-        "little more than a guess."
-    )
-    keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
-    return section(_PREFERENCES, _legend(keys) + _maps(outcome), how + _repeats(outcome))
+    views = _views(outcome)
+    drawn = [view for view in views if len(view.space) in (1, 2)]
+    listed = [view for view in views if len(view.space) not in (1, 2)]
+    content, how = "", []
+    if drawn:
+        keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
+        content += _legend(keys) + _maps(outcome, drawn)
+        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + _repeats(outcome))
+    if listed:
+        content += _busiest(outcome, listed)
+        how.append(_HOW_LISTED)
+    return section(_PREFERENCES, content, " ".join(how))
 
 
 def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
@@ -161,8 +183,19 @@ def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:
     return escape(f"No context was used, so each learner has one cell for everything.{ending}")
 
 
-def _busiest(outcome: Outcome) -> str:
-    found = [(learner, cell) for learner in outcome.learners for cell in learner.cells]
+def _views(outcome: Outcome) -> list[_View]:
+    every = tuple(range(outcome.dimension))
+    views = []
+    for learner in outcome.learners:
+        by_space: dict[Space, list[CellView]] = {}
+        for cell in learner.cells:
+            by_space.setdefault(every if cell.space is None else cell.space, []).append(cell)
+        views += [_View(learner, space, cells) for space, cells in by_space.items()]
+    return views
+
+
+def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
+    found = [(view.learner, cell) for view in views for cell in view.cells]
     found.sort(key=lambda pair: -pair[1].arrivals)
     colours = figures.arm_colours(outcome.learners)
     lines = [
@@ -203,17 +236,49 @@ def _estimate(cell: CellView) -> str:
     return NONE if cell.estimate is None else f"{cell.estimate:.3f}"
 
 
-def _maps(outcome: Outcome) -> str:
-    mapped = [learner for learner in outcome.learners if learner.cells]
-    width = _WIDTH if outcome.dimension == 1 else min(400, _panel_width(len(mapped)))
+def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
+    strips = [view for view in views if len(view.space) == 1]
+    squares = [view for view in views if len(view.space) == 2]
+    # With one context space a strip has the whole width, so that fine cells can be told apart.
+    columns = 1 if outcome.spaces == 1 else _columns(len(strips))
+    across, square = _width(columns), min(400, _panel_width(len(squares)))
+    content = ""
+    if strips:
+        drawn = [_map(outcome, view, figures.draw_strip, across) for view in strips]
+        content += _grid(drawn, columns=columns)
+    if squares:
+        # A single square would leave its heading at the far end of the line.
+        columns = _columns(len(squares) if outcome.spaces == 1 else max(2, len(squares)))
+        drawn = [_map(outcome, view, figures.draw_square, square) for view in squares]
+        content += _grid(drawn, columns=columns)
+    return content
+
+
+def _map(outcome: Outcome, view: _View, draw: Callable[..., str], width: int) -> str:
     colours = figures.arm_colours(outcome.learners)
-    names = _context_names(outcome)
-    draw = figures.draw_strip if outcome.dimension == 1 else figures.draw_square
-    panels = []
-    for learner in mapped:
-        drawn = draw(learner, colours=colours, contexts=names, width=width)
-        panels.append(_panel(learner, drawn + _legend(_shares(learner.cells, colours))))
-    return _grid(panels, columns=1 if outcome.dimension == 1 else None)
+    every = _context_names(outcome)
+    learner = msgspec.structs.replace(
+        view.learner, cells=[_within(cell, view.space) for cell in view.cells]
+    )
+    names = [every[place] for place in view.space]
+    drawn = draw(learner, colours=colours, contexts=names, width=width)
+    note = _went_by(view, every) if outcome.spaces > 1 else ""
+    return _panel(learner, drawn + _legend(_shares(view.cells, colours)), note=note)
+
+
+def _within(cell: CellView, space: Space) -> CellView:
+    """Return a cell with the bounds of its own contexts alone."""
+    low, high = (tuple(bounds[place] for place in space) for bounds in (cell.low, cell.high))
+    return msgspec.structs.replace(cell, low=low, high=high)
+
+
+def _went_by(view: _View, names: Sequence[str]) -> str:
+    space = space_name(view.space, names)
+    by = f"by {escape(shorten(space, 30))}"
+    decided = view.learner.candidates.get(space, 0)
+    if not view.learner.candidates:
+        return by
+    return f"{by}: {figures.percent(decided / view.learner.slots)} of slots"
 
 
 def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
@@ -227,6 +292,11 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
         _key(_colour(arm, colours), arm, note=figures.percent(count / everything))
         for arm, count in sorted(arrivals.items(), key=lambda pair: -pair[1])
     ]
+
+
+def _shows_cells(outcome: Outcome) -> bool:
+    """Say whether somebody is shown the cell and not the data."""
+    return any(arm.endswith(BY_CONTEXT) for learner in outcome.learners for arm in learner.arms)
 
 
 def _colour(arm: str, colours: Mapping[str, str]) -> str:
@@ -253,7 +323,10 @@ def _columns(panels: int) -> int:
 
 
 def _panel_width(panels: int) -> int:
-    columns = _columns(panels)
+    return _width(_columns(panels))
+
+
+def _width(columns: int) -> int:
     return (_WIDTH - _GAP * (columns - 1)) // columns
 
 
@@ -341,6 +414,7 @@ i.rare { background: repeating-linear-gradient(-45deg, #8a9096 0 2px, #fff 2px 4
 i.blank { background: #f4f4f1; outline: 1px solid var(--rule); }
 .grid { display: grid; gap: 28px 24px;
   grid-template-columns: repeat(var(--columns), minmax(0, 1fr)); }
+.grid + .grid { margin-top: 28px; }
 figure { margin: 0; min-width: 0; break-inside: avoid; }
 svg { display: block; width: 100%; height: auto; }
 svg * { stroke-linejoin: round; stroke-linecap: butt; }

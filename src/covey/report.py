@@ -109,7 +109,7 @@ class _Row(NamedTuple):
 
 def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
     has_rows = learner.slots > 0
-    return {
+    numbers = {
         "slots": learner.slots,
         "errors": learner.errors if has_rows else None,
         "error_percent": _percent(learner.errors, learner.judged),
@@ -120,6 +120,8 @@ def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
         "arms": dict(learner.arms) if has_rows else {},
         "alone": _percent(learner.alone_errors, learner.judged),
     }
+    extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
+    return numbers | {name: value for name, value in extra.items() if value}
 
 
 def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
@@ -290,7 +292,21 @@ def _remarks(outcome: Outcome) -> list[str]:
         for learner in outcome.learners
         if learner.blind
     ]
-    return remarks
+    remarks += [
+        f"In {learner.stood_in:,} of {learner.slots:,} slots of {learner.name} the peer it chose "
+        "had no answer, or not in time; its own best function answered."
+        for learner in outcome.learners
+        if learner.stood_in
+    ]
+    return remarks + [_went_by(learner) for learner in outcome.learners if learner.candidates]
+
+
+def _went_by(learner: LearnerOutcome) -> str:
+    shares = [
+        f"{shorten(name or 'none', _NAME)} in {100 * times / learner.slots:.1f}%"
+        for name, times in learner.candidates.items()
+    ]
+    return f"Of its candidate contexts {learner.name} went by {', '.join(shares)} of its slots."
 
 
 def _header(outcome: Outcome, title: str) -> str:

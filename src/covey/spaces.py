@@ -65,6 +65,16 @@ def space_name(space: Space, names: Sequence[str]) -> str:
     return "+".join(names[place] for place in space)
 
 
+def cell_name(space: Space, names: Sequence[str], cell: str) -> str:
+    """Return the name of a cell where there are several spaces."""
+    return f"{space_name(space, names)}/{cell}"
+
+
+def space_of(cell: str) -> str:
+    """Return the name of the space that a cell with such a name belongs to."""
+    return cell.rpartition("/")[0]
+
+
 def _once(candidate: list[Entry]) -> list[Entry]:
     return [entry for k, entry in enumerate(candidate) if entry not in candidate[:k]]
 

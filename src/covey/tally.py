@@ -1,5 +1,6 @@
 """What a replay adds up to: errors, costs, phases and arms per learner, and how they went."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 
 from covey.config import Site
 from covey.encoding import Log
+from covey.spaces import space_of
 from covey.traces import Trace
-from covey.types import BY_CONTEXT, CellView, LearnerOutcome, Outcome, Phase, Timeline
+from covey.types import BY_CONTEXT, CellView, Label, LearnerOutcome, Outcome, Phase, Timeline
 
 MOST_BUCKETS = 256
 
@@ -20,7 +22,11 @@ class Tally:
         self._sites = sites
         self._unit = unit
         self._functions = [name for site in sites for name in site.functions]
-        self._learners = [_Learner(len(self._functions) + 2 * len(sites)) for _ in sites]
+        arms = len(self._functions) + 2 * len(sites)
+        self._learners = [_Learner(arms, has_candidates=len(s.spaces) > 1) for s in sites]
+        # Whose every function is; what is answered from memory is nobody's.
+        owners = [place for place, site in enumerate(sites) for _ in site.functions]
+        self._owners = np.array(owners + [-1] * len(sites))
         self._wrong = np.zeros(len(self._functions))
         self._slots = 0
         self._judged = 0
@@ -28,7 +34,11 @@ class Tally:
     def add(self, together: Trace, alone: Trace) -> None:
         """Add the same rows as played together and as played alone."""
         for place, learner in enumerate(self._learners):
-            learner.add(together, together.learner == place)
+            mine = together.learner == place
+            learner.add(together, mine)
+            is_asked = together.arm[mine] >= len(self._functions)
+            is_own = self._owners[together.function[mine]] == place
+            learner.stood_in += int(np.count_nonzero(is_asked & is_own))
             own = alone.correct[alone.learner == place]
             learner.alone_errors += float(_errors(own).sum())
 
@@ -73,8 +83,11 @@ class Tally:
 
 
 class _Learner:
-    def __init__(self, arms: int) -> None:
+    def __init__(self, arms: int, *, has_candidates: bool) -> None:
         self.alone_errors = 0.0
+        self.stood_in = 0
+        self._has_candidates = has_candidates
+        self._candidates: Counter[str] = Counter()
         self._chosen = np.zeros(arms, np.int64)
         self._cost = 0.0
         self._slots_per_bucket = 1
@@ -87,6 +100,8 @@ class _Learner:
             return
         self._chosen += np.bincount(trace.arm[mine], minlength=len(self._chosen))
         self._cost += float(trace.cost[mine].sum())
+        if self._has_candidates:
+            self._count_candidates(trace.names["cell"], trace.cell[mine])
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
@@ -99,6 +114,11 @@ class _Learner:
         )
         for row, weights in enumerate(counted):
             self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
+
+    def _count_candidates(self, names: Sequence[Label], cells: np.ndarray) -> None:
+        for cell, times in enumerate(np.bincount(cells).tolist()):
+            if times:
+                self._candidates[space_of(str(names[cell]))] += times
 
     def _widen(self) -> None:
         pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
@@ -122,6 +142,8 @@ class _Learner:
             arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
             alone_errors=_plain(self.alone_errors),
             blind=blind,
+            stood_in=self.stood_in,
+            candidates=dict(self._candidates.most_common()),
             timeline=self._timeline(),
             cells=cells,
         )

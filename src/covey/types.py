@@ -104,6 +104,7 @@ class CellView(msgspec.Struct, frozen=True):
     arrivals: int
     arm: str | None  # the one with the largest estimate; None before any label
     estimate: float | None
+    space: tuple[int, ...] | None = None  # places of the contexts it goes by; None: all of them
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -134,6 +135,8 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     timeline: Timeline
     cells: list[CellView]
     blind: int = 0  # decisions without a label, own or of anybody who could be asked
+    stood_in: int = 0  # times an own function answered because the chosen peer did not, or late
+    candidates: dict[str, int] = {}  # context -> decisions that went by it, where there are several
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
