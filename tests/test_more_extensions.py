@@ -477,9 +477,7 @@ def test_an_answer_delay_that_is_no_number_of_slots_is_refused_with_its_row(slot
 @pytest.mark.parametrize(
     ("north", "what"),
     [
-        ({"candidates": ["x", "y"]}, "several contexts to choose from, or learners with their own"),
-        ({"context-peers": {"south": 0.1}}, "context-peers"),
-        ({"cost-columns": {"a": "fee"}}, "cost-columns"),
+        ({"candidates": ["x", "y"]}, "learner 'north' with several candidates"),
         ({"answer-wait": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
         ({"answer-delay": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
     ],
@@ -586,7 +584,7 @@ def test_each_feature_changes_what_north_does(folder: Path) -> None:
             columns=given,
         )
         mine = trace.learner == 0
-        return trace.function[mine].tolist(), trace.cost[mine].tolist()
+        return [c[mine].tolist() for c in (trace.phase, trace.function, trace.cost)]
 
     width = load(folder / "sites.toml").context.dimension
     both = np.array([given["x0"], given["x1"]]).T
