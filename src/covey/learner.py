@@ -180,7 +180,7 @@ class Learner:
         row = decision.code >> 20
         places = [self._peers.index(peer) for peer in decision.asks]
         decision.refreshed = tuple(
-            (place, self._table.refresh(row, place, count))
+            (place, self._table.hear(row, place, (count, 0.0, 1.0), decision.slot))
             for place, count in zip(places, arrivals, strict=True)
         )
         code = self._table.resume(row, decision.context, decision.slot)

@@ -114,7 +114,7 @@ def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
         space=titles[own],
         loss=setup.data.loss,
         is_supervised=site.is_supervised,
-        learns_costs=any(site.cost_columns),
+        learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
         remembers=any(place in other.context_peers for other in setup.sites),
     )
 
