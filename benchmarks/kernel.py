@@ -81,7 +81,7 @@ def _table(kernel: ModuleType, settings: Settings, functions: int) -> Any:
         for coordinate in range(task.SLICES):
             row = table.meet(Cell(0, (coordinate,)), 1)
             for peer in range(task.ARMS - functions):
-                table.refresh(row, peer, PLENTY)
+                table.hear(row, peer, (PLENTY, 0.0, 1.0), 1)
     return table
 
 

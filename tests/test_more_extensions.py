@@ -475,7 +475,15 @@ def test_an_answer_delay_that_is_no_number_of_slots_is_refused_with_its_row(slot
     assert f"row 2: column 'late' is {slots!r}; it must be a whole number" in str(raised.value)
 
 
-def test_a_network_refuses_candidates_which_only_a_replay_knows() -> None:
+@pytest.mark.parametrize(
+    ("north", "what"),
+    [
+        ({"candidates": ["x", "y"]}, "learner 'north' with several candidates"),
+        ({"answer-wait": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
+        ({"answer-delay": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
+    ],
+)
+def test_a_network_refuses_what_only_a_replay_knows(north: dict[str, Any], what: str) -> None:
     functions = dict.fromkeys(("a", "b", "c"), lambda x: 1)
     config = {"learner": [{**NORTH, "candidates": ["x", "y"]}, SOUTH]}
 
@@ -575,8 +583,8 @@ def test_each_feature_changes_what_north_does(folder: Path) -> None:
             contexts=contexts,
             columns=given,
         )
-        columns = (trace.phase, trace.function, trace.cost)
-        return [column[trace.learner == 0].tolist() for column in columns]
+        mine = trace.learner == 0
+        return [c[mine].tolist() for c in (trace.phase, trace.function, trace.cost)]
 
     width = load(folder / "sites.toml").context.dimension
     both = np.array([given["x0"], given["x1"]]).T

@@ -4,7 +4,12 @@ cimport cython
 cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, CALM, COORDINATES
 cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, NEVER, ARRIVED, LABELLED, USED
 cdef long long ONE, KEEP_BITS, MASK, FACTOR, FEW, FAR, MILLIONTHS
+cdef long long UNPAID, PARENT, ALL, BOTH, RECENT
+cdef double FOREVER
 cdef tuple NOTHING
+
+@cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, pinsker=cython.double, excess=cython.double)
+cdef double klucb(double accuracy, double labels, double level) noexcept
 cdef double CLOSED
 
 
@@ -12,7 +17,10 @@ cdef double CLOSED
 cdef class Clock:
     cdef double[::1] scales, powers
     cdef long long[::1] floors
-    cdef long long start, end, stride
+    cdef long long start, end, stride, before, rounded
+    cdef double logarithm
+    @cython.locals(step=cython.longlong)
+    cdef void round_up(self, long long slot) noexcept
     cdef void move(self, long long slot) noexcept
     cdef void _look(self, long long slot) noexcept
     cdef bint _has_changed(self, long long slot) noexcept
@@ -24,6 +32,12 @@ cdef class Clock:
 cdef class Table:
     cdef Clock clock
     cdef int dimension, functions, arms, asked, levels, deepest, counted, labels, right, untrained
+    cdef int bounds, last, windows, wanted, most_functions
+    cdef double scale, confidence, slack, cap
+    cdef double[::1] bias, values, low, high
+    cdef long long[::1] stamps, heard, fine
+    cdef int[::1] active
+    cdef bint is_indexed, is_balanced, is_lazy, is_layered, once, eliminates
     cdef int underway, spent, times, recent, recent_right, ring, stride, found
     cdef double[::1] costs, sides, limits, rewards, context, told
     cdef double largest
@@ -50,12 +64,43 @@ cdef class Table:
     cdef inline bint _is_at(self, long long row, long long level) noexcept
     cdef inline int _open(self, long long level, long long slot) except -1
     cdef int _meet(self, Table other, long long row, long long slot) except -1
+    cdef int _open_layers(self, long long slot) except -1
+    cdef int _grow_index(self, long long rows) except -1
     cdef int _add(self, long long level, long long slot, long long place) except -1
     cdef int _grow(self, long long length) except -1
     cdef int _reindex(self) except -1
     cdef void _follow(self) noexcept
     cdef inline void _follow_on(self) noexcept
-    cdef long long _choose(self, long long row, long long slot, bint is_fresh) noexcept
+    cdef inline long long _choose(self, long long row, long long slot, bint is_fresh) noexcept
+    @cython.locals(explore=cython.longlong, train=cython.longlong, explore_peers=cython.longlong, most=cython.longlong)
+    cdef long long _choose_by_phase(self, long long row, long long slot, bint is_fresh) noexcept
+    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, replies=cython.longlong)
+    cdef long long _choose_by_index(self, long long row, long long slot) noexcept
+    @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
+    cdef inline double _promise(self, long long row, long long peer) noexcept
+    @cython.locals(recent=cython.double, every=cython.double, smallest=cython.double, value=cython.double)
+    cdef inline double _upper(self, long long row, long long function) noexcept
+    @cython.locals(labels=cython.double, accuracy=cython.double)
+    cdef inline double _upper_all(self, long long row, long long function) noexcept
+    @cython.locals(stamp=cython.longlong)
+    cdef inline double _upper_recent(self, long long row, long long function) noexcept
+    @cython.locals(labels=cython.double, level=cython.double, accuracy=cython.double, total=cython.longlong)
+    cdef double _worked_out(self, long long base, long long function) noexcept
+    cdef inline void _outdate(self, long long row, long long function) noexcept
+    @cython.locals(value=cython.double, largest=cython.double)
+    cdef double _reply(self, long long row) noexcept
+    @cython.locals(labels=cython.double, accuracy=cython.double)
+    cdef long long _width(self, long long row, long long function) noexcept
+    cdef void _hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) noexcept
+    @cython.locals(level=cython.double, labels=cython.double, accuracy=cython.double, radius=cython.double)
+    cdef double _bound(self, long long base, long long slot) noexcept
+    @cython.locals(level=cython.double, best=cython.double)
+    cdef long long _eliminate(self, long long row, long long slot) noexcept
+    @cython.locals(cap=cython.double)
+    cdef long long _retrain(self, long long row, long long limit, long long slot) noexcept
+    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
+    cdef long long _most_promising(self, long long row) noexcept
+    cdef inline void _take(self, long long base, long long function, long long gain, long long slot) noexcept
     cdef inline long long _tried(self, long long base, long long arm) noexcept
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     cdef inline long long _best(self, long long base) noexcept
@@ -87,7 +132,7 @@ cdef class Table:
     @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
     cdef int _remember(self, long long row, label) except -1
     cdef int _remember_around(self, label, long long slot) except -1
-    cdef inline void _learn_served(self, long long row, long long function, long long gain) noexcept
+    cdef inline void _learn_served(self, long long row, long long function, long long gain, long long slot) noexcept
     cdef inline void _record(self, long long base, long long arm, long long gain) noexcept
 
 
@@ -98,7 +143,7 @@ cdef class Ledger:
     cdef int[::1] own, places
     cdef int count, chosen
     cdef long long[::1] rows, asked_rows
-    cdef long long choice, helper, function, stand_in
+    cdef long long choice, helper, function, stand_in, width
     cdef inline Table _at(self, long long k)
     cdef inline Table _table(self, long long space)
     cdef int _locate(self, double[::1] contexts, long long start, long long slot) except -1
@@ -141,6 +186,10 @@ cdef class Arena:
     cdef int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(row=cython.longlong, met=cython.longlong, is_stale=cython.bint)
     cdef int _ask(self, long long i, long long k, long long slot) except -1
+    @cython.locals(met=cython.longlong)
+    cdef int _sound_out(self, long long i, long long k, long long slot) except -1
+    @cython.locals(base=cython.longlong, low=cython.double, high=cython.double)
+    cdef int _compare(self, Table table, long long place, Table peer, long long met, long long slot) except -1
     @cython.locals(arm=cython.longlong, seen=cython.longlong, chosen=cython.longlong, largest=cython.double)
     cdef int _consult(self, long long i, long long slot) except? -2
     @cython.locals(met=cython.longlong, base=cython.longlong, best=cython.longlong, seen=cython.longlong, count=cython.longlong, total=cython.longlong)
@@ -159,6 +208,6 @@ cdef class Arena:
     cdef int _note(self, long long i, long long slot, long long gain, long long delay, long long label, long long paid) except -1
     cdef int _deliver(self, long long slot) except -1
     cdef int _settle(self, note, long long gain, long long decided, points, long long label, long long paid) except -1
-    cdef int _settle_served(self, long long helper, long long space, long long row, long long function, long long gain, long long label) except -1
+    cdef int _settle_served(self, tuple asked, long long gain, long long decided, long long label) except -1
     cdef int _release(self, tuple note) except -1
     cdef int _expect(self, tuple note, long long by) except -1

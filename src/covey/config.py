@@ -140,7 +140,8 @@ class ReplayConfig(NamedTuple):
     def policy(self, dimension: int) -> Policy:
         """Return the policy in a context space of this dimension."""
         most = max(len(site.functions) for site in self.sites)
-        return resolve(self.settings, dimension=dimension, most_functions=most)
+        every = sum(len(site.functions) for site in self.sites)
+        return resolve(self.settings, dimension=dimension, most_functions=most, all_functions=every)
 
 
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:

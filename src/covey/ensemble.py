@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from covey import fields
+from covey.decisions import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
 from covey.errors import ConfigError, ConflictingLabel, DataError, UnknownTicket
-from covey.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
 from covey.types import Label, Standing, Update
 from covey.updates import FixedShare, Gradient, Hedge, Majority, sums_of
 

@@ -292,7 +292,7 @@ def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, sp
         rewards=site.rewards if space in site.spaces else (),
         is_supervised=site.is_supervised,
         context_peers=len(site.context_peers),
-        learns_costs=any(site.cost_columns),
+        learns_costs=any(site.cost_columns) or policy.keeps_widths,
         remembers=remembers,
     )
 

@@ -23,9 +23,11 @@ from covey.errors import ContextError, LimitError
 from covey.types import Cell, Rule, Seat
 
 if cython.compiled:
-    from cython.cimports.libc.math import log
+    from cython.cimports.libc.math import exp, log, rint, sqrt
 else:
-    from math import log
+    from math import exp, log, sqrt
+
+    rint = round
 
 # Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
 LEVEL = 0
@@ -35,7 +37,8 @@ OWN = 3  # what splits the cell
 BEST = 4  # arm with the largest estimate, -1 = look again
 BEST_OWN = 5  # most accurate own function, -1 = look again
 CALM = 6  # before this slot no arm needs exploring or training
-COORDINATES = 7
+PARENT = 7  # the row of the cell around it, where every level counts; -1: none
+COORDINATES = 8
 
 TRAIN = 0
 EXPLORE = 1
@@ -57,7 +60,14 @@ FACTOR = 1000003
 FEW = 4096
 FAR = 1 << 60
 MILLIONTHS = 1000000  # what is spent is counted in these
+UNPAID = -(1 << 60)  # nothing was seen of what an arm costs
+
+# Which labels an index goes by.
+ALL = 0
+BOTH = 1
+RECENT = 2
 CLOSED = 1e300  # an arm at this cost is not to be used
+FOREVER = float("inf")
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # remembered of a cell
 
 
@@ -79,6 +89,8 @@ class Clock:
         self.floors = array("q", [0] * len(scales))
         self.start = self.end = 0
         self.stride = 1
+        self.before = self.rounded = 0  # slots after the one and up to the other count as the other
+        self.logarithm = 0.0  # of the other
 
     def at(self, slot: int) -> tuple[int, ...]:
         """Return the floors of the thresholds at `slot`."""
@@ -88,6 +100,17 @@ class Clock:
     def move(self, slot: int) -> None:
         if slot >= self.end or slot < self.start:
             self._look(slot)
+
+    def round_up(self, slot: int) -> None:
+        """Take `slot` for the next one with five binary digits, so that its logarithm stays put."""
+        if self.before < slot <= self.rounded:
+            return
+        step = 1
+        while slot // step >= 32:
+            step = 2 * step
+        self.rounded = (slot + step - 1) // step * step
+        self.before = self.rounded - step
+        self.logarithm = log(self.rounded)
 
     def _look(self, slot: int) -> None:
         low = slot
@@ -121,6 +144,31 @@ class Clock:
         return int(value)
 
 
+def klucb(accuracy: float, labels: float, level: float) -> float:
+    """Return what an accuracy may be at most: the largest q with labels * kl(accuracy, q) <= level.
+
+    Newton's method from the right, so that the result is never too low.
+    """
+    bound = level / labels
+    if accuracy >= 1.0:
+        return 1.0
+    rest = 1.0 - accuracy
+    if accuracy <= 0.0:
+        q: float = 1.0 - exp(-bound)
+        return q
+    entropy = accuracy * log(accuracy)
+    q = 1.0 - rest * exp((entropy - bound) / rest)
+    pinsker = accuracy + sqrt(bound / 2)
+    q = min(q, pinsker)
+    entropy = entropy + rest * log(rest)
+    for _ in range(3):
+        if q - accuracy <= 0 or q >= 1.0:
+            break
+        excess = entropy - accuracy * log(q) - rest * log(1.0 - q) - bound
+        q = q - excess * q * (1.0 - q) / (q - accuracy)
+    return q if q < 1.0 else 1.0
+
+
 class Table:
     """One learner's counters, and what it chooses on their strength."""
 
@@ -150,6 +198,7 @@ class Table:
         self.largest = 0.0  # the value of the arm that `weigh` chose
         self._take_rewards(rule)
         self._take_levels(rule)
+        self._take_index(rule)
         self._lay_out_rows()
 
     def _take_rewards(self, rule: Rule) -> None:
@@ -173,9 +222,35 @@ class Table:
         self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
+        self.fine = array("q", bytes(8 * max(1, self.dimension)))
         self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
         self.told = array("d", bytes(8 * self.arms))  # what others say of the accuracy of their arm
         self.found = 0  # how many they are, coarsest first
+
+    def _take_index(self, rule: Rule) -> None:
+        index = rule.index
+        self.is_indexed = index is not None
+        self.scale = index.scale if index else 0.0
+        self.windows = index.windows if index else ALL
+        self.is_balanced = index is not None and index.is_balanced
+        self.is_lazy = self.windows == ALL and not self.is_balanced
+        self.is_layered = index is not None and len(index.bias) > 1
+        self.bias = array("d", (index.bias if index else ()) or [0.0] * self.levels)
+        self.once = False  # labels of one slot count once for a function
+        self.wanted = -1  # the peer to be asked next
+        # Per row what own functions may be worth by all their labels, then by recent ones, then
+        # what peers said of themselves; and when each was worked out.
+        self.bounds = 2 * self.functions + self.asked - self.functions
+        self.values = array("d", [0.0])
+        self.stamps = array("q", [0])
+        drop = rule.elimination
+        self.eliminates = drop is not None
+        self.confidence = drop.confidence if drop else 0.0
+        self.slack = drop.bias if drop else 0.0
+        self.most_functions = drop.most_functions if drop else 1
+        self.low, self.high = (array("d", bytes(8 * self.arms)) for _ in range(2))
+        self.heard = array("q", bytes(8 * self.arms))
+        self.active = array("i", [1] * self.arms)
 
     def _lay_out_rows(self) -> None:
         """Say where a row keeps the counters of its arms; what is not needed takes no room."""
@@ -188,10 +263,13 @@ class Table:
         self.recent = self.times + (self.arms if self.learns_costs else 0)
         self.recent_right = self.recent + (self.arms if self.forgets else 0)
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
-        self.ring = self.recent_right + (self.arms if self.forgets else 0)
+        self.last = self.recent_right + (self.arms if self.forgets else 0)
+        self.ring = self.last + (self.functions if self.is_indexed else 0)
         self.stride = self.ring + (1 + self.window if self.window else 0)
         self.used = 0
         self.rows = array("q", bytes(8 * 4 * self.stride))
+        if self.is_indexed:
+            self._grow_index(4)
 
     # -- one decision at a time ---------------------------------------------------------------
 
@@ -212,6 +290,8 @@ class Table:
 
     def stale(self, row: int, slot: int) -> list[int]:
         """Return the peers whose training counter must be refreshed before `row` is decided."""
+        if self.is_indexed or self.eliminates:
+            return self._unheard(row, slot)
         base = row * self.stride + self.untrained
         self.clock.move(slot)
         limit = self.clock.floors[1]
@@ -221,10 +301,34 @@ class Table:
             if self.rows[base + k] <= limit and self.costs[self.functions + k] < CLOSED
         ]
 
-    def refresh(self, row: int, peer: int, arrivals: int) -> int:
-        """Store how much `peer` was trained in `row`, given its arrivals; return the old value."""
+    def _unheard(self, row: int, slot: int) -> list[int]:
+        """Return the peers whose bounds are needed before `row` is decided."""
+        if self.is_lazy and self.is_indexed:
+            return [self.wanted] if self._choose_by_index(row, slot) < 0 else []
+        return [
+            k for k in range(self.asked - self.functions) if self.costs[self.functions + k] < CLOSED
+        ]
+
+    def report(self, row: int, slot: int) -> tuple[int, float, float]:
+        """Return what a peer may ask: the arrivals, and between which bounds its best lies."""
+        self.clock.move(slot)
+        self.clock.round_up(slot)
+        base = row * self.stride
+        if self.is_indexed:
+            return self.rows[base + ARRIVALS], 0.0, self._reply(row)
+        if self.eliminates:
+            self._bound(base, slot)
+            best = (max(self.low[: self.functions]), max(self.high[: self.functions]))
+            return self.rows[base + ARRIVALS], *best
+        return self.rows[base + ARRIVALS], 0.0, 1.0
+
+    def hear(self, row: int, peer: int, report: tuple[int, float, float], slot: int) -> int:
+        """Take what `report` returned at `peer`; return the training counter as it was."""
         old = self.rows[row * self.stride + self.untrained + peer]
-        self._refresh(row, peer, arrivals)
+        if self.is_indexed or self.eliminates:
+            self._hear(row, peer, report[0], report[1], report[2], slot)
+        else:
+            self._refresh(row, peer, report[0])
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
@@ -234,10 +338,11 @@ class Table:
         self.rows[base + CALM] = 0
 
     def resume(self, row: int, context: tuple[float, ...], slot: int) -> int:
-        """Go on with a decision whose stale peers have been refreshed."""
+        """Go on with a decision whose stale peers have been heard; -1 - row: more must be."""
         self._read(context)
         self._follow()
-        return self._begin(row, self._choose(row, slot, True))
+        choice = self._choose(row, slot, True)
+        return self._begin(row, choice) if choice >= 0 else -1 - row
 
     def retract(self, decision: int, context: tuple[float, ...]) -> None:
         """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
@@ -256,18 +361,19 @@ class Table:
         gain: int,
         context: tuple[float, ...],
         slot: int,
-        paid: int = -1,
+        paid: int = UNPAID,
     ) -> None:
         """Take the label of a decision made at `slot`: whether it was right, and what it cost.
 
-        `paid` is in millionths and comes on top of the arm's fixed cost; -1: nothing was observed.
+        `paid` is in millionths and comes on top of the arm's fixed cost. Where peers share nothing,
+        it is how far the helper's function may be from its best, as `width` said.
         """
         row = decision >> 20
         arm = decision >> 2 & 0x3FFFF
         phase = decision & 3
         self._expect(row, arm, phase, -1)
         if phase == SERVE:
-            self._learn_served(row, arm, gain)
+            self._learn_served(row, arm, gain, slot)
         else:
             if self.levels > 1:
                 self._read(context)
@@ -299,7 +405,7 @@ class Table:
         for dimension in range(self.dimension):
             self.point[dimension] = cell.coordinates[dimension]
         self.deepest = max(self.deepest, cell.level)
-        return self._open(cell.level, slot)
+        return self._open_layers(slot) if self.is_layered else self._open(cell.level, slot)
 
     def arrivals(self, row: int) -> int:
         """Return the arrivals that others are told of."""
@@ -308,10 +414,15 @@ class Table:
     def serve(self, row: int, slot: int) -> int:
         """Choose an own function for somebody else's instance in `row`, and count it."""
         self.clock.move(slot)
+        self.clock.round_up(slot)
         function = self._help(row)
         self._count_served(row, 1)
         self._expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
+
+    def width(self, decision: int) -> int:
+        """Return how far a served function may be from its best, in millionths."""
+        return self._width(decision >> 20, decision >> 2 & 0x3FFFF)
 
     def best_own(self, row: int) -> int:
         """Return the own function with the largest estimate, its cost taken off."""
@@ -456,6 +567,8 @@ class Table:
             self._aim(level)
             row = self._open(level, slot)
             self.path[level] = row
+            if self.is_layered:
+                self.rows[row * self.stride + PARENT] = self.path[level - 1] if level else -1
             self.found = level + 1
             if self.is_flat or self.rows[row * self.stride + OWN] < self.limits[level]:
                 if self.inherits and level + 1 < self.levels:
@@ -521,7 +634,21 @@ class Table:
         if found >= 0:
             return found
         self.deepest = max(self.deepest, level)
-        return self._add(level, slot, -2 - found)
+        return self._open_layers(slot) if self.is_layered else self._add(level, slot, -2 - found)
+
+    def _open_layers(self, slot: int) -> int:
+        """Return the row of the finest cell at `point`, with those of all cells around it."""
+        finest = self.levels - 1
+        for k in range(self.dimension):
+            self.fine[k] = self.point[k]
+        row = -1
+        for level in range(self.levels):
+            for k in range(self.dimension):
+                self.point[k] = self.fine[k] >> finest - level
+            parent = row
+            row = self._open(level, slot)
+            self.rows[row * self.stride + PARENT] = parent
+        return row
 
     def _add(self, level: int, slot: int, place: int) -> int:
         row = self.used
@@ -546,6 +673,17 @@ class Table:
         self.rows = array("q", bytes(8 * length))
         for k in range(len(old)):
             self.rows[k] = old[k]
+        if self.is_indexed:
+            self._grow_index(length // self.stride)
+        return 0
+
+    def _grow_index(self, rows: int) -> int:
+        values, stamps = self.values, self.stamps
+        self.values = array("d", bytes(8 * rows * self.bounds))
+        self.stamps = array("q", bytes(8 * rows * self.bounds))
+        for k in range(len(values)):
+            self.values[k] = values[k]
+            self.stamps[k] = stamps[k]
         return 0
 
     def _reindex(self) -> int:
@@ -589,24 +727,210 @@ class Table:
         # Counters only grow, so what was enough stays enough until a threshold rises.
         if slot < self.rows[base + CALM]:
             return self._best(base) << 2 | EXPLOIT
+        if self.is_indexed:
+            return self._choose_by_index(row, slot)
+        return self._choose_by_phase(row, slot, is_fresh)
+
+    def _choose_by_phase(self, row: int, slot: int, is_fresh: bool) -> int:
+        base = row * self.stride
         self.clock.move(slot)
+        explore, train, explore_peers = (
+            self.clock.floors[0],
+            self.clock.floors[1],
+            self.clock.floors[2],
+        )
+        if self.eliminates:
+            if not is_fresh and self.asked > self.functions:
+                return -1
+            most = self._eliminate(row, slot)
+            explore, explore_peers = min(explore, most), min(explore_peers, most)
+            train = self._retrain(row, train, slot)
         if not self.trains_first:
-            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+            arm = self._wanting(base, self.labels, 0, self.functions, explore)
             if arm >= 0:
                 return arm << 2 | EXPLORE
         untrained = self.untrained - self.functions
-        arm = self._wanting(base, untrained, self.functions, self.asked, self.clock.floors[1])
+        arm = self._wanting(base, untrained, self.functions, self.asked, train)
         if arm >= 0:
             return arm << 2 | TRAIN if is_fresh else -1
         if self.trains_first:
-            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+            arm = self._wanting(base, self.labels, 0, self.functions, explore)
             if arm >= 0:
                 return arm << 2 | EXPLORE
-        arm = self._wanting(base, self.labels, self.functions, self.arms, self.clock.floors[2])
+        arm = self._wanting(base, self.labels, self.functions, self.arms, explore_peers)
         if arm >= 0:
             return arm << 2 | EXPLORE
-        self.rows[base + CALM] = self.clock.end
+        if not self.eliminates:
+            self.rows[base + CALM] = self.clock.end
         return self._best(base) << 2 | EXPLOIT
+
+    def _choose_by_index(self, row: int, slot: int) -> int:
+        """Return the arm that may be worth most; -1 if the peer `wanted` must be asked first."""
+        base = row * self.stride
+        self.clock.round_up(slot)
+        chosen = -1
+        largest = 0.0
+        for arm in range(self.functions):
+            value = self._worth(base, arm, self._upper(row, arm))
+            if chosen < 0 or value > largest:
+                chosen = arm
+                largest = value
+        replies = row * self.bounds + 2 * self.functions
+        for k in range(self.asked - self.functions):
+            arm = self.functions + k
+            if self.costs[arm] >= CLOSED:
+                continue
+            if not self.is_lazy and not self.is_balanced and self.stamps[replies + k] != slot:
+                self.wanted = k
+                return -1
+            value = self._worth(base, arm, self._promise(row, k))
+            if value > largest:
+                chosen = arm
+                largest = value
+        if chosen >= self.functions and self.is_lazy:
+            self.wanted = chosen - self.functions
+            if self.stamps[replies + self.wanted] != slot:
+                return -1
+        return chosen << 2 | (EXPLOIT if self._best(base) == chosen else EXPLORE)
+
+    def _promise(self, row: int, peer: int) -> float:
+        """Return what a peer may be worth before its price: by its word, or by what it has done."""
+        at = row * self.bounds + 2 * self.functions + peer
+        if not self.is_balanced:
+            return self.values[at] if self.stamps[at] > 0 else FOREVER
+        base = row * self.stride
+        labels = float(self.rows[base + self.labels + self.functions + peer])
+        if labels == 0:
+            return FOREVER
+        right = float(self.rows[base + self.right + self.functions + peer]) / self.unit
+        width = float(self.rows[base + self.spent + self.functions + peer]) / MILLIONTHS
+        promise: float = (right + width) / labels + sqrt(2 * self.clock.logarithm / labels)
+        return promise
+
+    def _upper(self, row: int, function: int) -> float:
+        """Return what the accuracy of an own function may be at most."""
+        if not self.is_layered:
+            if self.windows == ALL:
+                return self._upper_all(row, function)
+            recent = self._upper_recent(row, function)
+            if self.windows == RECENT:
+                return recent
+            every = self._upper_all(row, function)
+            return recent if recent < every else every
+        smallest = FOREVER
+        while row >= 0:
+            base = row * self.stride
+            value = self._upper_all(row, function) + self.bias[self.rows[base + LEVEL]]
+            smallest = min(smallest, value)
+            row = self.rows[base + PARENT]
+        return smallest
+
+    def _upper_all(self, row: int, function: int) -> float:
+        at = row * self.bounds + function
+        if self.stamps[at] != self.clock.rounded:
+            base = row * self.stride
+            labels = float(self.rows[base + self.labels + function])
+            self.values[at] = 1.0
+            if labels > 0:
+                accuracy = self.rows[base + self.right + function] / (labels * self.unit)
+                self.values[at] = klucb(accuracy, labels, self.scale * self.clock.logarithm)
+            self.stamps[at] = self.clock.rounded
+        return self.values[at]
+
+    def _upper_recent(self, row: int, function: int) -> float:
+        at = row * self.bounds + self.functions + function
+        stamp = self.clock.rounded if self.windows == BOTH else 1
+        if self.stamps[at] != stamp:
+            self.values[at] = self._worked_out(row * self.stride, function)
+            self.stamps[at] = stamp
+        return self.values[at]
+
+    def _worked_out(self, base: int, function: int) -> float:
+        labels = float(self.rows[base + self.recent + function])
+        if labels == 0:
+            return 1.0
+        level = self.clock.logarithm
+        if self.windows == RECENT:
+            total = 0
+            for k in range(self.functions):
+                total += self.rows[base + self.recent + k]
+            level = log(max(1.0, float(total) / ONE))
+        accuracy = self.rows[base + self.recent_right + function] / labels
+        return klucb(accuracy, labels / ONE, self.scale * level)
+
+    def _outdate(self, row: int, function: int) -> None:
+        """Note that what a function may be worth in `row` must be worked out anew."""
+        at = row * self.bounds
+        self.stamps[at + function] = 0
+        if self.forgets:
+            for k in range(self.functions, 2 * self.functions):
+                self.stamps[at + k] = 0
+
+    def _reply(self, row: int) -> float:
+        """Return what the best own function may be worth at most."""
+        largest = 0.0
+        for function in range(self.functions):
+            value = self._upper(row, function)
+            largest = max(largest, value)
+        return largest
+
+    def _width(self, row: int, function: int) -> int:
+        base = row * self.stride
+        labels = float(self.rows[base + self.labels + function])
+        if labels == 0:
+            return MILLIONTHS
+        accuracy = self.rows[base + self.right + function] / (labels * self.unit)
+        return int(rint(min(1.0, self._upper(row, function) - accuracy) * MILLIONTHS))
+
+    def _hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> None:
+        """Take what a peer says of itself."""
+        if self.is_indexed:
+            at = row * self.bounds + 2 * self.functions + peer
+            self.values[at] = high
+            self.stamps[at] = slot
+        else:
+            self.heard[self.functions + peer] = arrivals
+            self.low[self.functions + peer] = low
+            self.high[self.functions + peer] = high
+
+    def _bound(self, base: int, slot: int) -> float:
+        """Set the bounds of the own functions; return the level of confidence they go by."""
+        level: float = log(self.confidence * slot * slot)
+        for arm in range(self.functions):
+            labels = float(self.rows[base + self.labels + arm])
+            self.low[arm] = -FOREVER
+            self.high[arm] = FOREVER
+            if labels > 0:
+                accuracy = self.rows[base + self.right + arm] / (labels * self.unit)
+                radius = sqrt(level / (2 * labels))
+                self.low[arm] = accuracy - radius
+                self.high[arm] = accuracy + radius
+        return level
+
+    def _eliminate(self, row: int, slot: int) -> int:
+        """Set which arms are still in question; return how often each is tried at most."""
+        base = row * self.stride
+        level = self._bound(base, slot)
+        best = -FOREVER
+        for arm in range(self.arms):
+            best = max(best, self.low[arm] - self._price(base, arm))
+        for arm in range(self.arms):
+            self.active[arm] = self.high[arm] - self._price(base, arm) + 2 * self.slack >= best
+        self.rows[base + BEST] = -1
+        self.cap = level / (2 * self.slack * self.slack)
+        return int(self.cap) if self.cap < FAR else FAR
+
+    def _retrain(self, row: int, limit: int, slot: int) -> int:
+        """Refresh the training of peers in question that may want some; return the limit of it."""
+        cap = self.most_functions * self.cap
+        limit = min(limit, int(cap) if cap < FAR else FAR)
+        base = row * self.stride + self.untrained
+        for k in range(self.asked - self.functions):
+            arm = self.functions + k
+            is_open = self.active[arm] and self.costs[arm] < CLOSED
+            if is_open and self.rows[base + k] <= limit:
+                self._refresh(row, k, self.heard[arm])
+        return limit
 
     def _tried(self, base: int, arm: int) -> int:
         if self.is_pending:
@@ -621,7 +945,7 @@ class Table:
             count = self.rows[base + field + arm]
             if self.is_pending and field == self.labels:
                 count += self.rows[base + self.underway + arm]
-            if count <= limit and self.costs[arm] < CLOSED:
+            if count <= limit and self.costs[arm] < CLOSED and self.active[arm]:
                 if not self.is_random:
                     return arm
                 rivals += 1
@@ -637,14 +961,28 @@ class Table:
 
     def _help(self, row: int) -> int:
         """Return the own function for somebody else's instance: costs are not the asker's."""
+        if self.is_indexed:
+            return self._most_promising(row)
         function = self._unexplored(row)
         return function if function >= 0 else self._most_accurate(row * self.stride)
+
+    def _most_promising(self, row: int) -> int:
+        chosen = 0
+        largest = 0.0
+        for function in range(self.functions):
+            value = self._upper(row, function)
+            if function == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
 
     def _unexplored(self, row: int) -> int:
         """Return the own function that a helper tries next; -1: none, or it does not try any."""
         if not self.explores_to_help:
             return -1
         base = row * self.stride
+        for arm in range(self.functions):
+            self.active[arm] = 1  # somebody else's request is tried with any
         return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
 
     def _most_accurate(self, base: int) -> int:
@@ -655,14 +993,16 @@ class Table:
     def _largest(self, base: int, end: int, is_net: bool) -> int:
         chosen = 0
         rivals = 1
-        largest = 0.0
+        largest = -FOREVER
         for arm in range(end):
+            if is_net and not self.active[arm]:
+                continue
             value = self._accuracy(base, arm)
             if is_net:
                 value = self._worth(base, arm, value)
             # A greedy helper never tries what it has not tried: its ties go to the last function.
             is_later = value == largest and not is_net and not self.explores_to_help
-            if arm == 0 or value > largest or (is_later and not self.is_random):
+            if value > largest or (is_later and not self.is_random):
                 largest = value
                 chosen = arm
                 rivals = 1
@@ -675,7 +1015,7 @@ class Table:
     def _price(self, base: int, arm: int) -> float:
         """Return the arm's fixed cost and, where that is learnt, the mean of what came on top."""
         price = self.costs[arm]
-        if self.learns_costs and self.rows[base + self.times + arm] > 0:
+        if self.learns_costs and not self.is_balanced and self.rows[base + self.times + arm] > 0:
             times = float(self.rows[base + self.times + arm]) * MILLIONTHS
             price += self.rows[base + self.spent + arm] / times
         return price
@@ -812,7 +1152,7 @@ class Table:
             base = row * self.stride
             self.rows[base + ARRIVALS] += is_counted
             if is_own:
-                self._record(base, arm, gain)
+                self._take(base, arm, gain, slot)
                 self._spend(base, arm, paid)
         elif is_own or is_counted:
             for k in range(self.found):
@@ -821,7 +1161,7 @@ class Table:
                 if self.rows[base + SINCE] <= slot:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
-                        self._record(base, arm, gain)
+                        self._take(base, arm, gain, slot)
                         self._spend(base, arm, paid)
 
     def _record_finer(
@@ -842,7 +1182,7 @@ class Table:
 
     def _spend(self, base: int, arm: int, paid: int) -> None:
         """Record what a decision cost beyond the arm's fixed cost, in millionths."""
-        if self.learns_costs and paid >= 0:
+        if self.learns_costs and paid != UNPAID:
             self.rows[base + self.spent + arm] += paid
             self.rows[base + self.times + arm] += 1
             self.rows[base + BEST] = -1
@@ -864,9 +1204,23 @@ class Table:
                 self._remember(self.path[k], label)
         return 0
 
-    def _learn_served(self, row: int, function: int, gain: int) -> None:
+    def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
         base = row * self.stride
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
+        self._take(base, function, gain, slot)
+        if self.is_layered:
+            row = self.rows[base + PARENT]
+            while row >= 0:
+                self._take(row * self.stride, function, gain, slot)
+                row = self.rows[row * self.stride + PARENT]
+
+    def _take(self, base: int, function: int, gain: int, slot: int) -> None:
+        """Record a label of an own function; one instance counts once, whoever used it on it."""
+        if self.is_indexed:
+            if self.once and self.rows[base + self.last + function] == slot:
+                return
+            self.rows[base + self.last + function] = slot
+            self._outdate(base // self.stride, function)
         self._record(base, function, gain)
 
     def _record(self, base: int, arm: int, gain: int) -> None:
@@ -905,6 +1259,7 @@ class Ledger:
         self.helper = -1  # the learner who is asked; -1: nobody
         self.asked = self.first  # its table for the first own space
         self.function = 0  # of the helper, or own; -1: it answers from memory
+        self.width = 0  # how far the helper's function may be from its best, in millionths
         self.stand_in = -1  # own function that answers where the helper does not, or not in time
 
     def _at(self, k: int) -> Table:
@@ -1058,11 +1413,17 @@ class Arena:
         end = self.count
         delay = 0
         self._open(log, trace)
+        for k in range(self.count):
+            for space in range(self.spaces):
+                # Learners that see the same instance must not take it for as many.
+                self._ledger(k)._table(space).once = at is None and self.stream_count == 1
         for t in range(len(self.labels)):
             slot = first_slot + t
             self.clock.move(slot)
+            self.clock.round_up(slot)
             for k in range(1, self.spaces):
                 self._ledger(0)._table(k).clock.move(slot)
+                self._ledger(0)._table(k).clock.round_up(slot)
             if at is not None:
                 first = at[t]
                 end = first + 1
@@ -1129,6 +1490,8 @@ class Arena:
         helper._meet(ledger, slot)
         if arm < ledger.first.asked:
             ledger.function = helper._help(ledger)
+            if ledger.first.is_balanced:
+                ledger.width = ledger.asked._width(ledger.asked_rows[0], ledger.function)
             if self.is_busy and 0 <= self.patience[i] < self.busy[t, ledger.helper]:
                 ledger.stand_in = ledger._best_own()
             return 0
@@ -1144,6 +1507,8 @@ class Arena:
         ledger = self._ledger(i)
         table = ledger._at(k)
         row = ledger.rows[k]
+        if table.is_indexed or table.eliminates:
+            return self._sound_out(i, k, slot)
         for place in range(table.asked - table.functions):
             is_stale = (
                 table.rows[row * table.stride + table.untrained + place] <= table.clock.floors[1]
@@ -1153,6 +1518,34 @@ class Arena:
                 peer = helper._table(ledger.own[k])
                 met = peer._meet(table, row, slot)
                 table._refresh(row, place, peer.rows[met * peer.stride + ARRIVALS])
+        return 0
+
+    def _sound_out(self, i: int, k: int, slot: int) -> int:
+        """Let peers say how good they may be; where that is enough, only the one who is wanted."""
+        ledger = self._ledger(i)
+        table = ledger._at(k)
+        for place in range(table.asked - table.functions):
+            if table.costs[table.functions + place] >= CLOSED:
+                continue
+            if table.is_indexed and table.is_lazy and place != table.wanted:
+                continue
+            helper = self._ledger(self.behind[self.starts[i] + table.functions + place])
+            peer = helper._table(ledger.own[k])
+            met = peer._meet(table, ledger.rows[k], slot)
+            if table.is_indexed:
+                table._hear(ledger.rows[k], place, 0, 0.0, peer._reply(met), slot)
+            else:
+                self._compare(table, place, peer, met, slot)
+        return 0
+
+    def _compare(self, table: Table, place: int, peer: Table, met: int, slot: int) -> int:
+        base = met * peer.stride
+        peer._bound(base, slot)
+        low = high = -FOREVER
+        for function in range(peer.functions):
+            low = max(low, peer.low[function])
+            high = max(high, peer.high[function])
+        table._hear(0, place, peer.rows[base + ARRIVALS], low, high, slot)
         return 0
 
     def _consult(self, i: int, slot: int) -> int:
@@ -1202,8 +1595,10 @@ class Arena:
         if ledger.function >= 0:
             function = self.offsets[helper if helper >= 0 else i] + ledger.function
         gain = self._gain(self._row(i, function), t)
-        paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else -1
+        paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else UNPAID
         self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
+        if ledger.first.is_balanced and helper >= 0:
+            paid = ledger.width
         ledger._count()
         if helper >= 0 and ledger.function >= 0:
             ledger.asked._count_served(ledger.asked_rows[0], 1)
@@ -1218,10 +1613,10 @@ class Arena:
             return 0
         ledger._learn(gain, slot, paid)
         if helper >= 0 and ledger.function >= 0:
-            ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain)
+            ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain, slot)
             for k in range(1, ledger.count):
                 table = self._ledger(helper)._table(ledger.own[k])
-                table._learn_served(ledger.asked_rows[k], ledger.function, gain)
+                table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
         if self.remembers:
             self._remember(i, slot, self.labels[t])
         return 0
@@ -1232,9 +1627,9 @@ class Arena:
         return stream * self.total + function
 
     def _cost(self, i: int, arm: int, t: int) -> int:
-        """Return what the arm cost beyond its fixed cost, in millionths; -1: nothing to learn."""
+        """Return what the arm cost beyond its fixed cost, in millionths."""
         column = self.cost_columns[self.starts[i] + arm]
-        return self.costs[column, t] if column >= 0 else -1
+        return self.costs[column, t] if column >= 0 else UNPAID
 
     def _write(self, ledger: Ledger, i: int, function: int, gain: int, t: int, paid: int) -> int:
         at = self.written
@@ -1296,7 +1691,7 @@ class Arena:
             kept = (note, gain, slot, points, label, paid)
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
-            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, -1))
+            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, 0))
         return 0
 
     def _deliver(self, slot: int) -> int:
@@ -1322,15 +1717,17 @@ class Arena:
             if table.remembers:
                 table._remember_around(label, decided)
             if helper >= 0:
-                self._settle_served(helper, ledger.own[k], asked_rows[k], function, gain, label)
+                asked = (helper, ledger.own[k], asked_rows[k], function)
+                self._settle_served(asked, gain, decided, label)
         return 0
 
     def _settle_served(
-        self, helper: int, space: int, row: int, function: int, gain: int, label: int
+        self, asked: tuple[int, int, int, int], gain: int, decided: int, label: int
     ) -> int:
+        helper, space, row, function = asked
         table = self._ledger(helper)._table(space)
         if function >= 0:
-            table._learn_served(row, function, gain)
+            table._learn_served(row, function, gain, decided)
         if table.remembers:
             table._remember(row, label)
         return 0

@@ -11,72 +11,26 @@ from typing import Any
 
 import msgspec
 
+from covey.decisions import (
+    LABEL_WAIT_SLOTS,
+    NO_ANSWER,
+    OPEN,
+    RECALL,
+    RIGHT,
+    UNKNOWN,
+    WRONG,
+    Choice,
+    Decision,
+    Settlement,
+    Snapshot,
+)
 from covey.engine import Clock, Table
 from covey.errors import ConflictingLabel, DataError, UnknownTicket
 from covey.policies import Policy
 from covey.types import BY_CONTEXT, MILLIONTHS, PHASES, WHOLE, Cell, Context, Label, Loss, Reward
 
-LABEL_WAIT_SLOTS = 10_000
-UNKNOWN = msgspec.UNSET
 _PHASES = (*PHASES, "serve")
 _SERVE = 3
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """An arm, why it was chosen and at what price."""
-
-    phase: str  # train, explore, exploit; serve or recall where another learner asked
-    arm: str  # own function or asked learner
-    price: float  # in units of reward, what is learnt of it left out
-    function: int  # the own function to run; -1: ask `peer`
-    peer: str = ""
-    is_by_context: bool = False  # the peer is shown the cell and never the instance
-
-
-class Decision(msgspec.Struct, gc=False):
-    """An instance's way through a learner: the choice, then the answer, then the truth.
-
-    While `asks` is not empty the choice is open; `label` and `ticket` come with acceptance.
-    """
-
-    code: int  # the kernel's
-    context: Context
-    slot: int
-    choice: Choice
-    asks: tuple[str, ...] = ()  # peers to be asked for their arrivals in the cell
-    label: Label | msgspec.UnsetType = UNKNOWN
-    ticket: int = 0
-    peer_ticket: int | None = None
-    truth: Label | msgspec.UnsetType = UNKNOWN
-    refreshed: tuple[tuple[int, int], ...] = ()  # peers' counters as they were
-    # An own function and the instance that it is to be taught once the label is there.
-    lesson: tuple[int, Any] | msgspec.UnsetType = UNKNOWN
-    space: str = ""  # of the cell, where learners have contexts of their own
-
-
-class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """What a label did; `is_new` is False if the same label had been settled before."""
-
-    is_new: bool
-    is_right: bool
-    peer: str | None = None  # whom to pass the label on to, and under which ticket
-    peer_ticket: int | None = None
-    is_kept: bool = False  # nothing moved: the label is kept until a busy peer's answer comes
-
-
-OPEN = Choice("", "", 0.0, -1)
-RECALL = Choice("recall", "", 0.0, -1)
-NO_ANSWER = object()  # what one answers who has no labels to go by; it is never right
-RIGHT = Settlement(True, True)
-WRONG = Settlement(True, False)
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A learner's counters; open tickets are not part of it, nor is what is under way."""
-
-    slot: int
-    cells: list[tuple[str, list[int]]]
-    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
 
 
 class Learner:
@@ -180,7 +134,7 @@ class Learner:
         row = decision.code >> 20
         places = [self._peers.index(peer) for peer in decision.asks]
         decision.refreshed = tuple(
-            (place, self._table.refresh(row, place, count))
+            (place, self._table.hear(row, place, (count, 0.0, 1.0), decision.slot))
             for place, count in zip(places, arrivals, strict=True)
         )
         code = self._table.resume(row, decision.context, decision.slot)

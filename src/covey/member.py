@@ -9,8 +9,9 @@ import msgspec
 from covey.batches import Rows, contexts_of, costs_of, grouped, rows_of, share_of, truths_of
 from covey.classifiers import Function, Late, Later, as_label
 from covey.config import Site
+from covey.decisions import NO_ANSWER, UNKNOWN, Decision, Settlement
 from covey.errors import ContextError, DataError, UnknownTicket
-from covey.learner import NO_ANSWER, UNKNOWN, Decision, Learner, Settlement
+from covey.learner import Learner
 from covey.types import MEMORY, Cell, Context, Label
 from covey.views import ALL, cut, shown
 

@@ -114,7 +114,7 @@ def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
         space=titles[own],
         loss=setup.data.loss,
         is_supervised=site.is_supervised,
-        learns_costs=any(site.cost_columns),
+        learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
         remembers=any(place in other.context_peers for other in setup.sites),
     )
 
@@ -122,7 +122,9 @@ def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
 def _check_can_run(setup: ReplayConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
     many = [site.name for site in setup.sites if len(site.spaces) > 1]
+    waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
     for is_there, what in (
+        (waits, "answer-delay or answer-wait (give Network a wait instead)"),
         (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (setup.repricings, "[[link-change]] (call reprice instead)"),
         (setup.ensemble, "[ensemble]"),

@@ -71,6 +71,33 @@ class Zooming(NamedTuple):
         return self.scale * 2.0**exponent if exponent < 1000 else math.inf
 
 
+class Layered(NamedTuple):
+    """Dyadic cubes of all levels down to `finest`, every one of which counts for an instance.
+
+    >>> Layered(2).levels(1)[-1]
+    Level(side=4, split_at=inf)
+    """
+
+    finest: int = 6
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the levels; all but the finest are split from the start."""
+        finest = self.finest if dimension else 0
+        coarse = tuple(Level(2**level, 0.0) for level in range(finest))
+        return (*coarse, Level(2**finest, math.inf))
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: the level, then the coordinates."""
+        return _join(f"z{cell.level}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name."""
+        level, coordinates = _split("z", name)
+        if level > self.finest:
+            raise DataError(f"cell {name!r} lies below the finest level, {self.finest}")
+        return _within(name, Cell(level, coordinates), 2**level)
+
+
 def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
     """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
 

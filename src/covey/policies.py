@@ -6,14 +6,14 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
 from covey import fields
 from covey.errors import ConfigError
-from covey.partitions import Uniform, Zooming, checked_slices, slices_for
-from covey.types import Partition, Reward, Rule
+from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
+from covey.types import Elimination, Index, Partition, Reward, Rule
 
 COUNTS = ("arrivals", "labelled", "uses")
 
@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     forget: Forget = Forget()
     reward: Reward | None = None
     carry_serving_costs: bool = False
+    index_scale: float | None = None
+    lipschitz: float = 0.25
+    finest_level: int = 6
     max_level: int = 40
     max_cells: int = 5_000_000
 
@@ -100,6 +103,13 @@ class Policy(NamedTuple):
     explore_peers: Threshold
     switches: Switches
     settings: Settings
+    by_index: Index | None = None  # in place of the thresholds
+    elimination: Elimination | None = None
+
+    @property
+    def keeps_widths(self) -> bool:
+        """Whether askers keep how unsure the answers of their peers were."""
+        return self.by_index is not None and self.by_index.is_balanced
 
     def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
         """Return what the kernel is told for the learner at `position` of the network.
@@ -121,6 +131,8 @@ class Policy(NamedTuple):
             inherits=settings.inherit,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
+            index=self.by_index,
+            elimination=self.elimination,
             **more,
         )
 
@@ -161,12 +173,23 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     return settings
 
 
-def resolve(settings: Settings, *, dimension: int, most_functions: int) -> Policy:
+class Scene(NamedTuple):
+    """What a policy is resolved for."""
+
+    dimension: int
+    most_functions: int  # of one learner
+    all_functions: int  # of all of them
+
+
+def resolve(
+    settings: Settings, *, dimension: int, most_functions: int, all_functions: int = 0
+) -> Policy:
     """Return the policy that `settings` come to in a network of this kind."""
     _horizon(settings)
-    switches = _switches(settings)
     most = settings.most_functions or most_functions
-    policy = PRESETS[settings.preset](settings, switches, dimension, most)
+    scene = Scene(dimension, most, all_functions or most_functions)
+    policy = PRESETS[settings.preset](settings, _switches(settings), scene)
+    switches, settings = policy.switches, policy.settings
     return policy._replace(title="; ".join([policy.title, *_extras(settings, switches)]))
 
 
@@ -185,7 +208,8 @@ def _extras(settings: Settings, switches: Switches) -> list[str]:
     ]
 
 
-def _cos(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
+def _cos(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    dimension, most_functions, _ = scene
     power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(_alpha(settings), dimension)}
     slices = _slices(settings, dimension)
     thresholds = _thresholds(settings, power[settings.parameters], most_functions)
@@ -193,7 +217,8 @@ def _cos(settings: Settings, switches: Switches, dimension: int, most_functions:
     return Policy(title, Uniform(slices), dimension, *thresholds, switches, settings)
 
 
-def _dcza(settings: Settings, switches: Switches, dimension: int, most_functions: int) -> Policy:
+def _dcza(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    dimension, most_functions, _ = scene
     alpha = _alpha(settings)
     split = {
         "z1": 4.0,
@@ -213,7 +238,95 @@ def _dcza(settings: Settings, switches: Switches, dimension: int, most_functions
     return Policy(title, partition, dimension, *thresholds, switches, settings)
 
 
-PRESETS: dict[str, Callable[[Settings, Switches, int, int], Policy]] = {"cos": _cos, "dcza": _dcza}
+def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    """CoS that tries and trains only arms which may still be the best."""
+    policy = _cos(settings, switches, scene)
+    slices, dimension = cast("Uniform", policy.partition).slices, scene.dimension
+    bias = settings.lipschitz * (math.sqrt(dimension) / slices) ** _alpha(settings)
+    elimination = Elimination(
+        confidence=2.0 * scene.all_functions * slices**dimension,
+        bias=bias,
+        most_functions=scene.most_functions,
+    )
+    title = policy.title.replace("CoS", "CoS-CE", 1) + f"; arms within {2 * bias:.3g} of the best"
+    return policy._replace(title=title, elimination=elimination)
+
+
+def _indexed(name: str, windows: int, scale: float, discount: float | None = None) -> "Preset":
+    """Return a preset that takes the arm which may be worth most, by what its owner says."""
+
+    def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+        used = _with_discount(settings, discount)
+        index = Index(scale=_index_scale(settings, scale), windows=windows)
+        slices = _slices(settings, scene.dimension)
+        title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
+        return _by_index(title, Uniform(slices), scene, switches, used, index)
+
+    return preset
+
+
+def _multi_resolution(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    partition = Layered(settings.finest_level)
+    alpha, reach = _alpha(settings), math.sqrt(scene.dimension)
+    bias = tuple(
+        settings.lipschitz * (reach / level.side) ** alpha if scene.dimension else 0.0
+        for level in partition.levels(scene.dimension)
+    )
+    index = Index(scale=_index_scale(settings, 1.0), bias=bias)
+    title = (
+        f"multi-resolution: cells of {len(bias)} levels at once; KL index of {index.scale:g} ln t, "
+        f"accuracies change by {settings.lipschitz:g} per unit"
+    )
+    return _by_index(title, partition, scene, switches, settings, index)
+
+
+def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    slices = _slices(settings, scene.dimension)
+    index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
+    title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
+    return _by_index(title, Uniform(slices), scene, switches, settings, index)
+
+
+def _by_index(
+    title: str,
+    partition: Partition,
+    scene: Scene,
+    switches: Switches,
+    settings: Settings,
+    index: Index,
+) -> Policy:
+    never = Threshold(0.0, 0.0)
+    if settings.forget.window is not None:
+        raise ConfigError(
+            f"[policy] forget.window does not go with {settings.preset}; use discount"
+        )
+    return Policy(title, partition, scene.dimension, never, never, never, switches, settings, index)
+
+
+def _with_discount(settings: Settings, discount: float | None) -> Settings:
+    given = settings.forget.discount
+    if discount is None and given is not None:
+        raise ConfigError(f"[policy] forget does not go with {settings.preset}; leave it out")
+    if given is not None or discount is None:
+        return settings
+    return msgspec.structs.replace(settings, forget=Forget(discount=discount))
+
+
+def _index_scale(settings: Settings, usual: float) -> float:
+    return usual if settings.index_scale is None else settings.index_scale
+
+
+Preset = Callable[[Settings, Switches, Scene], Policy]
+PRESETS: dict[str, Preset] = {
+    "auto": _indexed("auto", 1, 0.5, 0.95),
+    "cos": _cos,
+    "dcza": _dcza,
+    "share-ucb": _indexed("Share-UCB", 0, 1.0),
+    "discounted": _indexed("discounted Share-UCB", 2, 1.0, 0.99),
+    "multi-resolution": _multi_resolution,
+    "cos-ce": _cos_ce,
+    "balance": _balance,
+}
 
 
 def _cos_power(alpha: float, dimension: int) -> float:
@@ -310,6 +423,9 @@ _RANGES = (
     ("split_power", 0, 64),
     ("seed", 0, 2**40),
     ("label_wait", 0, 2**53),
+    ("index_scale", 1e-6, 1e6),
+    ("lipschitz", 1e-9, 1e9),
+    ("finest_level", 0, 30),
     ("max_level", 0, 52),
     ("max_cells", 1, 2**31 - 2),
 )

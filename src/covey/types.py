@@ -192,6 +192,23 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     context: tuple[float, ...] = ()  # c, one per dimension
 
 
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice by what arms may be worth at most, in place of thresholds."""
+
+    scale: float = 1.0  # of the logarithm of the slot
+    windows: int = 0  # labels it goes by: 0 all, 1 both all and recent ones, 2 recent ones
+    bias: tuple[float, ...] = ()  # per level, where every level counts
+    is_balanced: bool = False  # peers say nothing of themselves but how unsure an answer is
+
+
+class Elimination(msgspec.Struct, frozen=True, kw_only=True):
+    """Thresholds only for arms that may still be the best."""
+
+    confidence: float  # twice the number of functions and cells in all
+    bias: float  # how much accuracies may differ within a cell
+    most_functions: int
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What one learner's kernel table is told: its arms, its partition, its reading of the rule."""
 
@@ -213,6 +230,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     is_supervised: bool = True  # False: it never sees a label, and goes by what others know
     context_peers: int = 0  # the last so many arms see the cell and never the data
     learns_costs: bool = False  # some arm costs more than its fixed cost, which is found out
+    index: Index | None = None
+    elimination: Elimination | None = None
     remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
 
 
