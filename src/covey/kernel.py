@@ -1553,14 +1553,20 @@ class Arena:
         ledger = self._ledger(i)
         chosen = 0
         largest = 0.0
+        blind = ledger.first.blind
+        is_blind = True
         for k in range(ledger.count):
             table = ledger._at(k)
+            before = table.blind
             seen = self._hear(i, k, slot)
             arm = table._weigh(ledger.rows[k] * table.stride, seen)
+            is_blind = is_blind and table.blind > before
             if k == 0 or table.largest > largest:
                 largest = table.largest
                 chosen = arm
                 ledger.chosen = k
+        # Where one candidate is known of, the decision is not blind.
+        ledger.first.blind = blind + is_blind
         return chosen << 2 | EXPLOIT
 
     def _hear(self, i: int, k: int, slot: int) -> int:
