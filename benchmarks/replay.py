@@ -14,7 +14,7 @@ from timing import Timing, interleave
 from covey import replay
 from covey.config import load
 from covey.encoding import Log
-from covey.games import Game
+from covey.games import start
 
 NAME = "replay"
 TITLE = "Replay of a 4 x 2 network from arrays"
@@ -75,7 +75,7 @@ def _play(config: dict[str, Any], recorded: network.Recorded) -> float:
         delays=None,
     )
     begin = process_time()
-    Game(setup.sites, setup.policy(1), [0, 1]).play(log)
+    start(setup, setup.sites, 1, [0, 1]).play(log)
     return process_time() - begin
 
 

@@ -100,6 +100,19 @@ def test_arms_are_repriced_as_links_change() -> None:
     )
 
 
+def test_a_price_that_carries_the_serving_cost_does_so_after_a_change() -> None:
+    table = table_of(CHAIN, policy={"carry-serving-costs": True})
+    table["learner"][1]["serving-cost"] = 0.0625
+    setup = config.load(table)
+
+    assert setup.sites[0].costs == (0.0, 0.3125, 0.75)
+    assert setup.repricings[:3] == (
+        Repricing(1000, place=0, arm=1, cost=0.1875),
+        Repricing(1000, place=0, arm=2, cost=0.625),
+        Repricing(1000, place=1, arm=1, cost=0.125),
+    )
+
+
 def test_who_may_not_ask_is_not_repriced_either() -> None:
     setup = config.load(table_of(CHAIN, policy={"askers": "first"}))
 

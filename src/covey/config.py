@@ -180,7 +180,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
                 '[ensemble] has weights = "cell", but the learners do not share one context space; '
                 'use weights = "global", or one context for all'
             )
-    moves = _repricings(links, sites)
+    moves = _repricings(links, sites, settings)
     return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
 
 
@@ -379,19 +379,24 @@ def _peers(
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
 
-def _repricings(links: wiring.Wiring | None, sites: Sequence[Site]) -> tuple[Repricing, ...]:
+def _repricings(
+    links: wiring.Wiring | None, sites: Sequence[Site], settings: Settings
+) -> tuple[Repricing, ...]:
     if links is None:
         return ()
     arms = {
-        (site.name, sites[peer].name): (place, len(site.functions) + k)
+        (site.name, sites[peer].name): (place, len(site.functions) + k, sites[peer].serving_cost)
         for place, site in enumerate(sites)
         for k, peer in enumerate(site.peers)
     }
-    return tuple(
-        Repricing(move.slot, *arms[pair], math.inf if move.price is None else move.price)
-        for move in links.moves
-        if (pair := (move.asker, move.peer)) in arms
-    )
+    moves = []
+    for slot, asker, peer, price in links.moves:
+        if (asker, peer) in arms:
+            place, arm, serving = arms[asker, peer]
+            carried = serving if settings.carry_serving_costs else 0.0
+            cost = math.inf if price is None else price + carried
+            moves.append(Repricing(slot, place, arm, cost))
+    return tuple(moves)
 
 
 def _check_slopes(site: Site, dimension: int) -> None:

@@ -46,14 +46,18 @@ class Game:
         field: Field,
         settings: Settings,
         labels: Sequence[Label],
+        *,
         unit: int = 1,
+        cost_columns: Sequence[str] = (),  # of the logs that are played, in their order
     ) -> None:
         self.sites = sites
         self.field = field
         self._unit = unit
         self.slots = 0
         self.ledgers = _ledgers(sites, field, unit)
-        self._arena = _arena(self.ledgers, sites, settings, field)
+        seats = _seats(sites, cost_columns)
+        hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
+        self._arena = Arena(self.ledgers, seats, hidden_from, settings.label_wait)
         self._costs = _costs(sites)
         self._cells: dict[tuple[int, int], list[int]] = {}
         self._cell_numbers: dict[str, int] = {}
@@ -267,7 +271,8 @@ def start(
 def _game(setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]) -> Game:
     spaces = setup.plan.of_width(width)
     field = Field(setup.policies(width), spaces, setup.context.names, width)
-    return Game(sites, field, setup.settings, labels, setup.unit)
+    columns = setup.cost_columns
+    return Game(sites, field, setup.settings, labels, unit=setup.unit, cost_columns=columns)
 
 
 def _ledgers(sites: Sequence[Site], field: Field, unit: int) -> list[Ledger]:
@@ -297,11 +302,9 @@ def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, sp
     )
 
 
-def _arena(ledgers: list[Ledger], sites: Sequence[Site], settings: Settings, field: Field) -> Arena:
-    hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
-    columns = {column: None for site in sites for column in site.cost_columns if column}
-    numbers = {column: number for number, column in enumerate(columns)}
-    seats = [
+def _seats(sites: Sequence[Site], cost_columns: Sequence[str]) -> list[Seat]:
+    numbers = {column: number for number, column in enumerate(cost_columns)}
+    return [
         Seat(
             behind=site.behind,
             cost_columns=tuple(
@@ -314,7 +317,6 @@ def _arena(ledgers: list[Ledger], sites: Sequence[Site], settings: Settings, fie
         )
         for site in sites
     ]
-    return Arena(ledgers, seats, hidden_from, settings.label_wait)
 
 
 def _costs(sites: Sequence[Site]) -> np.ndarray:
