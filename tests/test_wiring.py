@@ -244,7 +244,19 @@ def test_a_link_dearer_than_a_right_label_is_warned_of() -> None:
             [one_way("north", "south", "dear")],
             "[[link]] 1 cost is 'dear'; it must be a number or \"gone\"",
         ),
-        ([{"from": "north", "to": "south"}], "[[link]] 1: missing required field cost"),
+        ([{"from": "north", "to": "south"}], "[[link]] 1 needs either cost, or cost-column"),
+        (
+            [one_way("north", "south", **{"cost-column": "fee"})],
+            "[[link]] 1 needs either cost, or cost-column",
+        ),
+        (
+            [{"from": "north", "to": "south", "cost-column": 0.5}],
+            "[[link]] 1 cost-column: expected str, got float",
+        ),
+        (
+            [{"from": "north", "to": "south", "cost-colum": "fee"}],
+            "unknown key 'cost-colum' in [[link]] 1; did you mean 'cost-column'?",
+        ),
         (
             [one_way("north", "south", between=["north", "south"])],
             "[[link]] 1 needs either between = [one, other], or from and to",
@@ -303,6 +315,10 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
             "the link from 'north' to 'south' costs nan; it must be a number, 0 or more",
         ),
         ([one_way("north", "south")], "[[link-change]] 1: missing required field slot"),
+        (
+            [{"from": "north", "to": "south", "cost-column": "fee", "slot": 9}],
+            "unknown key 'cost-column' in [[link-change]] 1; known: between, cost, from, slot, to",
+        ),
         (
             [one_way("north", "south", slot="soon")],
             "[[link-change]] 1 slot: expected int, got str",

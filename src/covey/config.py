@@ -12,6 +12,7 @@ import msgspec
 from covey import contexts, fields, spaces, wiring
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
+from covey.links import PriceChange
 from covey.policies import Policy, Settings, resolve, settings_from
 from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
 from covey.views import View, ViewTable, checked_views
@@ -111,6 +112,7 @@ class ReplayConfig(NamedTuple):
     context: contexts.Contexts  # all coordinates of all spaces
     plan: spaces.Plan
     repricings: tuple[Repricing, ...] = ()  # by slot
+    tolls: wiring.Wiring | None = None  # links, where the costs of some are learnt
     ensemble: Weighing | None = None
 
     @property
@@ -120,9 +122,10 @@ class ReplayConfig(NamedTuple):
 
     @property
     def cost_columns(self) -> list[str]:
-        """The columns of what arms cost beyond their fixed cost."""
+        """The columns of what arms cost beyond their fixed cost, and of what links cost."""
         named = [column for site in self.sites for column in site.cost_columns if column]
-        return list(dict.fromkeys(named))
+        over_links = [] if self.tolls is None else self.tolls.columns.values()
+        return list(dict.fromkeys([*named, *over_links]))
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -180,8 +183,9 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
                 '[ensemble] has weights = "cell", but the learners do not share one context space; '
                 'use weights = "global", or one context for all'
             )
-    moves = _repricings(links, sites, settings)
-    return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
+    moves = () if links is None else repricings(links.moves, sites, settings)
+    tolls = links if links is not None and links.columns else None
+    return ReplayConfig(data, settings, sites, context, plan, moves, tolls, weighing)
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -379,24 +383,23 @@ def _peers(
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
 
-def _repricings(
-    links: wiring.Wiring | None, sites: Sequence[Site], settings: Settings
+def repricings(
+    moves: Iterable[PriceChange], sites: Sequence[Site], settings: Settings
 ) -> tuple[Repricing, ...]:
-    if links is None:
-        return ()
+    """Return what the arms of these sites cost when the prices of peers move."""
     arms = {
         (site.name, sites[peer].name): (place, len(site.functions) + k, sites[peer].serving_cost)
         for place, site in enumerate(sites)
         for k, peer in enumerate(site.peers)
     }
-    moves = []
-    for slot, asker, peer, price in links.moves:
+    found = []
+    for slot, asker, peer, price in moves:
         if (asker, peer) in arms:
             place, arm, serving = arms[asker, peer]
             carried = serving if settings.carry_serving_costs else 0.0
             cost = math.inf if price is None else price + carried
-            moves.append(Repricing(slot, place, arm, cost))
-    return tuple(moves)
+            found.append(Repricing(slot, place, arm, cost))
+    return tuple(found)
 
 
 def _check_slopes(site: Site, dimension: int) -> None:

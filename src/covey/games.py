@@ -1,16 +1,18 @@
 """A network under replay: tables played chunk after chunk, in one game or a season of them."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from covey.config import ReplayConfig, Site
+from covey.config import ReplayConfig, Repricing, Site
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy, Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.spaces import Space, cell_name
+from covey.tolls import Tolls
 from covey.traces import Decided, Trace, joined
 from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Rule, Seat
 
@@ -150,14 +152,17 @@ class Game:
             for ledger, site in zip(self.ledgers, self.sites, strict=True)
         ]
 
-    def reprice(self, place: int, arm: int, cost: float) -> None:
-        """Let an arm of the learner at `place` cost something else from now on; inf: closed."""
-        for table in self.ledgers[place].tables:
-            table.set_cost(arm, cost)
-        costs = self.sites[place].costs
-        repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
-        self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
-        self._costs = _costs(self.sites)
+    def reprice(self, moves: Sequence[Repricing]) -> None:
+        """Let arms cost something else from now on; inf: closed."""
+        sites = list(self.sites)
+        for _, place, arm, cost in moves:
+            for table in self.ledgers[place].tables:
+                table.set_cost(arm, cost)
+            costs = sites[place].costs
+            sites[place] = sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
+        if moves:
+            self.sites = sites
+            self._costs = _costs(sites)
 
     def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
@@ -195,6 +200,8 @@ class Season:
         self._width = width
         self._labels = labels
         self._moves = [move for move in setup.repricings if move.arm < len(sites[move.place].costs)]
+        asks = any(site.peers for site in sites)
+        self._tolls = Tolls(setup, setup.tolls, sites) if setup.tolls and asks else None
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -220,11 +227,17 @@ class Season:
         while first < len(log.labels) or not pieces:
             if self._game.slots == self._epoch.slots:
                 self._start_anew()
-            self._reprice(self.slots + first + 1)
+            slot = self.slots + first + 1
+            self._reprice(slot)
             end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
             if self._moves:
                 end = min(end, self._moves[0].slot - 1 - self.slots)
-            pieces.append(self._game.play(_cut(log, first, end)))
+            if self._tolls:
+                end = min(end, self._tolls.next_slot(slot) - 1 - self.slots)
+            part = _cut(log, first, end)
+            pieces.append(self._game.play(part))
+            if self._tolls:
+                self._tolls.charge(pieces[-1], part)
             first = end
         trace = joined(pieces, log, first_slot=self.slots + 1)
         self.slots += len(log.labels)
@@ -254,16 +267,16 @@ class Season:
         self._game = _game(setup, sites, self._width, self._labels)
 
     def _reprice(self, slot: int) -> None:
-        while self._moves and self._moves[0].slot <= slot:
-            move = self._moves.pop(0)
-            self._game.reprice(move.place, move.arm, move.cost)
+        due = list(itertools.takewhile(lambda move: move.slot <= slot, self._moves))
+        del self._moves[: len(due)]
+        self._game.reprice([*due, *(self._tolls.moves(slot) if self._tolls else ())])
 
 
 def start(
     setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
 ) -> Game | Season:
     """Return the network at its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or setup.repricings:
+    if setup.settings.horizon == "doubling" or setup.repricings or setup.tolls:
         return Season(setup, sites, width, labels)
     return _game(setup, sites, width, labels)
 

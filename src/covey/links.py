@@ -8,7 +8,7 @@ from what using the link turned out to cost.
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,12 +55,12 @@ class Links:
     """
 
     def __init__(
-        self, learners: Iterable[str], links: Iterable[tuple[str, str, float]] = ()
+        self, learners: Iterable[str], links: Iterable[tuple[str, str, float | None]] = ()
     ) -> None:
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
             self._check_new(start, end)
-            self._links[start][end] = _Cost(_checked(start, end, cost))
+            self._links[start][end] = _Cost(None if cost is None else _checked(start, end, cost))
         self._paths = self._all_paths()
 
     def add(
@@ -135,6 +135,16 @@ class Links:
             link.see(cost)
         return self._reprice()
 
+    def observe_uses(self, uses: Mapping[Pair, tuple[float, int]]) -> Prices:
+        """Take what links cost in sum and how often they were used; return the prices that changed.
+
+        A link that is gone by now is left out.
+        """
+        for (start, end), (total, times) in uses.items():
+            if end in self._links[start]:
+                self._links[start][end].see(total, times)
+        return self._reprice() if uses else {}
+
     def observe_sum(self, path: Sequence[str], cost: float) -> Prices:
         """Take what a path cost as a whole; return the prices that changed.
 
@@ -153,6 +163,11 @@ class Links:
         for name in (start, end):
             self._check_name(name)
         return end in self._links[start]
+
+    def is_learnt(self, start: str, end: str) -> bool:
+        """Say whether the cost of a link is one to be learnt."""
+        self._check_there(start, end)
+        return self._links[start][end].given is None
 
     def cost(self, start: str, end: str) -> float:
         """Return what a link costs, as far as is known."""
@@ -296,9 +311,9 @@ class _Cost(msgspec.Struct):
             return self.given
         return self.total / self.times if self.times else self.guess
 
-    def see(self, cost: float) -> None:
+    def see(self, cost: float, times: int = 1) -> None:
         self.total += cost
-        self.times += 1
+        self.times += times
 
 
 class _Step(NamedTuple):

@@ -127,6 +127,7 @@ def _check_can_run(setup: ReplayConfig) -> None:
         (waits, "answer-delay or answer-wait (give Network a wait instead)"),
         (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (setup.repricings, "[[link-change]] (call reprice instead)"),
+        (setup.tolls, "cost-column in [[link]] (use Links and reprice instead)"),
         (setup.ensemble, "[ensemble]"),
     ):
         if is_there:

@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     forget: Forget = Forget()
     reward: Reward | None = None
     carry_serving_costs: bool = False
+    relearn_every: int = 100  # slots between prices, where the costs of links are learnt
     index_scale: float | None = None
     lipschitz: float = 0.25
     finest_level: int = 6
@@ -423,6 +424,7 @@ _RANGES = (
     ("split_power", 0, 64),
     ("seed", 0, 2**40),
     ("label_wait", 0, 2**53),
+    ("relearn_every", 1, 2**53),
     ("index_scale", 1e-6, 1e6),
     ("lipschitz", 1e-9, 1e9),
     ("finest_level", 0, 30),

@@ -1,5 +1,6 @@
 """The `[[link]]` and `[[link-change]]` tables of a configuration -> links, and how they change."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,37 +13,46 @@ from covey.errors import ConfigError
 from covey.links import MOST_PRICE, Change, Links, Pair, PriceChange, price_changes
 
 GONE = "gone"
-Table = TypeVar("Table", bound="LinkTable")
+Table = TypeVar("Table", bound="_Ends")
 
 
-class LinkTable(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from", "end": "to"}):
-    """A `[[link]]` table; one that is gone at first may come by a change."""
-
-    cost: float | str
+class _Ends(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"start": "from", "end": "to", "cost_column": "cost-column"},
+):
     between: tuple[str, str] | None = None
     start: str | None = None
     end: str | None = None
 
 
-class ChangeTable(LinkTable, frozen=True, kw_only=True):
+class LinkTable(_Ends, frozen=True, kw_only=True):
+    """A `[[link]]` table; one that is gone at first may come by a change."""
+
+    cost: float | str | None = None
+    cost_column: str | None = None  # what using it costs, slot by slot, which is learnt
+
+
+class ChangeTable(_Ends, frozen=True, kw_only=True):
     """A `[[link-change]]` table: what a link costs from a slot on."""
 
+    cost: float | str
     slot: int
 
 
 class Wiring(NamedTuple):
-    """The links as the first slot finds them, and how prices move later."""
+    """The links as the first slot finds them, and how they and the prices change later."""
 
     links: Links
-    moves: tuple[PriceChange, ...]
+    changes: tuple[Change, ...]
+    columns: dict[Pair, str]  # of links whose cost is learnt
+    moves: tuple[PriceChange, ...]  # none where costs are learnt: then nobody knows them yet
+    ever: frozenset[Pair]  # whoever may be asked by whom after the first slot
 
     def peers(self, asker: str) -> dict[str, float]:
         """Return whom a learner may ever ask, at the first slot's price; inf: not yet."""
-        later = {
-            move.peer: math.inf
-            for move in self.moves
-            if move.asker == asker and move.price is not None
-        }
+        later = {peer: math.inf for who, peer in sorted(self.ever) if who == asker}
         first = {peer: price for (who, peer), price in self.links.prices().items() if who == asker}
         return later | first
 
@@ -56,16 +66,36 @@ def parse(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
         if "link-change" in table:
             raise ConfigError("there is a [[link-change]] but no [[link]]; list the links first")
         return None
-    listed = [
-        Change(1, *pair, _cost(one, where))
-        for where, one in _tables(table["link"], LinkTable, "[[link]]")
-        for pair in _pairs(one, where)
-    ]
-    links = Links(learners, [(start, end, cost or 0.0) for _, start, end, cost in listed])
+    listed: list[Change] = []
+    columns: dict[Pair, str] = {}
+    for where, one in _tables(table["link"], LinkTable, "[[link]]"):
+        column = _column(one, where)
+        for pair in _pairs(one, where):
+            listed.append(Change(1, *pair, _cost(one, where)))
+            columns |= {} if column is None else {pair: column}
+    names = list(learners)
+    links = Links(names, [(*p, None if p in columns else c or 0.0) for p, c in _costs(listed)])
     changes = _changes(table.get("link-change", []), links.copy(), listed)
     links.apply(one for one in listed if one.cost is None)
     _warn_of_dear(listed)
-    return Wiring(links, tuple(price_changes(links, changes)))
+    moves = () if columns else tuple(price_changes(links, changes))
+    ever = {(move.asker, move.peer) for move in moves if move.price is not None}
+    if columns:
+        ever = _in_reach(names, itertools.chain(listed, changes))
+    return Wiring(links, tuple(changes), columns, moves, frozenset(ever))
+
+
+def _costs(listed: Iterable[Change]) -> Iterator[tuple[Pair, float | None]]:
+    return (((start, end), cost) for _, start, end, cost in listed)
+
+
+def _in_reach(names: Sequence[str], changes: Iterable[Change]) -> set[Pair]:
+    """Return who can be asked by whom if every link costs the least that it ever may."""
+    least: dict[Pair, float] = {}
+    for pair, cost in _costs(changes):
+        if cost is not None:
+            least[pair] = min(cost, least.get(pair, cost))
+    return set(Links(names, [(*pair, cost) for pair, cost in least.items()]).prices())
 
 
 def _changes(tables: object, listed: Links, first: Iterable[Change]) -> list[Change]:
@@ -114,7 +144,7 @@ def _tables(tables: object, kind: type[Table], name: str) -> Iterator[tuple[str,
         yield where, fields.read(table, kind, where=where)
 
 
-def _pairs(table: LinkTable, where: str) -> list[Pair]:
+def _pairs(table: _Ends, where: str) -> list[Pair]:
     one_way = (table.start, table.end)
     if table.between is not None and one_way == (None, None):
         start, end = table.between
@@ -124,7 +154,15 @@ def _pairs(table: LinkTable, where: str) -> list[Pair]:
     raise ConfigError(f"{where} needs either between = [one, other], or from and to")
 
 
-def _cost(table: LinkTable, where: str) -> float | None:
+def _column(table: LinkTable, where: str) -> str | None:
+    if (table.cost is None) == (table.cost_column is None):
+        raise ConfigError(f"{where} needs either cost, or cost-column")
+    return table.cost_column
+
+
+def _cost(table: LinkTable | ChangeTable, where: str) -> float | None:
+    if table.cost is None:
+        return 0.0  # that is learnt, from the least it can be
     if isinstance(table.cost, str):
         if table.cost != GONE:
             raise ConfigError(f'{where} cost is {table.cost!r}; it must be a number or "{GONE}"')
