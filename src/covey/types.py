@@ -9,6 +9,7 @@ import numpy as np
 
 Label = Hashable
 Context = tuple[float, ...]
+Report = tuple[int, float, float]  # arrivals in a cell, and bounds of the best accuracy there
 
 
 WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
