@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     forget: Forget = Forget()
     reward: Reward | None = None
     carry_serving_costs: bool = False
+    relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
 
@@ -310,6 +311,7 @@ _RANGES = (
     ("split_power", 0, 64),
     ("seed", 0, 2**40),
     ("label_wait", 0, 2**53),
+    ("relearn_every", 1, 2**53),
     ("max_level", 0, 52),
     ("max_cells", 1, 2**31 - 2),
 )
