@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey import contexts, fields, spaces, wiring
+from covey import contexts, fields, spaces
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
 from covey.policies import Policy, Settings, resolve, settings_from
 from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
 from covey.views import View, ViewTable, checked_views
+from covey.wiring import Wiring
+from covey.wiring import parse as parse_links
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,15 +95,6 @@ class Site(NamedTuple):
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
-class Repricing(NamedTuple):
-    """What an arm costs a learner from a slot on; inf: it is closed."""
-
-    slot: int
-    place: int  # of the learner that pays
-    arm: int  # its place among the learner's costs
-    cost: float
-
-
 class ReplayConfig(NamedTuple):
     """All that a replay is told."""
 
@@ -110,7 +103,7 @@ class ReplayConfig(NamedTuple):
     sites: tuple[Site, ...]
     context: contexts.Contexts  # all coordinates of all spaces
     plan: spaces.Plan
-    repricings: tuple[Repricing, ...] = ()  # by slot
+    wiring: Wiring | None = None
     ensemble: Weighing | None = None
 
     @property
@@ -120,9 +113,10 @@ class ReplayConfig(NamedTuple):
 
     @property
     def cost_columns(self) -> list[str]:
-        """The columns of what arms cost beyond their fixed cost."""
+        """The columns of what arms cost beyond their fixed cost, and of what links cost."""
         named = [column for site in self.sites for column in site.cost_columns if column]
-        return list(dict.fromkeys(named))
+        tolls = [] if self.wiring is None else self.wiring.tolls.values()
+        return list(dict.fromkeys([*named, *tolls]))
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -154,7 +148,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     data = fields.read(table.get("data", {}), Data, where="[data]")
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
-    links = wiring.parse(table, [member.name for member in members])
+    links = parse_links(table, [member.name for member in members])
     plan = spaces.plan(
         spaces.Wish("[data]", data.context, data.candidates),
         [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
@@ -180,8 +174,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
                 '[ensemble] has weights = "cell", but the learners do not share one context space; '
                 'use weights = "global", or one context for all'
             )
-    moves = _repricings(links, sites)
-    return ReplayConfig(data, settings, sites, context, plan, moves, weighing)
+    return ReplayConfig(data, settings, sites, context, plan, links, weighing)
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -319,9 +312,7 @@ def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str
             )
 
 
-def _site(
-    place: int, members: list[Member], links: wiring.Wiring | None, settings: Settings
-) -> Site:
+def _site(place: int, members: list[Member], links: Wiring | None, settings: Settings) -> Site:
     member = members[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
@@ -366,9 +357,7 @@ def _furnished(
     return site._replace(spaces=own, views=seen)
 
 
-def _peers(
-    member: Member, members: list[Member], links: wiring.Wiring | None
-) -> Mapping[str, float]:
+def _peers(member: Member, members: list[Member], links: Wiring | None) -> Mapping[str, float]:
     if member.peers is None:
         others = {other.name: 0.0 for other in members if other is not member}
         return others if links is None else links.peers(member.name)
@@ -377,21 +366,6 @@ def _peers(
             f"learner {member.name!r} has peers, and there are [[link]] tables; choose one of them"
         )
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
-
-
-def _repricings(links: wiring.Wiring | None, sites: Sequence[Site]) -> tuple[Repricing, ...]:
-    if links is None:
-        return ()
-    arms = {
-        (site.name, sites[peer].name): (place, len(site.functions) + k)
-        for place, site in enumerate(sites)
-        for k, peer in enumerate(site.peers)
-    }
-    return tuple(
-        Repricing(move.slot, *arms[pair], math.inf if move.price is None else move.price)
-        for move in links.moves
-        if (pair := (move.asker, move.peer)) in arms
-    )
 
 
 def _check_slopes(site: Site, dimension: int) -> None:

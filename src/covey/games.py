@@ -9,6 +9,7 @@ from covey.config import ReplayConfig, Site
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy, Settings
+from covey.roads import Repricing, Roads
 from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.spaces import Space, cell_name
 from covey.traces import Decided, Trace, joined
@@ -47,13 +48,15 @@ class Game:
         settings: Settings,
         labels: Sequence[Label],
         unit: int = 1,
+        columns: Sequence[str] = (),
     ) -> None:
+        """`columns` are the rows of a log's costs."""
         self.sites = sites
         self.field = field
         self._unit = unit
         self.slots = 0
         self.ledgers = _ledgers(sites, field, unit)
-        self._arena = _arena(self.ledgers, sites, settings, field)
+        self._arena = _arena(self.ledgers, sites, settings, field, columns)
         self._costs = _costs(sites)
         self._cells: dict[tuple[int, int], list[int]] = {}
         self._cell_numbers: dict[str, int] = {}
@@ -190,7 +193,7 @@ class Season:
         self._setup = setup
         self._width = width
         self._labels = labels
-        self._moves = [move for move in setup.repricings if move.arm < len(sites[move.place].costs)]
+        self._roads = Roads(setup, sites) if _is_moving(setup, sites) else None
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -216,11 +219,14 @@ class Season:
         while first < len(log.labels) or not pieces:
             if self._game.slots == self._epoch.slots:
                 self._start_anew()
-            self._reprice(self.slots + first + 1)
             end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
-            if self._moves:
-                end = min(end, self._moves[0].slot - 1 - self.slots)
-            pieces.append(self._game.play(_cut(log, first, end)))
+            if self._roads is not None:
+                self._reprice(self._roads.moves(self.slots + first + 1))
+                end = min(end, self._roads.next_slot(self.slots + first + 1) - 1 - self.slots)
+            rows = _cut(log, first, end)
+            pieces.append(self._game.play(rows))
+            if self._roads is not None:
+                self._roads.charge(pieces[-1], rows)
             first = end
         trace = joined(pieces, log, first_slot=self.slots + 1)
         self.slots += len(log.labels)
@@ -249,9 +255,8 @@ class Season:
         setup = self._setup._replace(settings=settings)
         self._game = _game(setup, sites, self._width, self._labels)
 
-    def _reprice(self, slot: int) -> None:
-        while self._moves and self._moves[0].slot <= slot:
-            move = self._moves.pop(0)
+    def _reprice(self, moves: Sequence[Repricing]) -> None:
+        for move in moves:
             self._game.reprice(move.place, move.arm, move.cost)
 
 
@@ -259,15 +264,21 @@ def start(
     setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
 ) -> Game | Season:
     """Return the network at its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or setup.repricings:
+    if setup.settings.horizon == "doubling" or _is_moving(setup, sites):
         return Season(setup, sites, width, labels)
     return _game(setup, sites, width, labels)
+
+
+def _is_moving(setup: ReplayConfig, sites: Sequence[Site]) -> bool:
+    """Say whether anybody is asked at prices that may move."""
+    has_moves = setup.wiring is not None and setup.wiring.is_moving
+    return has_moves and any(site.peers for site in sites)
 
 
 def _game(setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]) -> Game:
     spaces = setup.plan.of_width(width)
     field = Field(setup.policies(width), spaces, setup.context.names, width)
-    return Game(sites, field, setup.settings, labels, setup.unit)
+    return Game(sites, field, setup.settings, labels, setup.unit, setup.cost_columns)
 
 
 def _ledgers(sites: Sequence[Site], field: Field, unit: int) -> list[Ledger]:
@@ -297,9 +308,14 @@ def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, sp
     )
 
 
-def _arena(ledgers: list[Ledger], sites: Sequence[Site], settings: Settings, field: Field) -> Arena:
+def _arena(
+    ledgers: list[Ledger],
+    sites: Sequence[Site],
+    settings: Settings,
+    field: Field,
+    columns: Sequence[str],
+) -> Arena:
     hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
-    columns = {column: None for site in sites for column in site.cost_columns if column}
     numbers = {column: number for number, column in enumerate(columns)}
     seats = [
         Seat(

@@ -8,7 +8,7 @@ from what using the link turned out to cost.
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,12 +55,20 @@ class Links:
     """
 
     def __init__(
-        self, learners: Iterable[str], links: Iterable[tuple[str, str, float]] = ()
+        self,
+        learners: Iterable[str],
+        links: Iterable[tuple[str, str, float]] = (),
+        *,
+        learnt: Iterable[tuple[str, str, float]] = (),
     ) -> None:
+        """`links` have a cost each; `learnt` have one to be learnt, and a guess of it."""
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
             self._check_new(start, end)
             self._links[start][end] = _Cost(_checked(start, end, cost))
+        for start, end, guess in learnt:
+            self._check_new(start, end)
+            self._links[start][end] = _Cost(None, _checked(start, end, guess))
         self._paths = self._all_paths()
 
     def add(
@@ -146,6 +154,14 @@ class Links:
         unknown = [link for link in links if link.given is None]
         for link in unknown:
             link.see(max(0.0, rest / len(unknown)))
+        return self._reprice()
+
+    def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
+        """Take what links cost in all over so many uses; return the prices that changed."""
+        for start, end in seen:
+            self._check_there(start, end)
+        for (start, end), (total, times) in seen.items():
+            self._links[start][end].see(total, times)
         return self._reprice()
 
     def has(self, start: str, end: str) -> bool:
@@ -296,9 +312,9 @@ class _Cost(msgspec.Struct):
             return self.given
         return self.total / self.times if self.times else self.guess
 
-    def see(self, cost: float) -> None:
+    def see(self, cost: float, times: int = 1) -> None:
         self.total += cost
-        self.times += 1
+        self.times += times
 
 
 class _Step(NamedTuple):

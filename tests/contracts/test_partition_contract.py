@@ -9,6 +9,7 @@ from covey import partitions
 from covey.types import Cell, Partition
 
 PARTITIONS = {
+    "Layered": partitions.Layered(finest=3),
     "Uniform": partitions.Uniform(6),
     "Zooming": partitions.Zooming(scale=2.0, power=1.5, max_level=3),
 }
@@ -31,7 +32,7 @@ def test_every_partition_is_listed_here() -> None:
         if thing.__module__ == "covey.partitions"
     ]
 
-    assert (made, len(PARTITIONS)) == (list(PARTITIONS), 2)
+    assert (made, len(PARTITIONS)) == (list(PARTITIONS), 3)
 
 
 @every_dimension
