@@ -278,14 +278,14 @@ def _multi_resolution(settings: Settings, switches: Switches, scene: Scene) -> P
         f"multi-resolution: cells of {len(bias)} levels at once; KL index of {index.scale:g} ln t, "
         f"accuracies change by {settings.lipschitz:g} per unit"
     )
-    return _by_index(title, partition, scene, switches, settings, index)
+    return _by_index(title, partition, scene, switches, _with_discount(settings, None), index)
 
 
 def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     slices = _slices(settings, scene.dimension)
     index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
     title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
-    return _by_index(title, Uniform(slices), scene, switches, settings, index)
+    return _by_index(title, Uniform(slices), scene, switches, _with_discount(settings, None), index)
 
 
 def _by_index(
@@ -297,14 +297,14 @@ def _by_index(
     index: Index,
 ) -> Policy:
     never = Threshold(0.0, 0.0)
-    if settings.forget.window is not None:
-        raise ConfigError(
-            f"[policy] forget.window does not go with {settings.preset}; use discount"
-        )
     return Policy(title, partition, scene.dimension, never, never, never, switches, settings, index)
 
 
 def _with_discount(settings: Settings, discount: float | None) -> Settings:
+    if settings.forget.window is not None:
+        raise ConfigError(
+            f"[policy] forget.window does not go with {settings.preset}; use discount"
+        )
     given = settings.forget.discount
     if discount is None and given is not None:
         raise ConfigError(f"[policy] forget does not go with {settings.preset}; leave it out")
