@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.environments import Drift, Environment, Surface, spread
 from covey.surfaces import Terrain, accuracy_at, drawn_surfaces
 from covey.worlds import World
 
+repeatable = settings(derandomize=True, deadline=None)
 # Accuracies are float32, and rounded to multiples of 2**-22 where they are drawn.
 ROUNDING = 1e-6
 
@@ -40,6 +41,7 @@ def pairs(draw: st.DrawFn, dimension: int) -> np.ndarray:
     return np.array([first, np.clip(np.array(first) + scale * np.array(shift), 0, 1)])
 
 
+@repeatable
 @given(st.data(), environments(), st.integers(0, 1000))
 def test_no_surface_varies_by_more_than_it_is_said_to(
     data: Any, environment: Environment, seed: int
@@ -142,6 +144,7 @@ def test_at_a_switch_every_function_takes_over_another_surface() -> None:
     assert (np.diff(accuracy) != 0).all()
 
 
+@repeatable
 @given(environments(), st.integers(0, 100), st.floats(0.02, 1.0), st.integers(1, 40))
 def test_a_switch_changes_no_accuracy_by_more_than_its_severity(
     environment: Environment, seed: int, share: float, every: int
@@ -158,6 +161,7 @@ def test_a_switch_changes_no_accuracy_by_more_than_its_severity(
     assert (steps[:, [k for k in range(119) if (k + 1) % every]] == 0).all()
 
 
+@repeatable
 @given(environments(), st.integers(0, 100), st.floats(0.01, 1.0), st.integers(1, 40))
 def test_gradual_drift_changes_no_accuracy_by_more_than_its_severity_in_its_time(
     environment: Environment, seed: int, severity: float, every: int
