@@ -224,3 +224,19 @@ class Seat(NamedTuple):
     receives: bool = True
     stream: int = 0  # the instances it receives, where learners have streams of their own
     patience: int = -1  # slots that it waits for an answer; -1: as long as it takes
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What one policy came to in one world."""
+
+    policy: str
+    environment: str
+    seed: int
+    slots: list[int]  # checkpoints
+    regret: dict[str, list[float]]  # cause -> cumulative at the checkpoints, over all learners
+    learners: int  # that receive instances
+    errors: float  # share of the decisions
+    cost: float  # mean paid per decision
+    phases: dict[str, float]  # share of the decisions
+    messages: dict[str, float]  # kind -> per 1,000 decisions
+    seconds: float
