@@ -187,3 +187,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 1  # what a label is worth at most; more than 1 where answers are right in part
     rewards: tuple[Reward, ...] = ()  # one per arm; none: accuracy less cost
     is_supervised: bool = True  # False: it never sees a label, and goes by what others know
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What one policy came to in one world."""
+
+    policy: str
+    environment: str
+    seed: int
+    slots: list[int]  # checkpoints
+    regret: dict[str, list[float]]  # cause -> cumulative at the checkpoints, over all learners
+    learners: int  # that receive instances
+    errors: float  # share of the decisions
+    cost: float  # mean paid per decision
+    phases: dict[str, float]  # share of the decisions
+    messages: dict[str, float]  # kind -> per 1,000 decisions
+    seconds: float
