@@ -341,18 +341,24 @@ thead th { color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--
 tbody tr + tr > * { border-top: 1px solid var(--rule); }
 tbody th, tfoot tr > * { font-weight: 600; }
 tfoot tr > * { border-top: 1px solid var(--ink); }
+table.grouped tbody tr:not(.opens) > * { border-top: 0; padding-top: 0; }
 th.words, td.words { text-align: left; white-space: normal; }
 .functions, .legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 0; padding: 0;
   list-style: none; font-size: 13px; }
 .legend { margin: 0 0 14px; }
 figure .legend { margin: 4px 0 0; gap: 0 12px; }
 .functions li:first-child { color: var(--faint); }
+.field dt { font-weight: 600; margin-top: 10px; }
+.field dd { margin: 0; color: var(--faint); }
+sup { line-height: 0; }
 .key { white-space: nowrap; }
 i { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border-radius: 2px; }
-i.heavy, i.thin, i.dotted { width: 22px; height: 0; border-radius: 0; vertical-align: middle; }
+i.heavy, i.thin, i.dotted, i.dashed { width: 22px; height: 0; border-radius: 0;
+  vertical-align: middle; }
 i.heavy { border-top: 3px solid var(--ink); }
 i.thin { border-top: 1px solid var(--ink); }
 i.dotted { border-top: 2px dotted var(--faint); }
+i.dashed { border-top: 2px dashed var(--ink); }
 i.rare { background: repeating-linear-gradient(-45deg, #8a9096 0 2px, #fff 2px 4px); }
 i.blank { background: #f4f4f1; outline: 1px solid var(--rule); }
 .grid { display: grid; gap: 28px 24px;
