@@ -7,7 +7,8 @@ The folder holds `scenario.json`, which says whose runs these are, one file per 
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
@@ -24,6 +25,8 @@ from covey.policies import Settings
 from covey.scenario import Scenario
 from covey.traces import TraceFile
 from covey.types import Run
+
+_AHEAD = 2  # runs handed out per worker, so that none has to wait for the next
 
 
 class Play(Protocol):
@@ -73,13 +76,14 @@ def simulate(
     tasks = tasks_of(scenario)
     finished = {task: run for task in tasks if (run := _finished(task.path(folder))) is not None}
     left = [task for task in tasks if task not in finished]
-    for count, (task, run) in enumerate(_played(scenario, left, play), 1):
-        path = task.path(folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(path, msgspec.json.encode(run))
-        finished[task] = run
-        if progress is not None:
-            progress(count / len(left), count * scenario.horizon)
+    with contextlib.closing(_played(scenario, left, play)) as played:
+        for count, (task, run) in enumerate(played, 1):
+            path = task.path(folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.replace(path, msgspec.json.encode(run))
+            finished[task] = run
+            if progress is not None:
+                progress(count / len(left), count * scenario.horizon)
     found = [finished[task] for task in tasks]
     _write_results(found, folder / "results.parquet")
     return found
@@ -149,12 +153,17 @@ def _finished(path: Path) -> Run | None:
         return None
 
 
-def _played(scenario: Scenario, tasks: Sequence[Task], play: Play) -> Iterator[tuple[Task, Run]]:
+def _played(
+    scenario: Scenario, tasks: Sequence[Task], play: Play
+) -> Generator[tuple[Task, Run], None, None]:
     """Yield each task with its run, as they are finished."""
+    waiting, futures = deque(tasks), dict[Future[Run], Task]()
     with _pool(min(scenario.workers, max(1, len(tasks)))) as pool:
-        with _interrupts_held():
-            futures = {_submit(pool, task, scenario, play): task for task in tasks}
-        while futures:
+        while waiting or futures:
+            while waiting and len(futures) < _AHEAD * scenario.workers:
+                task = waiting.popleft()
+                with _named(task), _interrupts_held():
+                    futures[_submit(pool, task, scenario, play)] = task
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             # Those that failed come last, so that none that succeeded is lost on them.
             ordered = [future for future in futures if future in done]
@@ -162,10 +171,8 @@ def _played(scenario: Scenario, tasks: Sequence[Task], play: Play) -> Iterator[t
                 task = futures.pop(future)
                 with _named(task):
                     run = future.result()
-                yield (
-                    task,
-                    msgspec.structs.replace(run, policy=task.policy, environment=task.environment),
-                )
+                names = {"policy": task.policy, "environment": task.environment}
+                yield task, msgspec.structs.replace(run, **names)
 
 
 def _submit(pool: Executor, task: Task, scenario: Scenario, play: Play) -> Future[Run]:
@@ -227,18 +234,13 @@ def _named(task: Task) -> Iterator[None]:
 
 
 def _write_results(found: Sequence[Run], path: Path) -> None:
-    """Write one row per run, checkpoint and cause; it appears once it is whole."""
+    """Write one row per run, checkpoint and cause; the file appears once it is whole."""
+    rows = [
+        (run.policy, run.environment, run.seed, run.learners, slot, cause, value)
+        for run in found
+        for cause, curve in run.regret.items()
+        for slot, value in zip(run.slots, curve, strict=True)
+    ]
+    names = ("policy", "environment", "seed", "learners", "slot", "cause", "regret")
     with TraceFile(path) as table:
-        for run in found:
-            rows = len(run.slots) * len(run.regret)
-            table.write(
-                {
-                    "policy": [run.policy] * rows,
-                    "environment": [run.environment] * rows,
-                    "seed": [run.seed] * rows,
-                    "learners": [run.learners] * rows,
-                    "slot": run.slots * len(run.regret),
-                    "cause": [cause for cause in run.regret for _ in run.slots],
-                    "regret": [value for curve in run.regret.values() for value in curve],
-                }
-            )
+        table.write(dict(zip(names, zip(*rows, strict=True), strict=True)))
