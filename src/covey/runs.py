@@ -40,8 +40,8 @@ def play(
     began = perf_counter()
     _keep_memory()
     check(environment, settings, horizon, checkpoints)
-    setup = network(environment, settings)
     world = World(environment, seed=seed, horizon=horizon)
+    setup = network(environment, settings)
     game = start(setup, setup.sites, environment.dimension, [0, 1])
     sums = _Sums(environment, settings, horizon)
     curve = []
@@ -50,12 +50,13 @@ def play(
             stretch = world.draw(slots)
             sums.add(game.play(log(stretch)), stretch)
         curve.append(sums.regret.sum(axis=0))
+    by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
     return Run(
         policy=settings.preset,
         environment=environment.name,
         seed=seed,
         slots=list(checkpoints),
-        regret=dict(zip(CAUSES, np.array(curve[:-1]).T.tolist(), strict=True)),
+        regret=dict(zip(CAUSES, by_cause.tolist(), strict=True)),
         learners=environment.receivers,
         **sums.shares(),
         seconds=perf_counter() - began,
