@@ -158,8 +158,8 @@ def _growth(found: Comparison) -> str:
         "Cumulative regret of one learner against the paid oracle, mean over seeds with its 95 % "
         "band; both axes are logarithmic, so that a power of time is a straight line, and panels "
         "share one scale. The number beside a policy is the fitted exponent of the later half: "
-        "below 1, the regret per slot goes to zero. A band that falls to the axis reaches below "
-        "zero: these seeds differ too much to tell. " + bounds
+        "if it stays below 1, the regret per slot goes to zero. Where a band falls to the axis, "
+        "these seeds differ too much to tell how small the mean may be. " + bounds
     )
     body = page.legend([*keys, *signs]) + page.grid(panels, columns=_columns(found))
     return page.section("How regret grows", body, how)
