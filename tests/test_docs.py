@@ -18,6 +18,7 @@ MODULES = [
     "backtest",
     "ensemble",
     "environments",
+    "growth",
     "links",
     "network",
     "partitions",

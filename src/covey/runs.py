@@ -39,14 +39,14 @@ def play(
     """Play a policy in the world of `seed`, and say at the checkpoints what it has lost so far."""
     began = perf_counter()
     _keep_memory()
-    _check(environment, settings, horizon, checkpoints)
+    check(environment, settings, horizon, checkpoints)
     world = World(environment, seed=seed, horizon=horizon)
     setup = network(environment, settings)
     game = start(setup, setup.sites, environment.dimension, [0, 1])
     sums = _Sums(environment, settings, horizon)
     curve = []
     for end in [*checkpoints, horizon]:
-        for slots in _lengths(environment, end - world.slots):
+        for slots in lengths(environment, end - world.slots):
             stretch = world.draw(slots)
             sums.add(game.play(log(stretch)), stretch)
         curve.append(sums.regret.sum(axis=0))
@@ -154,7 +154,7 @@ class _Sums:
         }
 
 
-def _lengths(environment: Environment, slots: int) -> Iterator[int]:
+def lengths(environment: Environment, slots: int) -> Iterator[int]:
     """Yield the lengths of the stretches in which so many slots are played."""
     answers = environment.streams * sum(environment.counts)
     most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
@@ -162,9 +162,10 @@ def _lengths(environment: Environment, slots: int) -> Iterator[int]:
         yield min(most, slots - first)
 
 
-def _check(
+def check(
     environment: Environment, settings: Settings, horizon: int, checkpoints: Sequence[int]
 ) -> None:
+    """Raise `ConfigError` if a policy cannot be played in an environment for so many slots."""
     if environment.liars:
         raise ConfigError(
             f"environment {environment.name!r} has liars, and a run cannot play them yet; leave "
