@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from covey import figures
-from covey.figures import NONE, shorten
+from covey.drawing import NONE, shorten
 from covey.types import CellView, EnsembleOutcome, LearnerOutcome, Outcome
 
 _WIDTH = 1080  # pixels that figures may fill
@@ -29,29 +29,75 @@ def swatch(colour: str) -> str:
     return f'<i style="background: {colour}"></i>'
 
 
+def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
+    """Return panels side by side."""
+    columns = columns or _columns(len(panels))
+    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
+
+
+def panel_width(panels: int) -> int:
+    """Return the pixels across that each of so many panels has."""
+    columns = _columns(panels)
+    return (_WIDTH - _GAP * (columns - 1)) // columns
+
+
+def panel(name: str, drawn: str, *, note: str = "") -> str:
+    """Return a drawing under a name."""
+    shown = escape(shorten(name, 60))
+    heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
+    return f"<figure>{heading}{drawn}</figure>"
+
+
+def legend(keys: Iterable[str]) -> str:
+    """Return a line of keys."""
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
+def key(colour: str, name: str, *, note: str = "") -> str:
+    """Return a name beside its colour."""
+    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
+    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
+
+
+def sign(kind: str, meaning: str) -> str:
+    """Return what a kind of line or box means."""
+    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
+
+
+def tile(name: str, number: str, unit: str) -> str:
+    """Return a number large enough to be read from afar."""
+    suffix = "" if number == NONE else f"<small>{unit}</small>"
+    return f"<div><dt>{name}</dt><dd>{minus(number)}{suffix}</dd></div>"
+
+
+def minus(number: str) -> str:
+    """Return a printed number with a real minus sign."""
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
 def errors(outcome: Outcome) -> str:
     """Return the section that shows each learner's error over time."""
     judged = [learner for learner in outcome.learners if learner.judged]
     if not judged:
         return section("Error over time", "", "The log holds no true label, so none is known.")
     colours = figures.arm_colours(outcome.learners)
-    ceiling, width = _ceiling(judged), _panel_width(len(judged))
+    ceiling, width = _ceiling(judged), panel_width(len(judged))
     panels = []
     for learner in judged:
         colour = colours[learner.name]
         drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
-        panels.append(_panel(learner, drawn, note=_long_run(learner)))
+        panels.append(panel(learner.name, drawn, note=_long_run(learner)))
     keys = [
-        _sign("heavy", "around that time"),
-        _sign("thin", "whole log"),
-        _sign("dotted", "alone"),
+        sign("heavy", "around that time"),
+        sign("thin", "whole log"),
+        sign("dotted", "alone"),
     ]
     how = (
         "The heavy line is the share of errors around that time, taken over a few neighbouring "
         "stretches. Where the thin line lies below the dotted one, asking peers paid off in "
         "errors. All panels share one scale."
     )
-    return section("Error over time", _legend(keys) + _grid(panels), how)
+    return section("Error over time", legend(keys) + grid(panels), how)
 
 
 def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
@@ -59,7 +105,7 @@ def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
     colours = figures.arm_colours(outcome.learners)
     members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
     lines = [
-        f'<tr><th scope="row">{_key(colours[member.name], member.name)}</th>'
+        f'<tr><th scope="row">{key(colours[member.name], member.name)}</th>'
         f"<td>{_error(member.errors, member.judged)}</td>"
         f"<td>{found.mean_weights[member.name]:.3f}</td></tr>"
         for member in members
@@ -84,16 +130,16 @@ def phases(outcome: Outcome) -> str:
     busy = [learner for learner in outcome.learners if learner.slots]
     if not busy:
         return section("Phases over time", "", "The log holds no rows, so there is none.")
-    width = _panel_width(len(busy))
-    panels = [_panel(learner, figures.draw_phases(learner, width=width)) for learner in busy]
-    keys = [_key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
+    width = panel_width(len(busy))
+    panels = [panel(learner.name, figures.draw_phases(learner, width=width)) for learner in busy]
+    keys = [key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
     how = (
         "<b>train</b>: a peer is asked so that it learns, and its answer is not held for or "
         "against it. <b>explore</b>: an arm is tried because too little is known of it. "
         "<b>exploit</b>: the arm that looks best is used. A healthy run turns pale as it learns; "
         "where dark comes back, cells were split or new regions visited."
     )
-    return section("Phases over time", _legend(keys) + _grid(panels), how)
+    return section("Phases over time", legend(keys) + grid(panels), how)
 
 
 def matrix(outcome: Outcome) -> str:
@@ -127,8 +173,8 @@ def preferences(outcome: Outcome) -> str:
         "had less than a tenth of the visits of an average cell, so that their preference is "
         "little more than a guess."
     )
-    keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
-    return section(_PREFERENCES, _legend(keys) + _maps(outcome), how + _repeats(outcome))
+    keys = [sign("rare", "rarely visited"), sign("blank", "no label yet")]
+    return section(_PREFERENCES, legend(keys) + _maps(outcome), how + _repeats(outcome))
 
 
 def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
@@ -165,7 +211,7 @@ def _busiest(outcome: Outcome) -> str:
     found.sort(key=lambda pair: -pair[1].arrivals)
     colours = figures.arm_colours(outcome.learners)
     lines = [
-        f'<tr><th scope="row">{_key(colours[learner.name], learner.name)}</th>'
+        f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
         f'<td class="words">{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>'
         f'<td class="words">{_preferred(cell, colours)}</td><td>{_estimate(cell)}</td></tr>'
         for learner, cell in found[:_BUSIEST]
@@ -195,7 +241,7 @@ def _context_names(outcome: Outcome) -> list[str]:
 
 
 def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:
-    return "no label yet" if cell.arm is None else _key(_colour(cell.arm, colours), cell.arm)
+    return "no label yet" if cell.arm is None else key(_colour(cell.arm, colours), cell.arm)
 
 
 def _estimate(cell: CellView) -> str:
@@ -204,15 +250,15 @@ def _estimate(cell: CellView) -> str:
 
 def _maps(outcome: Outcome) -> str:
     mapped = [learner for learner in outcome.learners if learner.cells]
-    width = _WIDTH if outcome.dimension == 1 else min(400, _panel_width(len(mapped)))
+    width = _WIDTH if outcome.dimension == 1 else min(400, panel_width(len(mapped)))
     colours = figures.arm_colours(outcome.learners)
     names = _context_names(outcome)
     draw = figures.draw_strip if outcome.dimension == 1 else figures.draw_square
     panels = []
     for learner in mapped:
         drawn = draw(learner, colours=colours, contexts=names, width=width)
-        panels.append(_panel(learner, drawn + _legend(_shares(learner.cells, colours))))
-    return _grid(panels, columns=1 if outcome.dimension == 1 else None)
+        panels.append(panel(learner.name, drawn + legend(_shares(learner.cells, colours))))
+    return grid(panels, columns=1 if outcome.dimension == 1 else None)
 
 
 def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
@@ -223,7 +269,7 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
             arrivals[cell.arm] = arrivals.get(cell.arm, 0) + cell.arrivals
     everything = sum(cell.arrivals for cell in cells) or 1
     return [
-        _key(_colour(arm, colours), arm, note=figures.percent(count / everything))
+        key(_colour(arm, colours), arm, note=figures.percent(count / everything))
         for arm, count in sorted(arrivals.items(), key=lambda pair: -pair[1])
     ]
 
@@ -239,40 +285,11 @@ def _repeats(outcome: Outcome) -> str:
     return f" Hues repeat after {distinct} learners: go by the names."
 
 
-def _grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    columns = columns or _columns(len(panels))
-    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
-
-
 def _columns(panels: int) -> int:
     """Return how many panels stand side by side, such that the last row is not left lonely."""
     if panels <= 4:
         return max(1, panels)
     return 3 if panels in (5, 6, 9) else 4
-
-
-def _panel_width(panels: int) -> int:
-    columns = _columns(panels)
-    return (_WIDTH - _GAP * (columns - 1)) // columns
-
-
-def _panel(learner: LearnerOutcome, drawn: str, *, note: str = "") -> str:
-    name = escape(shorten(learner.name, 60))
-    heading = f'<h3 title="{escape(learner.name)}"><b>{name}</b><span>{note}</span></h3>'
-    return f"<figure>{heading}{drawn}</figure>"
-
-
-def _legend(keys: Iterable[str]) -> str:
-    return f'<p class="legend">{"".join(keys)}</p>'
-
-
-def _key(colour: str, name: str, *, note: str = "") -> str:
-    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
-    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
-
-
-def _sign(kind: str, meaning: str) -> str:
-    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
 
 
 # The content policy holds even if a name ever slipped through unescaped.
