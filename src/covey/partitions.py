@@ -71,7 +71,7 @@ class Zooming(NamedTuple):
         return self.scale * 2.0**exponent if exponent < 1000 else math.inf
 
 
-def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
+def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
     """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
 
     >>> slices_for(20_000, alpha=1.0, dimension=1)
