@@ -13,10 +13,24 @@ from pathlib import Path
 
 import msgspec
 
-from covey import backtest, comparison, config, demo, engine, files, report, scenario, scoreboard
+from covey import (
+    backtest,
+    bounds,
+    comparison,
+    config,
+    demo,
+    engine,
+    files,
+    report,
+    scenario,
+    scoreboard,
+    sheets,
+)
 from covey import simulation as simulator
-from covey.errors import CoveyError
+from covey.errors import ConfigError, CoveyError
+from covey.problems import Problem
 from covey.progress import Progress
+from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
 
@@ -26,6 +40,27 @@ examples:
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
 """
+BOUNDS_EXAMPLES = """\
+examples:
+  covey bounds
+  covey bounds T1 --horizon 1e6 --dimension 2
+  covey bounds dcza --form printed --json
+  covey bounds cos dcza --sweep horizon 1e4,1e8,1e12
+"""
+PROBLEM_HELP = {
+    "horizon": "slots",
+    "alpha": "how smooth accuracies are over contexts, up to 1",
+    "dimension": "of the contexts, 1 to 8",
+    "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
+    "learners": "of the network",
+    "functions": "of the learner that the bound is for",
+    "most-functions": "of any learner (default: as many)",
+    "label-probability": "of a label to be seen, for T4",
+    "longest-delay": "of a label in slots, for T3",
+    "split-scale": "A of DCZA",
+    "split-power": "p of DCZA (default: what the theorem prescribes)",
+    "cost": "of the dearest arm, for the cautious form",
+}
 
 SIMULATE_EXAMPLES = """\
 examples:
@@ -66,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_replay(commands)
     _add_demo(commands)
     _add_simulate(commands)
+    _add_bounds(commands)
     return parser
 
 
@@ -140,6 +176,41 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     _add_common(command, _simulate)
 
 
+def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bounds",
+        help="the theorems as a calculator: what regret is proved, and from which horizon on",
+        description="Say what the paper's theorems prove for a network, term by term, with the "
+        "parameters that they prescribe and the horizon from which they say anything.",
+        epilog=BOUNDS_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "theorem",
+        nargs="*",
+        metavar="THEOREM",
+        help="T1 to T6, C1 to C4 or hedge; cos, learning, delay, missing, cos-mc, dcza "
+        "(default: a summary of all)",
+    )
+    for name, meaning in PROBLEM_HELP.items():
+        default = getattr(Problem(), name.replace("-", "_"))
+        text = meaning if default is None else f"{meaning} (default: {default:g})"
+        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=text)
+    command.add_argument(
+        "--form",
+        choices=FORMS,
+        default="corrected",
+        help="as printed, with its slips corrected (default), or with what the proofs leave out",
+    )
+    command.add_argument(
+        "--sweep",
+        nargs=2,
+        metavar=("ARGUMENT", "VALUES"),
+        help="the bounds for several values of an argument, like: horizon 1e4,1e6",
+    )
+    _add_common(command, _bounds)
+
+
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -193,6 +264,45 @@ def _simulate(options: argparse.Namespace) -> None:
     if options.html:
         files.replace(out / "report.html", scoreboard.html(found).encode())
         print(f"report: {out / 'report.html'}", file=sys.stderr)
+
+
+def _bounds(options: argparse.Namespace) -> None:
+    names = [name.replace("-", "_") for name in PROBLEM_HELP]
+    problem = Problem(**{name: getattr(options, name) for name in names})
+    if options.sweep is not None:
+        _show_sweep(options, problem)
+        return
+    sheet = bounds.sheet(options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode(sheet).decode())
+    else:
+        print(sheets.details(sheet) if options.theorem else sheets.summary(sheet))
+
+
+def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
+    argument, text = options.sweep
+    values = [_swept(value, argument) for value in text.split(",")]
+    swept = bounds.sweep(argument, values, options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode({"argument": argument, "sheets": swept}).decode())
+    else:
+        print(sheets.sweep(swept, argument=argument))
+
+
+def _swept(text: str, argument: str) -> float:
+    try:
+        return _number(text)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
+
+
+def _number(text: str) -> float:
+    """Return a number, a whole one as an int however it is written."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
 
 
 def _show(outcome: Outcome, options: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ def side(name: str) -> float:
     return 2.0**-number if name[0] == "z" else 1 / number
 
 
-def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
+def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
     """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
 
     >>> slices_for(20_000, alpha=1.0, dimension=1)
