@@ -3,7 +3,7 @@
 import math
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import msgspec
 from covey import page
 from covey.accounts import system
 from covey.figures import NONE, arm_colours, shorten
-from covey.types import EnsembleOutcome, LearnerOutcome, Outcome
+from covey.types import BaselineOutcome, EnsembleOutcome, LearnerOutcome, Outcome
 
 _HEADINGS = (
     "learner",
@@ -29,6 +29,7 @@ _HEADINGS = (
 )
 _COLUMNS = 100  # of a terminal
 _NAME = 30  # letters of a name in a table
+_CENTRAL = "Baselines hear every function on every row, whoever owns it, and pay nothing for that."
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -41,6 +42,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
     for name, account in (outcome.accounts or {}).items():
         numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
+    if outcome.baselines is not None:
+        numbers["baselines"] = {
+            name: {"errors": one.errors, "error_percent": one.error_percent}
+            for name, one in outcome.baselines.items()
+        }
     if outcome.accounts is not None:
         numbers["system"] = {"utility": system(outcome.accounts)}
     return numbers
@@ -55,6 +61,7 @@ def text(outcome: Outcome) -> str:
         _fill(_best_single(outcome)),
         _fill(_verdict(outcome)),
         *map(_fill, _remarks(outcome)),
+        *([_baselines(outcome.baselines)] if outcome.baselines else []),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -255,6 +262,12 @@ def _verdict(outcome: Outcome) -> str:
     return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
 
 
+def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
+    lines = [(name, _number(one.error_percent, ".2f")) for name, one in baselines.items()]
+    table = _table([("baseline", "error %"), *lines])
+    return f"{_fill(_CENTRAL)}\n\n{table}"
+
+
 def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
     if not ensemble.judged:
         return "The log holds no true label, so what the ensemble gained cannot be said."
@@ -339,7 +352,12 @@ def _numbers_section(outcome: Outcome) -> str:
         "best of a learner's own functions over the whole log. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
-    return page.section("The numbers", table + _functions(outcome), how)
+    errors = _errors("Error % of each function", outcome.functions)
+    if outcome.baselines:
+        found = {name: one.error_percent for name, one in outcome.baselines.items()}
+        errors += _errors("Error % of each baseline", found)
+        how = f"{how} {_CENTRAL}"
+    return page.section("The numbers", table + errors, how)
 
 
 def _line(row: _Row, *, colour: str | None) -> str:
@@ -353,15 +371,14 @@ def _minus(number: str) -> str:
     return number.replace("-", "\N{MINUS SIGN}")
 
 
-def _functions(outcome: Outcome) -> str:
-    known = outcome.functions.items()
-    ranked = sorted(known, key=lambda pair: math.inf if pair[1] is None else pair[1])
+def _errors(heading: str, errors: Mapping[str, float | None]) -> str:
+    ranked = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
     items = [
         f'<li title="{escape(name)}">{escape(shorten(name, _NAME))} '
         f"<b>{_number(error, '.2f')}</b></li>"
         for name, error in ranked
     ]
-    return f'<ul class="functions"><li>Error % of each function</li>{"".join(items)}</ul>'
+    return f'<ul class="functions"><li>{heading}</li>{"".join(items)}</ul>'
 
 
 def _idle(outcome: Outcome) -> str:
