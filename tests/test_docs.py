@@ -16,6 +16,7 @@ ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
 MODULES = [
     "backtest",
+    "baselines",
     "bounds",
     "ensemble",
     "environments",

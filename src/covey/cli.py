@@ -15,6 +15,7 @@ import msgspec
 
 from covey import (
     backtest,
+    baselines,
     bounds,
     comparison,
     config,
@@ -39,6 +40,7 @@ examples:
   covey replay log.csv --config sites.toml
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
+  covey replay log.csv --config sites.toml --baselines
 """
 BOUNDS_EXAMPLES = """\
 examples:
@@ -123,6 +125,15 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     command.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.html and summary.json there"
+    )
+    command.add_argument(
+        "--baselines",
+        nargs="?",
+        const=",".join(baselines.PLAIN),
+        default="",
+        metavar="NAMES",
+        help="compare with these, separated by commas: "
+        f"{', '.join(baselines.BASELINES)}; without names: all but River's",
     )
     _add_common(command, _replay)
 
@@ -223,7 +234,10 @@ def _replay(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
         progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
-        outcome = backtest.replay_file(options.log, setup, trace=trace, progress=progress)
+        names = [name.strip() for name in options.baselines.split(",") if name.strip()]
+        outcome = backtest.replay_file(
+            options.log, setup, trace=trace, progress=progress, baselines=names
+        )
     _show(outcome, options)
     if options.report is not None:
         page = report.write(outcome, options.report, title=f"Replay of {options.log.name}")

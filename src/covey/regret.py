@@ -6,17 +6,14 @@ accuracy less its cost, or a peer at the accuracy of its best function less its 
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.config import Site
 from covey.partitions import side
 from covey.traces import Trace
-from covey.types import Label, Phase
-
-Array = npt.NDArray[Any]
+from covey.types import Array, Label, Phase
 
 CAUSES = ("training", "exploration", "near-optimal", "wrong choice", "helper's mistake")
 _NEAR, _WRONG, _HELPER = 2, 3, 4  # the phases before them have the numbers of their causes

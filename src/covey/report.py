@@ -1,7 +1,7 @@
 """What a replay found out, for a person to look at: numbers, a terminal table, an HTML page."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from covey.accounts import system
 from covey.drawing import shorten
 from covey.figures import arm_colours
 from covey.terminal import number
-from covey.types import EnsembleOutcome, LearnerOutcome, Outcome
+from covey.types import BaselineOutcome, EnsembleOutcome, LearnerOutcome, Outcome
 
 _HEADINGS = (
     "learner",
@@ -28,6 +28,7 @@ _HEADINGS = (
     "exploit %",
 )
 _NAME = 30  # letters of a name in a table
+_CENTRAL = "Baselines hear every function on every row, whoever owns it, and pay nothing for that."
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -40,6 +41,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
     for name, account in (outcome.accounts or {}).items():
         numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
+    if outcome.baselines is not None:
+        numbers["baselines"] = {
+            name: {"errors": one.errors, "error_percent": one.error_percent}
+            for name, one in outcome.baselines.items()
+        }
     if outcome.accounts is not None:
         numbers["system"] = {"utility": system(outcome.accounts)}
     return numbers
@@ -54,6 +60,7 @@ def text(outcome: Outcome) -> str:
         terminal.fill(_best_single(outcome)),
         terminal.fill(_verdict(outcome)),
         *map(terminal.fill, _remarks(outcome)),
+        *([_baselines(outcome.baselines)] if outcome.baselines else []),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -239,6 +246,12 @@ def _verdict(outcome: Outcome) -> str:
     return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
 
 
+def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
+    lines = [(name, number(one.error_percent, ".2f")) for name, one in baselines.items()]
+    table = terminal.table([("baseline", "error %"), *lines])
+    return f"{terminal.fill(_CENTRAL)}\n\n{table}"
+
+
 def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
     if not ensemble.judged:
         return "The log holds no true label, so what the ensemble gained cannot be said."
@@ -332,7 +345,12 @@ def _numbers_section(outcome: Outcome) -> str:
         "best of a learner's own functions over the whole log. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
-    return page.section("The numbers", table + _functions(outcome), how)
+    errors = _errors("Error % of each function", outcome.functions)
+    if outcome.baselines:
+        found = {name: one.error_percent for name, one in outcome.baselines.items()}
+        errors += _errors("Error % of each baseline", found)
+        how = f"{how} {_CENTRAL}"
+    return page.section("The numbers", table + errors, how)
 
 
 def _line(row: _Row, *, colour: str | None) -> str:
@@ -342,15 +360,14 @@ def _line(row: _Row, *, colour: str | None) -> str:
     return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'
 
 
-def _functions(outcome: Outcome) -> str:
-    known = outcome.functions.items()
-    ranked = sorted(known, key=lambda pair: math.inf if pair[1] is None else pair[1])
+def _errors(heading: str, errors: Mapping[str, float | None]) -> str:
+    ranked = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
     items = [
         f'<li title="{escape(name)}">{escape(shorten(name, _NAME))} '
         f"<b>{number(error, '.2f')}</b></li>"
         for name, error in ranked
     ]
-    return f'<ul class="functions"><li>Error % of each function</li>{"".join(items)}</ul>'
+    return f'<ul class="functions"><li>{heading}</li>{"".join(items)}</ul>'
 
 
 def _idle(outcome: Outcome) -> str:

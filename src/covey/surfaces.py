@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.environments import Environment, Surface, spread
-
-Array = npt.NDArray[Any]
+from covey.types import Array
 
 
 class Purpose(enum.IntEnum):

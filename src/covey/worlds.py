@@ -4,16 +4,14 @@ A world depends on the environment, the seed and the horizon alone: whoever play
 stretches of whatever length, meets the same instances and the same answers.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.environments import Environment, check, check_horizon
 from covey.errors import ConfigError
 from covey.surfaces import Purpose, Terrain, bits_for
-
-Array = npt.NDArray[Any]
+from covey.types import Array
 
 
 class Stretch(NamedTuple):
