@@ -84,8 +84,8 @@ def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
     content = html(outcome, title=title)
     numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "summary.json", numbers + b"\n")
-    _replace(folder / "report.html", content.encode())
+    write_whole(folder / "summary.json", numbers + b"\n")
+    write_whole(folder / "report.html", content.encode())
     return folder / "report.html"
 
 
@@ -369,7 +369,7 @@ def _idle(outcome: Outcome) -> str:
     return f" Without rows in the log: {', '.join(names)}." if names else ""
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write `path` so that a reader sees the old content or the new one, never a part."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
