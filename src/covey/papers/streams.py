@@ -109,12 +109,16 @@ def kdd_from(text: Text) -> Stream:
 
 def electricity(path: Path | None = None, *, is_any_file: bool = False) -> Stream:
     """Return the Electricity stream; label 1 is as the file has it."""
-    source = files.ELECTRICITY
-    text = files.text_of(source, path, is_any_file=is_any_file)
-    _, starts = _lines(text, source)
-    where = f"{text.name}, below its header"
+    return electricity_from(files.text_of(files.ELECTRICITY, path, is_any_file=is_any_file))
+
+
+def electricity_from(text: Text) -> Stream:
+    """Return the stream of a text in the form of that file."""
+    _, starts = _lines(text, files.ELECTRICITY)
+    rows = text.content[starts[0] :]
     last = [len(ELECTRICITY_NAMES)]
-    labels = _table(text.content[starts[0] :], last, np.dtype(np.float64), where=where)[:, 0]
+    where = f"{text.name}, below its header"
+    labels = _table(rows, last, np.dtype(np.float64), where=where)[:, 0]
     for row in np.flatnonzero((labels != 0) & (labels != 1))[:1]:
         raise DataError(f"{text.name}, row {row}: the label is {labels[row]:g}; it must be 0 or 1")
     return Stream(text, labels.astype(np.int8), starts=starts, names=ELECTRICITY_NAMES)
