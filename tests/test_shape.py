@@ -37,7 +37,7 @@ def test_importing_covey_has_no_effect_but_names() -> None:
     code = (
         "import logging, os, signal, sys, threading\n"
         "before = (sys.excepthook, len(logging.root.handlers), dict(os.environ), sys.path[:])\n"
-        "import covey, covey.cli\n"
+        "import covey, covey.cli, covey.papers.claims, covey.papers.trials\n"
         "after = (sys.excepthook, len(logging.root.handlers), dict(os.environ), sys.path[:])\n"
         "assert before == after\n"
         "assert threading.active_count() == 1\n"

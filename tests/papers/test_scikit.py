@@ -1,5 +1,8 @@
 """Trained functions: each kind learns what can be learnt; those made by hand do as described."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -116,3 +119,21 @@ def test_the_network_needs_no_more_than_one_row_of_a_label() -> None:
     network.fit(points, np.array([0, 0, 0, 1], np.int8))
 
     assert network.predict(points).tolist() == [0, 0, 0, 1]
+
+
+def test_without_scikit_learn_the_sentence_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "from covey.errors import MissingExtra\n"
+        "from covey.papers import scikit\n"
+        "try: scikit.fetch_kdd()\n"
+        "except MissingExtra as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == (
+        "the paper's functions are trained by scikit-learn; install it with "
+        'pip install "covey[sklearn]"\n'
+    )

@@ -3,7 +3,6 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +28,13 @@ Predict = Callable[[Rows], Labels]
 def release() -> str:
     """Return which release of scikit-learn is installed, or say which extra brings it."""
     try:
-        return version("scikit-learn")
-    except PackageNotFoundError:
+        import sklearn
+    except ModuleNotFoundError:
         raise MissingExtra(
             "the paper's functions are trained by scikit-learn; install it with pip install "
             '"covey[sklearn]"'
         ) from None
+    return str(sklearn.__version__)
 
 
 def fetch_kdd() -> bytes:
