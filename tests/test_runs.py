@@ -37,6 +37,7 @@ def lost(run: Run) -> np.ndarray:
         Environment(name="C1", case="C1", dimension=2),
         Environment(name="C4", case="C4", function_costs=0.05),
         Environment(name="drift", drift=Drift(severity=0.4, every_slots=500), learners=2),
+        Environment(name="all in common", correlation=1.0, prices=0.05),
     ],
     ids=lambda environment: environment.name,
 )
@@ -83,6 +84,55 @@ def test_a_run_loses_what_a_replay_of_the_same_arrays_loses(
     assert run.cost == pytest.approx(paid / len(trace), abs=1e-6)
     assert run.phases["explore"] == (trace.phase == 1).mean()
     assert run.learners == environment.receivers
+
+
+@pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
+@pytest.mark.parametrize("correlation", ["independent", 0.5])
+def test_learners_with_streams_of_their_own_lose_against_the_truth_of_their_own_stream(
+    correlation: Any, settings: Settings
+) -> None:
+    environment = Environment(name="x", correlation=correlation, dimension=2, prices=0.05)
+    slots = 1_500
+    run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
+    stretch = World(environment, seed=3, horizon=slots).draw(slots)
+    setup = network(environment, settings)
+    trace = start(setup, setup.sites, 2, [0, 1]).play(log(stretch))
+    owner = np.repeat(np.arange(4), 2)
+    total, half, wrong = 0.0, 0.0, 0
+    decisions = zip(trace.slot, trace.learner, trace.function, trace.correct, strict=True)
+    for slot, learner, function, correct in decisions:
+        worth = stretch.accuracy[learner, :, slot - 1] - np.where(owner == learner, 0, 0.05)
+        total += float(worth.max() - worth[function])
+        half = total if slot <= 700 else half
+        wrong += int(correct == 0)
+        assert correct == stretch.right[learner, function, slot - 1]
+
+    assert [site.stream for site in setup.sites] == [0, 1, 2, 3]
+    assert np.array_equal(trace.prediction, trace.correct)  # the label is always 1
+    assert lost(run) == pytest.approx([half, total], rel=1e-5)
+    assert run.errors == wrong / len(trace)
+    assert run.messages["requests"] > 0
+
+
+@pytest.mark.parametrize("correlation", ["independent", 0.5])
+def test_with_nobody_to_ask_each_decides_as_if_its_stream_were_all_there_is(
+    correlation: Any,
+) -> None:
+    environment = Environment(name="x", correlation=correlation, learners=3, prices=2.0)
+    stretch = World(environment, seed=6, horizon=1_200).draw(1_200)
+    setup = network(environment, CoS(slices=4))
+    together = start(setup, setup.sites, 1, [0, 1]).play(log(stretch))
+    for place in range(3):
+        alone = covey.replay(
+            {"policy": {"slices": 4}, "learner": [{"name": "one", "functions": ["a", "b"]}]},
+            predictions=stretch.right[place, 2 * place : 2 * place + 2],
+            labels=np.ones(1_200, np.int64),
+            contexts=stretch.points[:, place],
+        )
+        mine = together.learner == place
+
+        assert np.array_equal(together.function[mine] - 2 * place, alone.function)
+        assert np.array_equal(together.correct[mine], alone.correct)
 
 
 def test_the_same_run_twice_is_the_same() -> None:

@@ -83,9 +83,8 @@ def network(environment: Environment, settings: Settings) -> ReplayConfig:
     setup = load({"policy": msgspec.to_builtins(settings), "learner": learners})
     if environment.streams == 1:
         return setup
-    streams: list[dict[str, Any]] = [{"stream": place} for place in places]
-    sites = zip(setup.sites, streams, strict=True)
-    return setup._replace(sites=tuple(site._replace(**stream) for site, stream in sites))
+    sites = tuple(site._replace(stream=place) for place, site in enumerate(setup.sites))
+    return setup._replace(sites=sites)
 
 
 def log(stretch: Stretch) -> Log:
