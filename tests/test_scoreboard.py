@@ -37,7 +37,16 @@ def test_the_numbers_of_a_line_are_those_of_its_score(found: Comparison) -> None
     # 2 and 6 times 10,000 ** 0.75 over 10,000 slots: 400 per 1,000 on average.
     assert line.split()[2:4] == ["400.0", "±"]
     assert line.split()[5:8] == ["0.75", "±", "0.00"]
-    assert line.split()[8:] == ["20", "(20–20)", "11.00", "0.1500", "50", "0.0", "10.0"]  # noqa: RUF001
+    assert line.split()[8:-1] == ["20", "(20–20)", "11.00", "0.1500", "50", "0.0", "10.0"]  # noqa: RUF001
+    assert line.split()[-1] == f"{found.scores[1].exploits_from}"
+
+
+def test_a_slot_too_far_to_write_out_is_a_power_of_ten(found: Comparison) -> None:
+    for slot, printed in ((9_999_999, "9,999,999"), (12_345_678, "1.23e+07"), (None, "–")):  # noqa: RUF001
+        changed = [msgspec.structs.replace(each, exploits_from=slot) for each in found.scores]
+        text = scoreboard.text(msgspec.structs.replace(found, scores=changed))
+
+        assert [line.split()[-1] for line in text.splitlines()[4:8]] == [printed] * 4
 
 
 def test_the_verdict_counts_only_what_the_seeds_tell(found: Comparison) -> None:

@@ -217,32 +217,34 @@ def exploitation(problem: Problem, case: str) -> Exploitation:
     return Exploitation(case, begins(problem.horizon, MOST_SLOTS), slots)
 
 
-def exploitation_begins(
+def exploitation_begins(  # noqa: PLR0913 - each says what a cell must wait for
     thresholds: Thresholds,
     *,
     functions: int,
     peers: int,
     cells: int,
     untrained: int | None = None,
+    since: int = 0,
     most: float = MOST_SLOTS,
 ) -> int | None:
     """Return the slot by which every one of `cells` evenly visited cells has begun to exploit.
 
     A cell exploits once each own function has more than D1 labels, each of the `untrained` peers
-    (all, unless it is said) more than D2 trainings, and each peer more than D3 labels. None: not
-    within `most` slots.
+    (all, unless it is said) more than D2 trainings, and each peer more than D3 labels. The cells
+    are there from the slot after `since` on. None: not within `most` slots.
     """
     arms = (functions, peers if untrained is None else untrained, peers)
-    slot = cells
+    slot = since + cells
     # From below, so that the first fixed point is the least one: the first slot that suffices.
     while slot <= most:
         owed = sum(
             count * (math.floor(threshold.at(slot)) + 1)
             for count, threshold in zip(arms, thresholds, strict=True)
         )
-        if cells * (owed + 1) <= slot:
+        enough = since + cells * (owed + 1)
+        if enough <= slot:
             return slot
-        slot = cells * (owed + 1)
+        slot = enough
     return None
 
 

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from covey import guarantees
 from covey.growth import Band, Estimate, band, estimate, growth, ratio
 from covey.scenario import Scenario
 from covey.types import Run
@@ -28,6 +30,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     bound: list[float | None] | None = None  # on the regret, where it says anything
+    exploits_from: int | None = None  # the slot by which cells exploit that are visited evenly
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +47,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = None) -> Comparison:
     """Return what the runs of a scenario come to.
 
-    `bound` says what a learner's regret cannot exceed at the checkpoints, or None.
+    `bound` says what a learner's regret cannot exceed at the checkpoints, or None; left out, the
+    theorems say it.
     """
+    bound = bound or partial(guarantees.limits, scenario)
     policies, environments = scenario.titles(), scenario.descriptions()
     ordered = sorted(runs, key=lambda run: run.seed)
     teams = {
@@ -62,9 +67,13 @@ def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = No
         policies=policies,
         environments=environments,
         scores=[
-            _score(team, first=rivals[0], bound=bound)
-            for rivals in teams.values()
-            for team in rivals
+            msgspec.structs.replace(
+                _score(team, first=rivals[0]),
+                bound=_telling(scenario.checkpoints, bound(policy, environment)),
+                exploits_from=guarantees.exploits_from(scenario, policy, environment),
+            )
+            for environment, rivals in teams.items()
+            for policy, team in zip(policies, rivals, strict=True)
         ],
     )
 
@@ -74,12 +83,11 @@ def total(run: Run) -> list[float]:
     return [math.fsum(causes) / run.learners for causes in zip(*run.regret.values(), strict=True)]
 
 
-def _score(team: Sequence[Run], *, first: Sequence[Run], bound: Bound | None) -> Score:
+def _score(team: Sequence[Run], *, first: Sequence[Run]) -> Score:
     run = team[0]
     curves = [total(run) for run in team]
     rivals = [total(run)[-1] for run in first]
     is_first = run.policy == first[0].policy
-    limits = bound(run.policy, run.environment) if bound else None
     return Score(
         policy=run.policy,
         environment=run.environment,
@@ -93,7 +101,6 @@ def _score(team: Sequence[Run], *, first: Sequence[Run], bound: Bound | None) ->
         cost_per_slot=estimate([run.cost for run in team]),
         phases=_means([run.phases for run in team]),
         messages=_means([run.messages for run in team]),
-        bound=_telling(run.slots, limits) if limits else None,
     )
 
 
@@ -105,7 +112,9 @@ def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _telling(slots: Sequence[int], limits: Sequence[float]) -> list[float | None] | None:
+def _telling(slots: Sequence[int], limits: Sequence[float] | None) -> list[float | None] | None:
     """Return a bound without its points at or above one per slot, which nobody can lose anyway."""
+    if limits is None:
+        return None
     told = [limit if limit < slot else None for slot, limit in zip(slots, limits, strict=True)]
     return told if any(limit is not None for limit in told) else None

@@ -47,6 +47,7 @@ def _headings(found: Comparison) -> tuple[str, ...]:
         "messages",
         "train %",
         "explore %",
+        "exploits",
     )
 
 
@@ -65,7 +66,12 @@ def _printed(score: Score) -> tuple[str, ...]:
         number(sum(score.messages.values()), ".0f"),
         number(100 * score.phases.get("train", 0.0), ".1f"),
         number(100 * score.phases.get("explore", 0.0), ".1f"),
+        _slot(score.exploits_from),
     )
+
+
+def _slot(slot: int | None) -> str:
+    return number(slot, "," if slot is None or slot < 10**7 else ".2e")
 
 
 def _with_reach(value: Estimate | None, form: str, *, times: float = 1.0) -> str:
@@ -100,6 +106,7 @@ def _meanings(found: Comparison) -> dict[str, str]:
         f"to {first}": f"regret over that of {first}, seed by seed",
         "cost": "paid per slot",
         "messages": "sent per 1,000 decisions",
+        "exploits": "from this slot on, if all cells were visited evenly",
     }
 
 
