@@ -140,7 +140,7 @@ class ReplayConfig(NamedTuple):
 
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     """Return the configuration in a TOML file, or the same given as a mapping."""
-    table = source if isinstance(source, Mapping) else _read_toml(Path(source))
+    table = source if isinstance(source, Mapping) else read_toml(Path(source))
     known = ("data", "policy", "learner", "link", "link-change", "ensemble")
     for key in table:
         if key not in known:
@@ -177,6 +177,21 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     return ReplayConfig(data, settings, sites, context, plan, links, weighing)
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises `ConfigError` with a sentence if it cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
 def _check_loss(loss: Loss | None) -> None:
     if loss is not None and not 0 < loss.bound < math.inf:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
@@ -198,17 +213,6 @@ def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
     if not any(site.receives for site in sites):
         raise ConfigError("[ensemble] has nobody to vote, as every learner has arrivals = false")
     return tuple(site.alone() for site in sites)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def _members(tables: object) -> list[Member]:

@@ -13,6 +13,7 @@ import msgspec
 from covey import fields
 from covey.errors import ConfigError
 from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
+from covey.theorems import cos_power, split_power
 from covey.types import Elimination, Index, Partition, Reward, Rule
 
 COUNTS = ("arrivals", "labelled", "uses")
@@ -23,6 +24,15 @@ class Threshold(msgspec.Struct, frozen=True):
 
     scale: float
     power: float
+
+    def at(self, slot: float) -> float:
+        """Return D(slot)."""
+        return float(self.scale * slot**self.power * math.log(slot))
+
+    def formula(self) -> str:
+        """Return D(t) as a person writes it."""
+        growth = f" t^{self.power:.4g}" if self.power else ""
+        return f"{self.scale:g}{growth} ln t"
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -211,7 +221,7 @@ def _extras(settings: Settings, switches: Switches) -> list[str]:
 
 def _cos(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     dimension, most_functions, _ = scene
-    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(_alpha(settings), dimension)}
+    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(_alpha(settings), dimension)}
     slices = _slices(settings, dimension)
     thresholds = _thresholds(settings, power[settings.parameters], most_functions)
     title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
@@ -224,7 +234,7 @@ def _dcza(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     split = {
         "z1": 4.0,
         "z2": (3 + math.sqrt(17)) / 2,
-        "theorem": (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2,
+        "theorem": split_power(alpha, dimension),
     }[settings.parameters]
     power = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * alpha / split}[settings.parameters]
     thresholds = _thresholds(settings, power, most_functions)
@@ -330,10 +340,6 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def _cos_power(alpha: float, dimension: int) -> float:
-    return 2 * alpha / (3 * alpha + dimension)
-
-
 def _slices(settings: Settings, dimension: int) -> int:
     if settings.slices is not None:
         return settings.slices
@@ -378,12 +384,7 @@ def _thresholds(
 
 def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
     names = ("explore", "train", "explore peers")
-    return ", ".join(f"{name} {_formula(d)}" for name, d in zip(names, thresholds, strict=True))
-
-
-def _formula(threshold: Threshold) -> str:
-    growth = f" t^{threshold.power:.4g}" if threshold.power else ""
-    return f"{threshold.scale:g}{growth} ln t"
+    return ", ".join(f"{name} {d.formula()}" for name, d in zip(names, thresholds, strict=True))
 
 
 def _switches(settings: Settings) -> Switches:
