@@ -17,13 +17,14 @@ import kernel
 import learner
 import memory
 import replay
+import simulated
 from timing import pin
 
 from covey import engine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MODULES = {module.NAME: module for module in (kernel, learner, replay, memory, command)}
-NEEDS_COMPILED = (replay.NAME, command.NAME)
+MODULES = {module.NAME: module for module in (kernel, learner, replay, simulated, memory, command)}
+NEEDS_COMPILED = (replay.NAME, simulated.NAME, command.NAME)
 PACKAGES = ("covey", "numpy", "msgspec", "pyarrow", "river", "Cython")
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import covey
 import reference
+import reference_index
+from reference_index import IndexSetup, index_setup
 
 CURVES = st.tuples(
     st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.125, 0.5, 0.9])
@@ -16,6 +18,24 @@ PRICES = (0.0, 0.1, 0.5, 1.0)
 EIGHTHS = (0.0, 0.125, 0.5, 1.0)  # any sum of these is exact
 DELAYS = [0, 0, 1, 2, 7]
 Space = tuple[int, ...]
+INDEX_PRICES = (0.0, 0.0, 0.1, 0.3, 1.0)
+_CURVE_NAMES = ("explore", "train", "explore_peers")
+_INDEX_SETTINGS = {
+    "index_scale": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
+    "discount": st.sampled_from([0.5, 0.9, 0.999]),
+    "finest_level": st.integers(0, 4),
+    "lipschitz": st.sampled_from([0.05, 1.0, 3.0]),
+    "alpha": st.sampled_from([0.3, 0.5]),
+    **dict.fromkeys(_CURVE_NAMES, CURVES),
+}
+_INDEX_KEYS = {
+    "share-ucb": ("index_scale",),
+    "auto": ("index_scale", "discount"),
+    "discounted": ("index_scale", "discount"),
+    "multi-resolution": ("index_scale", "finest_level", "lipschitz", "alpha"),
+    "cos-ce": ("lipschitz", "alpha", *_CURVE_NAMES),
+    "balance": ("index_scale",),
+}
 
 
 @dataclass(frozen=True)
@@ -35,14 +55,16 @@ class Case:
 
 
 @st.composite
-def sites(draw: st.DrawFn, prices_of: tuple[float, ...]) -> tuple[reference.Site, ...]:
+def sites(
+    draw: st.DrawFn, prices_of: tuple[float, ...], *, most: int = 6, most_functions: int = 4
+) -> tuple[reference.Site, ...]:
     """1-6 learners with 1-4 functions each; at least one receives instances."""
-    count = draw(st.integers(1, 6))
+    count = draw(st.integers(1, most))
     receiving = draw(st.sets(st.integers(0, count - 1), min_size=1))
     prices = st.sampled_from(prices_of)
     made = []
     for place in range(count):
-        functions = draw(st.integers(1, 4))
+        functions = draw(st.integers(1, most_functions))
         peers = draw(st.sets(st.sampled_from([k for k in range(count) if k != place] or [place])))
         made.append(
             reference.Site(
@@ -83,13 +105,14 @@ def cases(draw: st.DrawFn, prices_of: tuple[float, ...] = PRICES) -> Case:
         inherit=draw(st.booleans()),
         **draw(st.sampled_from([{}, {}, {"window": 5}, {"discount": 0.9}])),
     )
-    return _with_stream(setup, mode, draw)
-
-
-def _with_stream(setup: reference.Setup, mode: str, draw: st.DrawFn) -> Case:
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     slots = draw(st.sampled_from([1, 30, 150, 400]))
-    dimension = draw(st.integers(0, 3))
+    return _with_stream(setup, mode, draw, slots=slots, dimension=draw(st.integers(0, 3)))
+
+
+def _with_stream(
+    setup: reference.Setup, mode: str, draw: st.DrawFn, *, slots: int, dimension: int
+) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     functions = sum(site.functions for site in setup.sites)
     labels = rng.integers(0, draw(st.sampled_from([2, 3])), slots)
     wrong = rng.random((functions, slots)) < rng.random((functions, 1))
@@ -246,12 +269,65 @@ def crowded_case(seed: int) -> Case:
     )
 
 
+@st.composite
+def index_cases(draw: st.DrawFn) -> Case:
+    """A network and a stream of up to 300 slots for any of the index policies."""
+    preset = draw(st.sampled_from(sorted(reference_index.PRESETS)))
+    drawn = {
+        name: draw(values)
+        for name, values in _INDEX_SETTINGS.items()
+        if name in _INDEX_KEYS[preset] and draw(st.booleans())
+    }
+    drawn["slices"] = draw(st.integers(1, 5))
+    drawn["label_wait"] = draw(st.sampled_from([None, None, 0, 3]))
+    made = draw(sites(INDEX_PRICES, most=5, most_functions=3))
+    slots = draw(st.sampled_from([1, 30, 150, 300]))
+    return _with_stream(
+        index_setup(preset, made, **drawn),
+        "spec",
+        draw,
+        slots=slots,
+        dimension=draw(st.integers(0, 2)),
+    )
+
+
 def config_of(case: Case) -> dict[str, Any]:
     """Return the replay configuration that says what the case's set-up says."""
     setup = case.setup
+    is_index = isinstance(setup, IndexSetup)
+    config = {
+        "policy": _index_policy(setup) if is_index else _policy(setup, case.mode),
+        "learner": [_learner(case, place) for place in range(len(setup.sites))],
+    }
+    if setup.spaces is not None:
+        # What the first learner looks at is said for everybody.
+        config["data"] = _looks_at(setup, setup.sites[0])
+    return config
+
+
+def _index_policy(setup: IndexSetup) -> dict[str, Any]:
+    """Say what differs from the preset, so that its defaults are compared as well."""
+    policy: dict[str, Any] = {"preset": setup.preset}
+    if setup.preset != "multi-resolution":
+        policy["slices"] = setup.slices
+    plain = index_setup(setup.preset, setup.sites)
+    for name in (*_INDEX_KEYS[setup.preset], "label_wait"):
+        value = getattr(setup, name)
+        if value == getattr(plain, name):
+            continue
+        if name == "discount":
+            policy["forget"] = {"discount": value}
+        elif name in _CURVE_NAMES:
+            policy[name.replace("_", "-")] = {"scale": value[0], "power": value[1]}
+        else:
+            policy[name.replace("_", "-")] = value
+    return policy
+
+
+def _policy(setup: reference.Setup, mode: str) -> dict[str, Any]:
     policy: dict[str, Any] = {
         "preset": "dcza" if setup.zooming else "cos",
-        "mode": case.mode,
+        "mode": mode,
         "slices": setup.slices,
         "split-scale": setup.split_scale,
         "split-power": setup.split_power,
@@ -259,7 +335,7 @@ def config_of(case: Case) -> dict[str, Any]:
         "count": setup.count,
         "pending": setup.pending,
     }
-    for name in ("explore", "train", "explore_peers"):
+    for name in _CURVE_NAMES:
         scale, power = getattr(setup, name)
         policy[name.replace("_", "-")] = {"scale": scale, "power": power}
     if setup.label_wait is not None:
@@ -269,14 +345,7 @@ def config_of(case: Case) -> dict[str, Any]:
         policy["forget"] = {"window": setup.window}
     if setup.discount < 1:
         policy["forget"] = {"discount": setup.discount}
-    config = {
-        "policy": policy,
-        "learner": [_learner(case, place) for place in range(len(setup.sites))],
-    }
-    if setup.spaces is not None:
-        # What the first learner looks at is said for everybody.
-        config["data"] = _looks_at(setup, setup.sites[0])
-    return config
+    return policy
 
 
 def _learner(case: Case, place: int) -> dict[str, Any]:
@@ -380,14 +449,22 @@ def _arms(setup: reference.Setup, place: int) -> list[str]:
 
 def reference_rows(case: Case) -> list[reference.Row]:
     """Return the trace of the reference."""
+    if isinstance(case.setup, IndexSetup):
+        return reference_index.replay(case.setup, **_stream(case))
     return reference.replay(
         case.setup,
-        contexts=[tuple(point) for point in case.contexts.tolist()],
-        predictions=case.predictions.tolist(),
-        labels=case.labels.tolist(),
-        at=None if case.at is None else case.at.tolist(),
-        revealed=None if case.revealed is None else case.revealed.tolist(),
-        delay=None if case.delay is None else case.delay.tolist(),
+        **_stream(case),
         busy=None if case.busy is None else case.busy.tolist(),
         paid=() if case.paid is None else case.paid.tolist(),
     )
+
+
+def _stream(case: Case) -> dict[str, Any]:
+    return {
+        "contexts": [tuple(point) for point in case.contexts.tolist()],
+        "predictions": case.predictions.tolist(),
+        "labels": case.labels.tolist(),
+        "at": None if case.at is None else case.at.tolist(),
+        "revealed": None if case.revealed is None else case.revealed.tolist(),
+        "delay": None if case.delay is None else case.delay.tolist(),
+    }

@@ -50,9 +50,10 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     shown: Sequence[Sequence[int]] | None = None,
     busy: Sequence[Sequence[int]] | None = None,
     paid: Sequence[Sequence[float]] = (),
+    network: "Network | None" = None,
 ) -> list[Row]:
     """Run the whole stream and return every decision, by slot and then by site."""
-    network = Network(setup)
+    network = network or Network(setup)
     everywhere = [index for index, site in enumerate(setup.sites) if site.arrivals]
     labels_due: dict[int, list[tuple[Decision, Lesson]]] = defaultdict(list)
     waits_over: dict[int, list[Decision]] = defaultdict(list)

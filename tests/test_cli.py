@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from covey import cli
+from covey.baselines import PLAIN
 
 CONFIG = """
 [data]
@@ -132,6 +133,52 @@ def test_bad_input_is_one_sentence_exit_code_2_and_no_trace(
     assert printed.err.count("\n") == 1
     assert printed.out == ""
     assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "sites.toml"]
+
+
+def test_baselines_are_compared_where_they_are_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = replay(folder, "--quiet", "--json", "--baselines", "previous-label, river-ucb")
+
+    found = json.loads(capsys.readouterr().out)["baselines"]
+    assert code == 0
+    assert list(found) == ["previous-label", "river-ucb", "best-in-hindsight"]
+    # Labels alternate from 0, which the first function says in the first slot.
+    assert found["previous-label"] == {
+        "errors": 59,
+        "error_percent": pytest.approx(98.33, abs=0.01),
+    }
+    assert found["best-in-hindsight"]["errors"] == 0
+
+
+def test_baselines_without_names_are_those_that_need_no_extra(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay(folder, "--quiet", "--json", "--baselines")
+
+    found = json.loads(capsys.readouterr().out)["baselines"]
+    assert list(found) == [*PLAIN, "best-in-hindsight"]
+
+
+@pytest.mark.parametrize(
+    ("names", "data", "sentence"),
+    [
+        ("win-sty", "", "unknown baseline 'win-sty'; did you mean 'win-stay'?"),
+        ("win-stay,win-stay", "", "baseline 'win-stay' stands twice"),
+        ("win-stay", 'loss = { kind = "absolute", bound = 1.0 }', "leave one of them out"),
+    ],
+)
+def test_baselines_that_cannot_be_compared_are_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], names: str, data: str, sentence: str
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("[data]", f"[data]\n{data}"))
+
+    code = replay(folder, "--quiet", "--baselines", names)
+
+    printed = capsys.readouterr()
+    assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert sentence in printed.err
 
 
 def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(

@@ -14,7 +14,21 @@ from covey import cli, config, policies
 
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
-MODULES = ["backtest", "ensemble", "links", "network", "partitions", "policies", "smoothness"]
+MODULES = [
+    "backtest",
+    "baselines",
+    "bounds",
+    "ensemble",
+    "environments",
+    "growth",
+    "links",
+    "network",
+    "partitions",
+    "policies",
+    "smoothness",
+    "surfaces",
+    "worlds",
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:

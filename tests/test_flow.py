@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import covey
+from covey.policies import PRESETS
 
 SITES = 3
 SLOTS = 1_500
 
 
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("mode", ["spec", "paper"])
 def test_replay_and_the_network_in_process_decide_the_same(preset: str, mode: str) -> None:
     rng = np.random.default_rng(11)

@@ -156,7 +156,7 @@ def test_a_peer_is_trained_only_after_it_was_asked_for_its_arrivals() -> None:
 
     decision = learner.decide((0.1,))
     asked = decision.asks
-    learner.inform(decision, [0])
+    learner.inform(decision, [(0, 0.0, 1.0)])
 
     assert asked == ("south",)
     assert (decision.choice.phase, decision.choice.arm, decision.choice.function) == (
@@ -172,7 +172,7 @@ def test_a_peer_with_many_arrivals_is_explored_instead_of_trained() -> None:
         learner.settle(answer(learner), 1)
 
     decision = learner.decide((0.1,))
-    learner.inform(decision, [1_000])
+    learner.inform(decision, [(1_000, 0.0, 1.0)])
 
     assert (decision.choice.phase, decision.choice.arm, decision.choice.price) == (
         "explore",
@@ -189,7 +189,7 @@ def test_an_abandoned_decision_leaves_all_counters_as_before(settings_: Settings
     for k in range(60):
         decision = learner.decide((k % 7 / 7,))
         if decision.asks:
-            learner.inform(decision, [k])
+            learner.inform(decision, [(k, 0.0, 1.0)])
         ticket = learner.accept(decision, 1)
         learner.settle(ticket, k % 2)
     before = counters(learner)
@@ -197,7 +197,7 @@ def test_an_abandoned_decision_leaves_all_counters_as_before(settings_: Settings
     for k in range(7):
         decision = learner.decide((k / 7,))
         if decision.asks:
-            learner.inform(decision, [1_000])
+            learner.inform(decision, [(1_000, 0.0, 1.0)])
         learner.abandon(decision)
 
     assert {name: known for name, known in counters(learner).items() if name in before} == before
@@ -208,7 +208,7 @@ def test_an_abandoned_decision_is_made_again_the_same_way() -> None:
     for _ in range(2):
         learner.settle(answer(learner), 1)
     decision = learner.decide((0.1,))
-    learner.inform(decision, [1_000])
+    learner.inform(decision, [(1_000, 0.0, 1.0)])
     learner.abandon(decision)
 
     again = learner.decide((0.1,))
@@ -287,12 +287,12 @@ def test_settled_labels_and_training_are_not_under_way() -> None:
     for _ in range(2):
         learner.settle(answer(learner), 1)
     trained = learner.decide((0.1,))
-    learner.inform(trained, [0])
+    learner.inform(trained, [(0, 0.0, 1.0)])
     learner.accept(trained, 1)
 
     learner.count_under_way()
     again = learner.decide((0.1,))
-    learner.inform(again, [1_000])
+    learner.inform(again, [(1_000, 0.0, 1.0)])
 
     assert trained.choice.phase == "train"
     assert (again.choice.phase, again.choice.arm) == ("explore", "south")
@@ -358,7 +358,7 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
     for k in range(first, first + slots):
         decision = learner.decide((k * 37 % 101 / 101,))
         if decision.asks:
-            learner.inform(decision, [k // 3])
+            learner.inform(decision, [(k // 3, 0.0, 1.0)])
         learner.settle(learner.accept(decision, 1), k % 3 // 2)
         made.append((decision.choice.phase, decision.choice.arm))
     return made

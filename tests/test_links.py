@@ -339,14 +339,3 @@ def test_what_cannot_have_been_seen_teaches_nothing(
 
     assert str(caught.value) == sentence
     assert links.cost("a", "c") == 0.5
-
-
-def test_uses_are_learnt_from_in_sum_and_of_links_that_are_still_there() -> None:
-    links = Links(["a", "b", "c"], [("a", "b", None), ("b", "c", 0.25), ("c", "a", None)])
-    links.remove("c", "a")
-
-    moved = links.observe_uses({("a", "b"): (1.5, 4), ("b", "c"): (3.0, 4), ("c", "a"): (1.0, 1)})
-
-    assert moved == {("a", "b"): 0.375, ("a", "c"): 0.625}
-    assert (links.is_learnt("a", "b"), links.is_learnt("b", "c")) == (True, False)
-    assert links.observe_uses({}) == {}

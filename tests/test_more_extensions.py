@@ -16,7 +16,6 @@ import pytest
 
 import covey
 from covey import cli
-from covey.backtest import replay_file
 from covey.config import load
 from covey.encoding import Log
 from covey.errors import ConfigError, CoveyError, DataError
@@ -346,20 +345,6 @@ def test_a_price_that_differs_by_cell_is_learnt_by_cell() -> None:
     low = is_low[trace.slot - 1]
     assert not asks[late & low].any()
     assert asks[late & ~low].all()
-
-
-def test_alone_each_arm_has_the_costs_of_its_own_column(tmp_path: Path) -> None:
-    south = {"name": "south", "functions": ["b", "c"], "peers": {}}
-    south["cost-columns"] = {"b": "dear", "c": "cheap"}
-    asks = {"peers": {"south": 0.1}, "cost-columns": {"south": "fee"}}
-    write_log(tmp_path, log_columns() | {"cheap": np.zeros(1_500), "dear": np.full(1_500, 0.9)})
-
-    together, apart = (
-        replay_file(tmp_path / "log.csv", load({"learner": [{**NORTH, **north}, south]})).learners
-        for north in (asks, {})
-    )
-
-    assert together[1].alone_errors == apart[1].errors
 
 
 # -- busy peers --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import covey
+from covey.backtest import compare_baselines
 
 FOLDER = os.environ.get("COVEY_DATA", "")
 FILE = Path(FOLDER) / "kddcup.data_10_percent.gz"
@@ -31,12 +32,15 @@ def is_attack() -> np.ndarray:
         return np.array([not row.rstrip().endswith("normal.") for row in rows], int)
 
 
+def said() -> list[np.ndarray]:
+    tosses = np.random.default_rng(1).integers(0, 2, (2, SLOTS))
+    normal, attack = np.zeros(SLOTS, int), np.ones(SLOTS, int)
+    return [normal, tosses[0], attack, tosses[1], normal, normal, normal, normal]
+
+
 def replayed(is_attack: np.ndarray, context: str, *, is_worst: bool, **policy: Any) -> list[float]:
     """Return percent of errors, training and exploration of the first learner."""
-    rng = np.random.default_rng(1)
     labels = is_attack[1:]
-    normal, attack = np.zeros(SLOTS, int), np.ones(SLOTS, int)
-    tosses = rng.integers(0, 2, (2, SLOTS))
     contexts = {"previous": is_attack[:-1], "time": np.arange(1, SLOTS + 1) / SLOTS}[context]
     config = {
         "policy": {"mode": "paper", "parameters": "z1", "horizon": SLOTS, **policy},
@@ -45,9 +49,8 @@ def replayed(is_attack: np.ndarray, context: str, *, is_worst: bool, **policy: A
             for k in (1, 2, 3, 4)
         ],
     }
-    predictions = [normal, tosses[0], attack, tosses[1], normal, normal, normal, normal]
     trace = covey.replay(
-        config, predictions=predictions, labels=labels, contexts=contexts[:, None].astype(float)
+        config, predictions=said(), labels=labels, contexts=contexts[:, None].astype(float)
     )
     first = trace.learner == 0
     shares = [trace.correct[first] == 0, trace.phase[first] == 0, trace.phase[first] == 1]
@@ -85,3 +88,19 @@ def test_helpers_that_explore_first_do_far_better_than_the_printed_figures(
 ) -> None:
     assert replayed(is_attack, "previous", is_worst=True)[0] < 3.0
     assert replayed(is_attack, "time", is_worst=True)[0] < 16.0
+
+
+def test_a_low_error_proves_little_here_as_plain_rules_have_one_too(is_attack: np.ndarray) -> None:
+    functions = [f"f{k}" for k in range(8)]
+    found = compare_baselines(
+        {"learner": [{"name": "all", "functions": functions}]},
+        ["previous-label", "win-stay", "sliding-adaboost-100", "sliding-adaboost-1000"],
+        predictions=said(),
+        labels=is_attack[1:],
+    )
+
+    assert found["previous-label"].errors == 31
+    assert found["win-stay"].error_percent == pytest.approx(0.45, abs=0.01)
+    # After each of 31 switches, about half a window is wrong, or what there was of the window.
+    assert found["sliding-adaboost-100"].error_percent == pytest.approx(2.2, abs=0.1)
+    assert found["sliding-adaboost-1000"].error_percent == pytest.approx(4.7, abs=0.1)

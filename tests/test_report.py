@@ -14,7 +14,7 @@ import pytest
 
 from covey import figures, report
 from covey.errors import MissingExtra
-from covey.types import CellView, Context, LearnerOutcome, Outcome, Timeline
+from covey.types import BaselineOutcome, CellView, Context, LearnerOutcome, Outcome, Timeline
 
 SITES = ["north", "east", "south", "west", "harbour", "airport", "uptown", "campus"]
 HOSTILE = ["<b>a&b</b>", "$x_1$ \\frac", "_hidden", "w" * 90, '"quoted" <script>', "東京\x1b\n"]
@@ -241,6 +241,42 @@ def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
         ["b", "100", "40.00", "31.00", "-9.00", "12.50", "0.0100", "10.0", "20.0", "70.0"],
         ["all", "300", "20.00", "20.33", "+0.33", NONE, "0.0100", "10.0", "20.0", "70.0"],
     ]
+
+
+def with_baselines() -> Outcome:
+    found = {"win-stay": BaselineOutcome(3, 8), "oza-russell": BaselineOutcome(0, 0)}
+    return msgspec.structs.replace(make_outcome(SITES[:2]), baselines=found)
+
+
+def test_the_summary_holds_the_errors_of_the_baselines() -> None:
+    assert report.summary(with_baselines())["baselines"] == {
+        "win-stay": {"errors": 3, "error_percent": 37.5},
+        "oza-russell": {"errors": 0, "error_percent": None},
+    }
+
+
+def test_the_text_ends_with_a_table_of_the_baselines() -> None:
+    lines = report.text(with_baselines()).splitlines()
+
+    assert [line.split() for line in lines[-4:]] == [
+        ["baseline", "error", "%"],
+        ["-" * 20],
+        ["win-stay", "37.50"],
+        ["oza-russell", NONE],
+    ]
+
+
+def test_the_page_lists_the_baselines_best_first() -> None:
+    page = report.html(with_baselines(), title="Replay")
+
+    assert page.index("Error % of each baseline") < page.index("win-stay") < page.index("oza-")
+
+
+def test_without_baselines_nothing_is_said_about_them() -> None:
+    outcome = make_outcome(SITES[:2])
+
+    assert "baseline" not in report.text(outcome) + report.html(outcome, title="Replay")
+    assert "baselines" not in report.summary(outcome)
 
 
 def test_the_columns_of_the_text_line_up() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import covey
 from covey import backtest, config
-from covey.config import Repricing
 from covey.errors import ConfigError
+from covey.roads import Repricing, Roads
 
 SITES = ("north", "south", "west")
 
@@ -77,7 +77,8 @@ def test_peers_and_prices_come_from_the_cheapest_paths() -> None:
         ((2,), (0.0, 0.5)),
         ((), (0.0,)),
     ]
-    assert setup.repricings == ()
+    assert setup.wiring is not None
+    assert not setup.wiring.is_moving
 
 
 def test_a_peer_that_may_come_into_reach_is_an_arm_that_is_closed() -> None:
@@ -89,34 +90,42 @@ def test_a_peer_that_may_come_into_reach_is_an_arm_that_is_closed() -> None:
 
 
 def test_arms_are_repriced_as_links_change() -> None:
-    assert config.load(table_of(CHAIN)).repricings == (
-        Repricing(1000, place=0, arm=1, cost=0.125),
-        Repricing(1000, place=0, arm=2, cost=0.625),
-        Repricing(1000, place=1, arm=1, cost=0.125),
-        Repricing(2000, place=0, arm=2, cost=math.inf),
-        Repricing(2000, place=1, arm=2, cost=math.inf),
-        Repricing(2000, place=2, arm=1, cost=0.75),
-        Repricing(2000, place=2, arm=2, cost=0.875),
-    )
+    setup = config.load(table_of(CHAIN))
+    roads = Roads(setup, setup.sites)
+
+    assert [roads.next_slot(slot) for slot in (1, 999)] == [1000, 1000]
+    assert roads.moves(999) == []
+    assert roads.moves(1000) == [
+        Repricing(place=0, arm=1, cost=0.125),
+        Repricing(place=0, arm=2, cost=0.625),
+        Repricing(place=1, arm=1, cost=0.125),
+    ]
+    assert roads.next_slot(1000) == 2000
+    assert roads.moves(2000) == [
+        Repricing(place=0, arm=2, cost=math.inf),
+        Repricing(place=1, arm=2, cost=math.inf),
+        Repricing(place=2, arm=1, cost=0.75),
+        Repricing(place=2, arm=2, cost=0.875),
+    ]
 
 
-def test_a_price_that_carries_the_serving_cost_does_so_after_a_change() -> None:
+def test_a_price_that_carries_serving_costs_still_does_when_a_link_changes() -> None:
     table = table_of(CHAIN, policy={"carry-serving-costs": True})
     table["learner"][1]["serving-cost"] = 0.0625
     setup = config.load(table)
 
     assert setup.sites[0].costs == (0.0, 0.3125, 0.75)
-    assert setup.repricings[:3] == (
-        Repricing(1000, place=0, arm=1, cost=0.1875),
-        Repricing(1000, place=0, arm=2, cost=0.625),
-        Repricing(1000, place=1, arm=1, cost=0.125),
-    )
+    assert Roads(setup, setup.sites).moves(1000) == [
+        Repricing(place=0, arm=1, cost=0.1875),
+        Repricing(place=0, arm=2, cost=0.625),
+        Repricing(place=1, arm=1, cost=0.125),
+    ]
 
 
 def test_who_may_not_ask_is_not_repriced_either() -> None:
     setup = config.load(table_of(CHAIN, policy={"askers": "first"}))
 
-    assert {move.place for move in setup.repricings} == {0}
+    assert {move.place for move in Roads(setup, setup.sites).moves(1000)} == {0}
 
 
 def test_no_links_at_all_is_nobody_to_ask() -> None:
@@ -244,18 +253,29 @@ def test_a_link_dearer_than_a_right_label_is_warned_of() -> None:
             [one_way("north", "south", "dear")],
             "[[link]] 1 cost is 'dear'; it must be a number or \"gone\"",
         ),
-        ([{"from": "north", "to": "south"}], "[[link]] 1 needs either cost, or cost-column"),
         (
-            [one_way("north", "south", **{"cost-column": "fee"})],
-            "[[link]] 1 needs either cost, or cost-column",
+            [{"from": "north", "to": "south"}],
+            "[[link]] 1 needs either cost, or cost-column where it is to be learnt",
         ),
         (
-            [{"from": "north", "to": "south", "cost-column": 0.5}],
-            "[[link]] 1 cost-column: expected str, got float",
+            [one_way("north", "south", 0.1, **{"cost-column": "toll"})],
+            "[[link]] 1 needs either cost, or cost-column where it is to be learnt",
         ),
         (
-            [{"from": "north", "to": "south", "cost-colum": "fee"}],
+            [one_way("north", "south", 0.1, guess=0.2)],
+            "[[link]] 1 has a cost and a guess of it; take one of them out",
+        ),
+        (
+            [one_way("north", "south", None, **{"cost-column": "toll", "guess": 1.5})],
+            "[[link]] 1 guess is 1.5; it must lie in [0, 1]",
+        ),
+        (
+            [one_way("north", "south", None, **{"cost-colum": "toll"})],
             "unknown key 'cost-colum' in [[link]] 1; did you mean 'cost-column'?",
+        ),
+        (
+            [one_way("north", "south", None, **{"cost-column": 3})],
+            "[[link]] 1 cost-column: expected str, got int",
         ),
         (
             [one_way("north", "south", between=["north", "south"])],
@@ -316,7 +336,12 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
         ),
         ([one_way("north", "south")], "[[link-change]] 1: missing required field slot"),
         (
-            [{"from": "north", "to": "south", "cost-column": "fee", "slot": 9}],
+            [one_way("west", "north", 0.1, slot=9)],
+            "[[link-change]] 1: the cost of the link from 'west' to 'north' is learnt from 'toll'; "
+            "drop the change, or give the link a cost",
+        ),
+        (
+            [one_way("north", "south", slot=9, **{"cost-column": "toll"})],
             "unknown key 'cost-column' in [[link-change]] 1; known: between, cost, from, slot, to",
         ),
         (
@@ -326,7 +351,11 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
     ],
 )
 def test_a_wrong_change_is_one_sentence(changes: list[dict[str, Any]], sentence: str) -> None:
-    links = [one_way("north", "south"), one_way("south", "north", "gone")]
+    links = [
+        one_way("north", "south"),
+        one_way("south", "north", "gone"),
+        {"from": "west", "to": "north", "cost-column": "toll"},
+    ]
 
     assert sentence_of(linked(*links, changes=changes)) == sentence
 

@@ -64,7 +64,7 @@ cdef class Table:
     cdef inline bint _is_at(self, long long row, long long level) noexcept
     cdef inline int _open(self, long long level, long long slot) except -1
     cdef int _meet(self, Table other, long long row, long long slot) except -1
-    cdef int _open_layers(self, long long slot) except -1
+    cdef int _open_layers(self, long long finest, long long slot) except -1
     cdef int _grow_index(self, long long rows) except -1
     cdef int _add(self, long long level, long long slot, long long place) except -1
     cdef int _grow(self, long long length) except -1

@@ -3,7 +3,7 @@
 The same network is also played with nobody to ask, so that what cooperation gained can be said.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from covey import accounts, logs
+from covey.baselines import PLAIN, make
 from covey.config import ReplayConfig, load
+from covey.contest import Contest
 from covey.contexts import Contexts, check_unit
 from covey.encoding import Log, Luck, Vocabulary, arrivals, encode, furnish
 from covey.errors import ConfigError, DataError
@@ -20,7 +22,7 @@ from covey.fields import nearest
 from covey.games import start
 from covey.tally import Tally
 from covey.traces import Trace, TraceFile
-from covey.types import Account, Outcome
+from covey.types import Account, BaselineOutcome, Outcome
 from covey.voting import Voting
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
@@ -53,13 +55,36 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     setup = _for_arrays(load(config), given)
     slots = len(given["label"])
     further = _further(setup, columns or {}, slots)
-    answers = _answers(setup, predictions, slots)
     points = _points(setup, contexts, slots)
-    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
-    arrived = arrivals(setup, given, vocabulary, 1)
-    log = furnish(encode(answers, arrived, points, vocabulary, 1, Luck(setup)), setup, further, 1)
+    plain, vocabulary = _encoded(setup, given, predictions, points)
+    log = furnish(plain, setup, further, 1)
     _check_horizon(setup, len(log.labels))
     return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
+
+
+def compare_baselines(  # noqa: PLR0913 - each is one column of the log
+    config: str | Path | Mapping[str, Any],
+    names: Sequence[str] = PLAIN,
+    *,
+    predictions: Any,
+    labels: Any,
+    at: Any = None,
+    revealed: Any = None,
+    delay: Any = None,
+) -> dict[str, BaselineOutcome]:
+    """Return what the baselines of these names come to on the arrays that `replay` would replay.
+
+    >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
+    >>> found = compare_baselines(config, predictions=[[1, 0], [0, 1]], labels=[0, 1])
+    >>> found["win-stay"].errors, found["best-in-hindsight"].errors
+    (1, 0)
+    """
+    columns = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    setup = _for_arrays(load(config), columns)
+    contest = _contest(setup, names)
+    nowhere = np.zeros((len(columns["label"]), 0))
+    contest.add(_encoded(setup, columns, predictions, nowhere)[0])
+    return contest.outcome()
 
 
 def replay_file(
@@ -68,8 +93,12 @@ def replay_file(
     *,
     trace: TraceFile | None = None,
     progress: Progress = lambda share, slots: None,
+    baselines: Sequence[str] = (),
 ) -> Outcome:
-    """Replay the log at `path`, chunk by chunk, and return what came of it."""
+    """Replay the log at `path`, chunk by chunk, and return what came of it.
+
+    `baselines` are the names of those that are to be compared with.
+    """
     reader = logs.open_log(path, _wanted(setup))
     vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
     width = setup.context.dimension
@@ -77,6 +106,7 @@ def replay_file(
     alone = start(setup, [site.alone() for site in setup.sites], width, vocabulary.values)
     tally = Tally(setup.sites, setup.unit)
     voting = _voting(setup, vocabulary)
+    contest = _contest(setup, baselines) if baselines else None
     _check_horizon(setup, reader.rows_total or 0)
     for log in _read(setup, reader, vocabulary):
         _check_horizon(setup, together.slots + len(log.labels))
@@ -85,6 +115,8 @@ def replay_file(
         tally.add_functions(log)
         if voting is not None:
             voting.add(played, log)
+        if contest is not None:
+            contest.add(log)
         if trace is not None:
             trace.write(played.columns())
         progress(reader.share_read(), together.slots)
@@ -92,12 +124,23 @@ def replay_file(
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(place) for place in range(len(setup.sites))]
     outcome = tally.outcome(setup.context.names, together.title, views, together.blind())
-    outcome = msgspec.structs.replace(
-        outcome, accounts=_accounts(setup, outcome), spaces=len(setup.plan.of_width(width))
+    return msgspec.structs.replace(
+        outcome,
+        accounts=_accounts(setup, outcome),
+        ensemble=None if voting is None else voting.outcome(outcome.learners),
+        spaces=len(setup.plan.of_width(width)),
+        baselines=None if contest is None else contest.outcome(),
     )
-    if voting is None:
-        return outcome
-    return msgspec.structs.replace(outcome, ensemble=voting.outcome(outcome.learners))
+
+
+def _contest(setup: ReplayConfig, names: Sequence[str]) -> Contest:
+    functions = sum(len(site.functions) for site in setup.sites)
+    return Contest(
+        make(names, functions=functions, seed=setup.settings.seed),
+        functions=functions,
+        label_wait=setup.settings.label_wait,
+        receivers=[place for place, site in enumerate(setup.sites) if site.receives],
+    )
 
 
 def _accounts(setup: ReplayConfig, outcome: Outcome) -> dict[str, Account] | None:
@@ -226,6 +269,15 @@ def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[st
     for name, row in answers:
         _check_slots(row, name, slots)
     return answers
+
+
+def _encoded(
+    setup: ReplayConfig, columns: Mapping[str, Any], predictions: Any, points: np.ndarray
+) -> tuple[Log, Vocabulary]:
+    answers = _answers(setup, predictions, len(columns["label"]))
+    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
+    arrived = arrivals(setup, columns, vocabulary, 1)
+    return encode(answers, arrived, points, vocabulary, 1, Luck(setup)), vocabulary
 
 
 def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:

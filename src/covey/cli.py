@@ -13,9 +13,25 @@ from pathlib import Path
 
 import msgspec
 
-from covey import backtest, config, demo, engine, report
-from covey.errors import CoveyError
+from covey import (
+    backtest,
+    baselines,
+    bounds,
+    comparison,
+    config,
+    demo,
+    engine,
+    files,
+    report,
+    scenario,
+    scoreboard,
+    sheets,
+)
+from covey import simulation as simulator
+from covey.errors import ConfigError, CoveyError
+from covey.problems import Problem
 from covey.progress import Progress
+from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
 
@@ -24,6 +40,36 @@ examples:
   covey replay log.csv --config sites.toml
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
+  covey replay log.csv --config sites.toml --baselines
+"""
+BOUNDS_EXAMPLES = """\
+examples:
+  covey bounds
+  covey bounds T1 --horizon 1e6 --dimension 2
+  covey bounds dcza --form printed --json
+  covey bounds cos dcza --sweep horizon 1e4,1e8,1e12
+"""
+PROBLEM_HELP = {
+    "horizon": "slots",
+    "alpha": "how smooth accuracies are over contexts, up to 1",
+    "dimension": "of the contexts, 1 to 8",
+    "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
+    "learners": "of the network",
+    "functions": "of the learner that the bound is for",
+    "most-functions": "of any learner (default: as many)",
+    "label-probability": "of a label to be seen, for T4",
+    "longest-delay": "of a label in slots, for T3",
+    "split-scale": "A of DCZA",
+    "split-power": "p of DCZA (default: what the theorem prescribes)",
+    "cost": "of the dearest arm, for the cautious form",
+}
+
+SIMULATE_EXAMPLES = """\
+examples:
+  covey simulate
+  covey simulate scenario.toml --out runs --html
+  covey simulate scenario.toml --out runs --seeds 20 --workers 8
+  covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
 """
 
 
@@ -56,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_replay(commands)
     _add_demo(commands)
+    _add_simulate(commands)
+    _add_bounds(commands)
     return parser
 
 
@@ -78,6 +126,15 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument(
         "--report", type=Path, metavar="DIR", help="write report.html and summary.json there"
     )
+    command.add_argument(
+        "--baselines",
+        nargs="?",
+        const=",".join(baselines.PLAIN),
+        default="",
+        metavar="NAMES",
+        help="compare with these, separated by commas: "
+        f"{', '.join(baselines.BASELINES)}; without names: all but River's",
+    )
     _add_common(command, _replay)
 
 
@@ -96,6 +153,75 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_common(command, _demo)
 
 
+def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "simulate",
+        help="policies in worlds whose accuracies are known: how does their regret grow?",
+        description="Play policies in environments whose accuracies are known, seed by seed, and "
+        "say what each lost against the oracle, to what, and how that grows. Without a scenario an "
+        "embedded one is played: CoS and DCZA in the four cases of arrival. Interrupted, the same "
+        "command goes on where it was.",
+        epilog=SIMULATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "scenario", type=Path, nargs="?", metavar="SCENARIO", help="TOML: policies, environments"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("simulation"),
+        metavar="FOLDER",
+        help="finished runs, results.parquet and summary.json (default: simulation)",
+    )
+    command.add_argument("--seeds", type=_count, metavar="N", help="instead of the scenario's")
+    command.add_argument(
+        "--horizon-slots", type=_count, metavar="N", help="instead of the scenario's"
+    )
+    command.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
+    command.add_argument(
+        "--html", action="store_true", help="write report.html, with the curves, to the folder"
+    )
+    _add_common(command, _simulate)
+
+
+def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bounds",
+        help="the theorems as a calculator: what regret is proved, and from which horizon on",
+        description="Say what the paper's theorems prove for a network, term by term, with the "
+        "parameters that they prescribe and the horizon from which they say anything.",
+        epilog=BOUNDS_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "theorem",
+        nargs="*",
+        metavar="THEOREM",
+        help="T1 to T6, C1 to C4 or hedge; cos, learning, delay, missing, cos-mc, dcza "
+        "(default: a summary of all)",
+    )
+    for name, meaning in PROBLEM_HELP.items():
+        default = getattr(Problem(), name.replace("-", "_"))
+        text = meaning if default is None else f"{meaning} (default: {default:g})"
+        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=text)
+    command.add_argument(
+        "--form",
+        choices=FORMS,
+        default="corrected",
+        help="as printed, with its slips corrected (default), or with what the proofs leave out",
+    )
+    command.add_argument(
+        "--sweep",
+        nargs=2,
+        metavar=("ARGUMENT", "VALUES"),
+        help="the bounds for several values of an argument, like: horizon 1e4,1e6",
+    )
+    _add_common(command, _bounds)
+
+
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -108,7 +234,10 @@ def _replay(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
         progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
-        outcome = backtest.replay_file(options.log, setup, trace=trace, progress=progress)
+        names = [name.strip() for name in options.baselines.split(",") if name.strip()]
+        outcome = backtest.replay_file(
+            options.log, setup, trace=trace, progress=progress, baselines=names
+        )
     _show(outcome, options)
     if options.report is not None:
         page = report.write(outcome, options.report, title=f"Replay of {options.log.name}")
@@ -124,6 +253,70 @@ def _demo(options: argparse.Namespace) -> None:
     page = report.write(outcome, options.out, title="Four sites under bursty attack")
     print(f"\nthe log, its configuration and the report: {log}, {toml}, {page}", file=sys.stderr)
     print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
+
+
+def _simulate(options: argparse.Namespace) -> None:
+    chosen = scenario.load(
+        options.scenario,
+        seeds=options.seeds,
+        horizon_slots=options.horizon_slots,
+        workers=options.workers,
+    )
+    out: Path = options.out
+    try:
+        with Progress("simulate", is_quiet=options.quiet) as progress:
+            runs = simulator.simulate(chosen, out, progress=progress)
+    except KeyboardInterrupt:
+        print(
+            f"\ncovey: {out} keeps the finished runs; repeat the command to go on", file=sys.stderr
+        )
+        raise
+    found = comparison.compare(chosen, runs)
+    numbers = msgspec.json.encode(found)
+    files.replace(out / "summary.json", msgspec.json.format(numbers, indent=2) + b"\n")
+    print(numbers.decode() if options.json else scoreboard.text(found))
+    if options.html:
+        files.replace(out / "report.html", scoreboard.html(found).encode())
+        print(f"report: {out / 'report.html'}", file=sys.stderr)
+
+
+def _bounds(options: argparse.Namespace) -> None:
+    names = [name.replace("-", "_") for name in PROBLEM_HELP]
+    problem = Problem(**{name: getattr(options, name) for name in names})
+    if options.sweep is not None:
+        _show_sweep(options, problem)
+        return
+    sheet = bounds.sheet(options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode(sheet).decode())
+    else:
+        print(sheets.details(sheet) if options.theorem else sheets.summary(sheet))
+
+
+def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
+    argument, text = options.sweep
+    values = [_swept(value, argument) for value in text.split(",")]
+    swept = bounds.sweep(argument, values, options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode({"argument": argument, "sheets": swept}).decode())
+    else:
+        print(sheets.sweep(swept, argument=argument))
+
+
+def _swept(text: str, argument: str) -> float:
+    try:
+        return _number(text)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
+
+
+def _number(text: str) -> float:
+    """Return a number, a whole one as an int however it is written."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
 
 
 def _show(outcome: Outcome, options: argparse.Namespace) -> None:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey import contexts, fields, spaces, wiring
+from covey import contexts, fields, spaces
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
-from covey.links import PriceChange
 from covey.policies import Policy, Settings, resolve, settings_from
 from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
 from covey.views import View, ViewTable, checked_views
+from covey.wiring import Wiring
+from covey.wiring import parse as parse_links
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,15 +95,6 @@ class Site(NamedTuple):
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
-class Repricing(NamedTuple):
-    """What an arm costs a learner from a slot on; inf: it is closed."""
-
-    slot: int
-    place: int  # of the learner that pays
-    arm: int  # its place among the learner's costs
-    cost: float
-
-
 class ReplayConfig(NamedTuple):
     """All that a replay is told."""
 
@@ -111,8 +103,7 @@ class ReplayConfig(NamedTuple):
     sites: tuple[Site, ...]
     context: contexts.Contexts  # all coordinates of all spaces
     plan: spaces.Plan
-    repricings: tuple[Repricing, ...] = ()  # by slot
-    tolls: wiring.Wiring | None = None  # links, where the costs of some are learnt
+    wiring: Wiring | None = None
     ensemble: Weighing | None = None
 
     @property
@@ -124,8 +115,8 @@ class ReplayConfig(NamedTuple):
     def cost_columns(self) -> list[str]:
         """The columns of what arms cost beyond their fixed cost, and of what links cost."""
         named = [column for site in self.sites for column in site.cost_columns if column]
-        over_links = [] if self.tolls is None else self.tolls.columns.values()
-        return list(dict.fromkeys([*named, *over_links]))
+        tolls = [] if self.wiring is None else self.wiring.tolls.values()
+        return list(dict.fromkeys([*named, *tolls]))
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -149,7 +140,7 @@ class ReplayConfig(NamedTuple):
 
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     """Return the configuration in a TOML file, or the same given as a mapping."""
-    table = source if isinstance(source, Mapping) else _read_toml(Path(source))
+    table = source if isinstance(source, Mapping) else read_toml(Path(source))
     known = ("data", "policy", "learner", "link", "link-change", "ensemble")
     for key in table:
         if key not in known:
@@ -157,7 +148,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     data = fields.read(table.get("data", {}), Data, where="[data]")
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))
-    links = wiring.parse(table, [member.name for member in members])
+    links = parse_links(table, [member.name for member in members])
     plan = spaces.plan(
         spaces.Wish("[data]", data.context, data.candidates),
         [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
@@ -183,9 +174,22 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
                 '[ensemble] has weights = "cell", but the learners do not share one context space; '
                 'use weights = "global", or one context for all'
             )
-    moves = () if links is None else repricings(links.moves, sites, settings)
-    tolls = links if links is not None and links.columns else None
-    return ReplayConfig(data, settings, sites, context, plan, moves, tolls, weighing)
+    return ReplayConfig(data, settings, sites, context, plan, links, weighing)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises `ConfigError` with a sentence if it cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -209,17 +213,6 @@ def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
     if not any(site.receives for site in sites):
         raise ConfigError("[ensemble] has nobody to vote, as every learner has arrivals = false")
     return tuple(site.alone() for site in sites)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def _members(tables: object) -> list[Member]:
@@ -323,9 +316,7 @@ def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str
             )
 
 
-def _site(
-    place: int, members: list[Member], links: wiring.Wiring | None, settings: Settings
-) -> Site:
+def _site(place: int, members: list[Member], links: Wiring | None, settings: Settings) -> Site:
     member = members[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
@@ -370,9 +361,7 @@ def _furnished(
     return site._replace(spaces=own, views=seen)
 
 
-def _peers(
-    member: Member, members: list[Member], links: wiring.Wiring | None
-) -> Mapping[str, float]:
+def _peers(member: Member, members: list[Member], links: Wiring | None) -> Mapping[str, float]:
     if member.peers is None:
         others = {other.name: 0.0 for other in members if other is not member}
         return others if links is None else links.peers(member.name)
@@ -381,25 +370,6 @@ def _peers(
             f"learner {member.name!r} has peers, and there are [[link]] tables; choose one of them"
         )
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
-
-
-def repricings(
-    moves: Iterable[PriceChange], sites: Sequence[Site], settings: Settings
-) -> tuple[Repricing, ...]:
-    """Return what the arms of these sites cost when the prices of peers move."""
-    arms = {
-        (site.name, sites[peer].name): (place, len(site.functions) + k, sites[peer].serving_cost)
-        for place, site in enumerate(sites)
-        for k, peer in enumerate(site.peers)
-    }
-    found = []
-    for slot, asker, peer, price in moves:
-        if (asker, peer) in arms:
-            place, arm, serving = arms[asker, peer]
-            carried = serving if settings.carry_serving_costs else 0.0
-            cost = math.inf if price is None else price + carried
-            found.append(Repricing(slot, place, arm, cost))
-    return tuple(found)
 
 
 def _check_slopes(site: Site, dimension: int) -> None:

@@ -40,6 +40,7 @@ class Decision(msgspec.Struct, gc=False):
     # An own function and the instance that it is to be taught once the label is there.
     lesson: tuple[int, Any] | msgspec.UnsetType = UNKNOWN
     space: str = ""  # of the cell, where learners have contexts of their own
+    width: int = 0  # how far the helper's function may be from its best, in millionths
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

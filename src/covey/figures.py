@@ -1,17 +1,10 @@
-"""The drawings of a report, each as one inline SVG element.
+"""The drawings of a report, each as one inline SVG element."""
 
-Matplotlib is imported only while something is drawn, so this module loads without it.
-"""
-
-import io
 import math
-import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from covey.errors import MissingExtra
+from covey.drawing import FAINT, INK, NONE, axes_in, brief, shorten, svg
 from covey.types import BY_CONTEXT, CellView, EnsembleOutcome, LearnerOutcome, Timeline
 
 if TYPE_CHECKING:
@@ -33,41 +26,12 @@ LEARNER_COLOURS = (
 FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
 PHASE_COLOURS = {"train": "#17324d", "explore": "#7a9cbd", "exploit": "#d9e3ec"}
 BLANK = "#f4f4f1"
-NONE = "\N{EN DASH}"
 RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
-_INK = "#1f2428"
-_FAINT = "#626a72"
 _DEEP = "#1b4a73"
-_PIXELS_PER_INCH = 96
 _LETTER = 6.5  # pixels, on the wide side for the size of text used here
 _MATRIX_TOP = 44
 _MANY_CELLS = 400  # beyond this many, vectors weigh more than an image of them
-_STYLE = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.size": 8.25,
-    "text.color": _INK,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.labelcolor": _FAINT,
-    "axes.edgecolor": _FAINT,
-    "axes.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e7ea",
-    "grid.linewidth": 0.6,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "hatch.linewidth": 1.4,
-}
-
-
-def shorten(name: str, length: int) -> str:
-    """Return `name` in at most `length` printable letters, the last an ellipsis if it was cut."""
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
-    return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
 
 
 def percent(share: float) -> str:
@@ -125,11 +89,11 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
     def draw(figure: "Figure") -> None:
         axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
         alone = 100 * learner.alone_errors / learner.judged
-        axes.axhline(alone, color=_FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
+        axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
         axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
         axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
 
-    return _svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
+    return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
 
 
 def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
@@ -148,7 +112,7 @@ def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
         for phase, heights in (("exploit", everything), ("explore", searched), ("train", trained)):
             axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
 
-    return _svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
+    return svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
 
 
 def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width: int) -> str:
@@ -157,18 +121,18 @@ def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width
     marker = "o" if len(slots) == 1 else ""
 
     def draw(figure: "Figure") -> None:
-        axes = _axes(figure, left=40, bottom=36, top=8, right=14)
+        axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
         axes.spines["bottom"].set_visible(True)
         axes.set_xlim(0, slots[-1])
         axes.locator_params(axis="x", nbins=8, integer=True)
-        axes.xaxis.set_major_formatter(lambda value, _: _brief(value))
+        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
         axes.set_xlabel("slot", labelpad=1)
         axes.grid(axis="y")
         for place, name in enumerate(ensemble.mean_weights):
             weights = [point[place] for point in ensemble.history]
             axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
 
-    return _svg(draw, size=(width, 176), label="weights of the ensemble over time")
+    return svg(draw, size=(width, 176), label="weights of the ensemble over time")
 
 
 def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
@@ -189,7 +153,7 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
             _draw_row(axes, position, [row.get(site) for site in columns])
 
     size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
-    return _svg(draw, size=size, label="whom each learner chose")
+    return svg(draw, size=size, label="whom each learner chose")
 
 
 def draw_strip(
@@ -203,7 +167,7 @@ def draw_strip(
         axes.set_yticks([])
         _draw_cells(axes, learner.cells, colours, pixels=width)
 
-    return _svg(
+    return svg(
         draw,
         size=(width, 82),
         label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
@@ -222,64 +186,21 @@ def draw_square(
         axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         _draw_cells(axes, learner.cells, colours, pixels=width - 52)
 
-    return _svg(
+    return svg(
         draw,
         size=(width, width - 12),
         label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
     )
 
 
-def _svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
-    try:
-        import matplotlib.style
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(
-            'the figures of a report need matplotlib: pip install "covey[report]"'
-        ) from error
-    stream = io.StringIO()
-    # "default" keeps a user's matplotlibrc out; the salt keeps the ids of figures apart.
-    style = {**_STYLE, "svg.hashsalt": label}
-    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
-        # The reader's browser draws the letters, so a gap in matplotlib's own font is no matter.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
-        draw(figure)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(stream, format="svg", dpi=192, metadata=nothing)
-    return _inline(stream.getvalue(), size=size, label=label)
-
-
-def _inline(document: str, *, size: tuple[int, int], label: str) -> str:
-    """Return the `svg` element alone, in the font of the page and without unused ids."""
-    body = document[document.index("</defs>") + len("</defs>") :]
-    body = re.sub(r'(<\w+) id="[\w.]+_\d+"', r"\1", body)
-    body = re.sub(r'(<text style="font-size: [^;"]*); font-family: [^;"]*', r"\1", body)
-    points = " ".join(f"{pixels * 72 / _PIXELS_PER_INCH:g}" for pixels in size)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="0 0 {points}" style="max-width: {size[0]}px" '
-        f'role="img" aria-label="{escape(shorten(label, 120))}">{body}'
-    )
-
-
-def _axes(figure: "Figure", *, left: int, bottom: int, top: int, right: int) -> "Axes":
-    """Return axes with margins in pixels, so that panels side by side line up."""
-    width, height = (inches * _PIXELS_PER_INCH for inches in figure.get_size_inches())
-    across, up = 1 - (left + right) / width, 1 - (bottom + top) / height
-    axes = figure.add_axes((left / width, bottom / height, across, up))
-    axes.spines[:].set_visible(False)
-    return axes
-
-
 def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes":
-    axes = _axes(figure, left=40, bottom=36, top=8, right=14)
+    axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
     axes.spines["bottom"].set_visible(True)
     axes.set_xlim(0, max(1, _edges(timeline)[-1]))
     axes.set_ylim(0, ceiling)
     axes.locator_params(axis="x", nbins=4, integer=True)
     axes.locator_params(axis="y", nbins=4)
-    axes.xaxis.set_major_formatter(lambda value, _: _brief(value))
+    axes.xaxis.set_major_formatter(lambda value, _: brief(value))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
     axes.set_xlabel("slot", labelpad=1)
     axes.grid(axis="y")
@@ -287,18 +208,18 @@ def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes
 
 
 def _matrix_axes(figure: "Figure", *, left: int, rows: int, columns: int) -> "Axes":
-    axes = _axes(figure, left=left, bottom=2, top=_MATRIX_TOP, right=2)
+    axes = axes_in(figure, left=left, bottom=2, top=_MATRIX_TOP, right=2)
     axes.set_xlim(0, columns)
     axes.set_ylim(rows, 0)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("chosen")
-    axes.tick_params(length=0, labelcolor=_INK)
+    axes.tick_params(length=0, labelcolor=INK)
     return axes
 
 
 def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
-    axes = _axes(figure, left=left, bottom=bottom, top=4, right=10)
+    axes = axes_in(figure, left=left, bottom=bottom, top=4, right=10)
     axes.set_facecolor(BLANK)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
@@ -392,13 +313,6 @@ def _percents(parts: Sequence[float], wholes: Sequence[int]) -> list[float]:
     ]
 
 
-def _brief(value: float) -> str:
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
-
-
 def _channels(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
@@ -410,4 +324,4 @@ def _blend(start: str, end: str, share: float) -> str:
 
 def _text_on(face: str) -> str:
     red, green, blue = _channels(face)
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else _INK
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK

@@ -1,18 +1,17 @@
 """A network under replay: tables played chunk after chunk, in one game or a season of them."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from covey.config import ReplayConfig, Repricing, Site
+from covey.config import ReplayConfig, Site
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy, Settings
+from covey.roads import Repricing, Roads
 from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.spaces import Space, cell_name
-from covey.tolls import Tolls
 from covey.traces import Decided, Trace, joined
 from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Rule, Seat
 
@@ -48,18 +47,16 @@ class Game:
         field: Field,
         settings: Settings,
         labels: Sequence[Label],
-        *,
         unit: int = 1,
-        cost_columns: Sequence[str] = (),  # of the logs that are played, in their order
+        columns: Sequence[str] = (),
     ) -> None:
+        """`columns` are the rows of a log's costs."""
         self.sites = sites
         self.field = field
         self._unit = unit
         self.slots = 0
         self.ledgers = _ledgers(sites, field, unit)
-        seats = _seats(sites, cost_columns)
-        hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
-        self._arena = Arena(self.ledgers, seats, hidden_from, settings.label_wait)
+        self._arena = _arena(self.ledgers, sites, settings, field, columns)
         self._costs = _costs(sites)
         self._cells: dict[tuple[int, int], list[int]] = {}
         self._cell_numbers: dict[str, int] = {}
@@ -152,17 +149,14 @@ class Game:
             for ledger, site in zip(self.ledgers, self.sites, strict=True)
         ]
 
-    def reprice(self, moves: Sequence[Repricing]) -> None:
-        """Let arms cost something else from now on; inf: closed."""
-        sites = list(self.sites)
-        for _, place, arm, cost in moves:
-            for table in self.ledgers[place].tables:
-                table.set_cost(arm, cost)
-            costs = sites[place].costs
-            sites[place] = sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
-        if moves:
-            self.sites = sites
-            self._costs = _costs(sites)
+    def reprice(self, place: int, arm: int, cost: float) -> None:
+        """Let an arm of the learner at `place` cost something else from now on; inf: closed."""
+        for table in self.ledgers[place].tables:
+            table.set_cost(arm, cost)
+        costs = self.sites[place].costs
+        repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
+        self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
+        self._costs = _costs(self.sites)
 
     def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
@@ -199,9 +193,7 @@ class Season:
         self._setup = setup
         self._width = width
         self._labels = labels
-        self._moves = [move for move in setup.repricings if move.arm < len(sites[move.place].costs)]
-        asks = any(site.peers for site in sites)
-        self._tolls = Tolls(setup, setup.tolls, sites) if setup.tolls and asks else None
+        self._roads = Roads(setup, sites) if _is_moving(setup, sites) else None
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -227,17 +219,14 @@ class Season:
         while first < len(log.labels) or not pieces:
             if self._game.slots == self._epoch.slots:
                 self._start_anew()
-            slot = self.slots + first + 1
-            self._reprice(slot)
             end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
-            if self._moves:
-                end = min(end, self._moves[0].slot - 1 - self.slots)
-            if self._tolls:
-                end = min(end, self._tolls.next_slot(slot) - 1 - self.slots)
-            part = _cut(log, first, end)
-            pieces.append(self._game.play(part))
-            if self._tolls:
-                self._tolls.charge(pieces[-1], part)
+            if self._roads is not None:
+                self._reprice(self._roads.moves(self.slots + first + 1))
+                end = min(end, self._roads.next_slot(self.slots + first + 1) - 1 - self.slots)
+            rows = _cut(log, first, end)
+            pieces.append(self._game.play(rows))
+            if self._roads is not None:
+                self._roads.charge(pieces[-1], rows)
             first = end
         trace = joined(pieces, log, first_slot=self.slots + 1)
         self.slots += len(log.labels)
@@ -266,26 +255,30 @@ class Season:
         setup = self._setup._replace(settings=settings)
         self._game = _game(setup, sites, self._width, self._labels)
 
-    def _reprice(self, slot: int) -> None:
-        due = list(itertools.takewhile(lambda move: move.slot <= slot, self._moves))
-        del self._moves[: len(due)]
-        self._game.reprice([*due, *(self._tolls.moves(slot) if self._tolls else ())])
+    def _reprice(self, moves: Sequence[Repricing]) -> None:
+        for move in moves:
+            self._game.reprice(move.place, move.arm, move.cost)
 
 
 def start(
     setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
 ) -> Game | Season:
     """Return the network at its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or setup.repricings or setup.tolls:
+    if setup.settings.horizon == "doubling" or _is_moving(setup, sites):
         return Season(setup, sites, width, labels)
     return _game(setup, sites, width, labels)
+
+
+def _is_moving(setup: ReplayConfig, sites: Sequence[Site]) -> bool:
+    """Say whether anybody is asked at prices that may move."""
+    has_moves = setup.wiring is not None and setup.wiring.is_moving
+    return has_moves and any(site.peers for site in sites)
 
 
 def _game(setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]) -> Game:
     spaces = setup.plan.of_width(width)
     field = Field(setup.policies(width), spaces, setup.context.names, width)
-    columns = setup.cost_columns
-    return Game(sites, field, setup.settings, labels, unit=setup.unit, cost_columns=columns)
+    return Game(sites, field, setup.settings, labels, setup.unit, setup.cost_columns)
 
 
 def _ledgers(sites: Sequence[Site], field: Field, unit: int) -> list[Ledger]:
@@ -315,9 +308,16 @@ def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, sp
     )
 
 
-def _seats(sites: Sequence[Site], cost_columns: Sequence[str]) -> list[Seat]:
-    numbers = {column: number for number, column in enumerate(cost_columns)}
-    return [
+def _arena(
+    ledgers: list[Ledger],
+    sites: Sequence[Site],
+    settings: Settings,
+    field: Field,
+    columns: Sequence[str],
+) -> Arena:
+    hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
+    numbers = {column: number for number, column in enumerate(columns)}
+    seats = [
         Seat(
             behind=site.behind,
             cost_columns=tuple(
@@ -330,6 +330,7 @@ def _seats(sites: Sequence[Site], cost_columns: Sequence[str]) -> list[Seat]:
         )
         for site in sites
     ]
+    return Arena(ledgers, seats, hidden_from, settings.label_wait)
 
 
 def _costs(sites: Sequence[Site]) -> np.ndarray:

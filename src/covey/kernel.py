@@ -20,7 +20,7 @@ except ModuleNotFoundError:
     from covey import cythonless as cython
 
 from covey.errors import ContextError, LimitError
-from covey.types import Cell, Rule, Seat
+from covey.types import Cell, Report, Rule, Seat
 
 if cython.compiled:
     from cython.cimports.libc.math import exp, log, rint, sqrt
@@ -309,7 +309,7 @@ class Table:
             k for k in range(self.asked - self.functions) if self.costs[self.functions + k] < CLOSED
         ]
 
-    def report(self, row: int, slot: int) -> tuple[int, float, float]:
+    def report(self, row: int, slot: int) -> Report:
         """Return what a peer may ask: the arrivals, and between which bounds its best lies."""
         self.clock.move(slot)
         self.clock.round_up(slot)
@@ -322,7 +322,7 @@ class Table:
             return self.rows[base + ARRIVALS], *best
         return self.rows[base + ARRIVALS], 0.0, 1.0
 
-    def hear(self, row: int, peer: int, report: tuple[int, float, float], slot: int) -> int:
+    def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Take what `report` returned at `peer`; return the training counter as it was."""
         old = self.rows[row * self.stride + self.untrained + peer]
         if self.is_indexed or self.eliminates:
@@ -405,7 +405,9 @@ class Table:
         for dimension in range(self.dimension):
             self.point[dimension] = cell.coordinates[dimension]
         self.deepest = max(self.deepest, cell.level)
-        return self._open_layers(slot) if self.is_layered else self._open(cell.level, slot)
+        if self.is_layered:
+            return self._open_layers(cell.level, slot)
+        return self._open(cell.level, slot)
 
     def arrivals(self, row: int) -> int:
         """Return the arrivals that others are told of."""
@@ -634,15 +636,16 @@ class Table:
         if found >= 0:
             return found
         self.deepest = max(self.deepest, level)
-        return self._open_layers(slot) if self.is_layered else self._add(level, slot, -2 - found)
+        if self.is_layered:
+            return self._open_layers(level, slot)
+        return self._add(level, slot, -2 - found)
 
-    def _open_layers(self, slot: int) -> int:
-        """Return the row of the finest cell at `point`, with those of all cells around it."""
-        finest = self.levels - 1
+    def _open_layers(self, finest: int, slot: int) -> int:
+        """Return the row of the cell of level `finest` at `point`; open all those around it too."""
         for k in range(self.dimension):
             self.fine[k] = self.point[k]
         row = -1
-        for level in range(self.levels):
+        for level in range(finest + 1):
             for k in range(self.dimension):
                 self.point[k] = self.fine[k] >> finest - level
             parent = row

@@ -27,7 +27,18 @@ from covey.decisions import (
 from covey.engine import Clock, Table
 from covey.errors import ConflictingLabel, DataError, UnknownTicket
 from covey.policies import Policy
-from covey.types import BY_CONTEXT, MILLIONTHS, PHASES, WHOLE, Cell, Context, Label, Loss, Reward
+from covey.types import (
+    BY_CONTEXT,
+    MILLIONTHS,
+    PHASES,
+    WHOLE,
+    Cell,
+    Context,
+    Label,
+    Loss,
+    Report,
+    Reward,
+)
 
 _PHASES = (*PHASES, "serve")
 _SERVE = 3
@@ -129,15 +140,18 @@ class Learner:
         decision.choice = self._choices[code & 0xFFFFF]
         decision.asks = ()
 
-    def inform(self, decision: Decision, arrivals: Sequence[int]) -> None:
-        """Go on with a decision, given what the peers it asks say of their arrivals."""
+    def inform(self, decision: Decision, reports: Sequence[Report]) -> None:
+        """Go on with a decision, given what the peers it asks report; it may ask once more."""
         row = decision.code >> 20
         places = [self._peers.index(peer) for peer in decision.asks]
-        decision.refreshed = tuple(
-            (place, self._table.hear(row, place, (count, 0.0, 1.0), decision.slot))
-            for place, count in zip(places, arrivals, strict=True)
+        decision.refreshed += tuple(
+            (place, self._table.hear(row, place, report, decision.slot))
+            for place, report in zip(places, reports, strict=True)
         )
         code = self._table.resume(row, decision.context, decision.slot)
+        if code < 0:
+            decision.asks = tuple(self._peers[k] for k in self._table.stale(row, decision.slot))
+            return
         decision.code = code
         decision.choice = self._choices[code & 0xFFFFF]
         decision.asks = ()
@@ -158,10 +172,14 @@ class Learner:
         """Return whom each arm asks, beyond own functions, and whether by the cell only."""
         return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
 
-    def report(self, cell: Cell, slot: int) -> int:
-        """Return the arrivals seen in `cell`, for a peer that asks at its slot `slot`."""
+    def report(self, cell: Cell, slot: int) -> Report:
+        """Return what a peer that asks at its slot `slot` may know of `cell`.
+
+        The arrivals, and between which bounds the accuracy of its best function lies: 0 and 1
+        where the policy needs no more than arrivals.
+        """
         table, row = self._meet(cell, slot)
-        return table.arrivals(row)
+        return table.report(row, slot)
 
     def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
@@ -175,7 +193,9 @@ class Learner:
         """Decide for somebody else's instance, which lies in `cell`: always an own function."""
         table, row = self._meet(cell, slot)
         code = table.serve(row, slot)
-        return Decision(code, (), slot, self._choices[code & 0xFFFFF], space=cell.space)
+        width = table.width(code) if self._policy.keeps_widths else 0
+        choice = self._choices[code & 0xFFFFF]
+        return Decision(code, (), slot, choice, space=cell.space, width=width)
 
     def recall(self, cell: Cell, slot: int) -> Decision:
         """Answer for an instance of which only the cell is shown: the label seen most there.
@@ -284,8 +304,13 @@ class Learner:
         table = self._tables[decision.space]
         if decision.choice is not RECALL:
             gain = is_right if self._loss is None else self._gain(decision.label, label)
-            cost = -1 if paid is None else round(paid * MILLIONTHS)
-            table.settle(decision.code, gain, decision.context, decision.slot, cost)
+            if paid is not None:
+                cost = round(paid * MILLIONTHS)
+                table.settle(decision.code, gain, decision.context, decision.slot, cost)
+            elif decision.peer_ticket is not None and self._policy.keeps_widths:
+                table.settle(decision.code, gain, decision.context, decision.slot, decision.width)
+            else:
+                table.settle(decision.code, gain, decision.context, decision.slot)
         if self._rule.remembers:
             table.remember(decision.code, label, decision.context, decision.slot)
         decision.truth = label

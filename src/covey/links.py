@@ -55,12 +55,20 @@ class Links:
     """
 
     def __init__(
-        self, learners: Iterable[str], links: Iterable[tuple[str, str, float | None]] = ()
+        self,
+        learners: Iterable[str],
+        links: Iterable[tuple[str, str, float]] = (),
+        *,
+        learnt: Iterable[tuple[str, str, float]] = (),
     ) -> None:
+        """`links` have a cost each; `learnt` have one to be learnt, and a guess of it."""
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
             self._check_new(start, end)
-            self._links[start][end] = _Cost(None if cost is None else _checked(start, end, cost))
+            self._links[start][end] = _Cost(_checked(start, end, cost))
+        for start, end, guess in learnt:
+            self._check_new(start, end)
+            self._links[start][end] = _Cost(None, _checked(start, end, guess))
         self._paths = self._all_paths()
 
     def add(
@@ -135,16 +143,6 @@ class Links:
             link.see(cost)
         return self._reprice()
 
-    def observe_uses(self, uses: Mapping[Pair, tuple[float, int]]) -> Prices:
-        """Take what links cost in sum and how often they were used; return the prices that changed.
-
-        A link that is gone by now is left out.
-        """
-        for (start, end), (total, times) in uses.items():
-            if end in self._links[start]:
-                self._links[start][end].see(total, times)
-        return self._reprice() if uses else {}
-
     def observe_sum(self, path: Sequence[str], cost: float) -> Prices:
         """Take what a path cost as a whole; return the prices that changed.
 
@@ -158,16 +156,19 @@ class Links:
             link.see(max(0.0, rest / len(unknown)))
         return self._reprice()
 
+    def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
+        """Take what links cost in all over so many uses; return the prices that changed."""
+        for start, end in seen:
+            self._check_there(start, end)
+        for (start, end), (total, times) in seen.items():
+            self._links[start][end].see(total, times)
+        return self._reprice()
+
     def has(self, start: str, end: str) -> bool:
         """Say whether a link leads from one learner to the other."""
         for name in (start, end):
             self._check_name(name)
         return end in self._links[start]
-
-    def is_learnt(self, start: str, end: str) -> bool:
-        """Say whether the cost of a link is one to be learnt."""
-        self._check_there(start, end)
-        return self._links[start][end].given is None
 
     def cost(self, start: str, end: str) -> float:
         """Return what a link costs, as far as is known."""

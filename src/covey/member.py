@@ -29,6 +29,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     arm: str  # own function or asked learner
     function: str  # the one that answered
     price: float  # in units of reward
+    width: int = 0  # where helpers say so: how far it may be from their best, in millionths
 
 
 class Member:
@@ -56,7 +57,7 @@ class Member:
         learner, others = self.learner, self._others
         decision = learner.decide(tuple(context), slot)
         try:
-            if decision.asks:
+            while decision.asks:
                 self._consult(decision, Counter())
             choice = decision.choice
             if self._views:
@@ -73,6 +74,7 @@ class Member:
                     helped = others[choice.peer].assist(instance, cell, decision.slot)
                 given = label = helped.label
                 function, peer_ticket = helped.function, helped.ticket
+                decision.width = helped.width
                 if type(label) is Late or label is NO_ANSWER:
                     label, function = self._meanwhile(helped, instance, decision)
         except BaseException:
@@ -97,7 +99,9 @@ class Member:
         if function.teach is not None:
             decision.lesson = (choice.function, instance)
         ticket = self.learner.accept(decision, label)
-        return Answer(label, ticket, choice.phase, choice.arm, choice.arm, choice.price)
+        return Answer(
+            label, ticket, choice.phase, choice.arm, choice.arm, choice.price, decision.width
+        )
 
     def recall(self, cell: Cell, slot: int) -> Answer:
         """Return the label seen most often in `cell`, to one who shows no more than that."""
@@ -180,6 +184,7 @@ class Member:
         for group, answers in helped.items():
             for k, answer in zip(groups[group], answers, strict=True):
                 labels[k], peer_tickets[k] = answer.label, answer.ticket
+                decisions[k].width = answer.width
         learner.accept_all(decisions, labels, peer_tickets)
         shown = [meant.get(k, decision.label) for k, decision in enumerate(decisions)]
         return list(map(_answer, decisions, functions, shown))
@@ -226,11 +231,11 @@ class Member:
         """Ask peers what the decision needs to know; `shares` are instances still on their way."""
         cell, slot = self.learner.cell(decision), decision.slot
         if self.learner.is_supervised:
-            told = [
-                self._others[peer].learner.report(cell, slot) + shares[peer, cell]
-                for peer in decision.asks
-            ]
-            self.learner.inform(decision, told)
+            reports = []
+            for peer in decision.asks:
+                arrivals, low, high = self._others[peer].learner.report(cell, slot)
+                reports.append((arrivals + shares[peer, cell], low, high))
+            self.learner.inform(decision, reports)
         else:
             self.learner.consult(
                 decision,
@@ -303,7 +308,7 @@ class Member:
             except ContextError as error:
                 raise ContextError(f"row {place} of the batch: {error}") from None
             decisions.append(decision)
-            if decision.asks:
+            while decision.asks:
                 self._consult(decision, shares)
             choice = decision.choice
             if choice.function < 0 and not choice.is_by_context and learner.tells_at_once:
@@ -419,7 +424,9 @@ class Member:
 
 def _answer(decision: Decision, function: str, label: Label) -> Answer:
     choice = decision.choice
-    return Answer(label, decision.ticket, choice.phase, choice.arm, function, choice.price)
+    return Answer(
+        label, decision.ticket, choice.phase, choice.arm, function, choice.price, decision.width
+    )
 
 
 def _plain_group(decision: Decision) -> Group:

@@ -126,8 +126,10 @@ def _check_can_run(setup: ReplayConfig) -> None:
     for is_there, what in (
         (waits, "answer-delay or answer-wait (give Network a wait instead)"),
         (many, f"learner {many[0]!r} with several candidates" if many else ""),
-        (setup.repricings, "[[link-change]] (call reprice instead)"),
-        (setup.tolls, "cost-column in [[link]] (use Links and reprice instead)"),
+        (
+            setup.wiring is not None and setup.wiring.is_moving,
+            "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
+        ),
         (setup.ensemble, "[ensemble]"),
     ):
         if is_there:

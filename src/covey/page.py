@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from covey import figures
-from covey.figures import NONE, shorten
+from covey.drawing import NONE, shorten
 from covey.spaces import Space, space_name
 from covey.types import BY_CONTEXT, CellView, EnsembleOutcome, LearnerOutcome, Outcome
 
@@ -55,29 +55,74 @@ def swatch(colour: str) -> str:
     return f'<i style="background: {colour}"></i>'
 
 
+def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
+    """Return panels side by side."""
+    columns = columns or _columns(len(panels))
+    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
+
+
+def panel_width(panels: int) -> int:
+    """Return the pixels across that each of so many panels has."""
+    return _width(_columns(panels))
+
+
+def panel(name: str, drawn: str, *, note: str = "") -> str:
+    """Return a drawing under a name."""
+    shown = escape(shorten(name, 60))
+    heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
+    return f"<figure>{heading}{drawn}</figure>"
+
+
+def legend(keys: Iterable[str]) -> str:
+    """Return a line of keys."""
+    return f'<p class="legend">{"".join(keys)}</p>'
+
+
+def key(colour: str, name: str, *, note: str = "") -> str:
+    """Return a name beside its colour."""
+    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
+    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
+
+
+def sign(kind: str, meaning: str) -> str:
+    """Return what a kind of line or box means."""
+    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
+
+
+def tile(name: str, number: str, unit: str) -> str:
+    """Return a number large enough to be read from afar."""
+    suffix = "" if number == NONE else f"<small>{unit}</small>"
+    return f"<div><dt>{name}</dt><dd>{minus(number)}{suffix}</dd></div>"
+
+
+def minus(number: str) -> str:
+    """Return a printed number with a real minus sign."""
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
 def errors(outcome: Outcome) -> str:
     """Return the section that shows each learner's error over time."""
     judged = [learner for learner in outcome.learners if learner.judged]
     if not judged:
         return section("Error over time", "", "The log holds no true label, so none is known.")
     colours = figures.arm_colours(outcome.learners)
-    ceiling, width = _ceiling(judged), _panel_width(len(judged))
+    ceiling, width = _ceiling(judged), panel_width(len(judged))
     panels = []
     for learner in judged:
         colour = colours[learner.name]
         drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
-        panels.append(_panel(learner, drawn, note=_long_run(learner)))
+        panels.append(panel(learner.name, drawn, note=_long_run(learner)))
     keys = [
-        _sign("heavy", "around that time"),
-        _sign("thin", "whole log"),
-        _sign("dotted", "alone"),
+        sign("heavy", "around that time"),
+        sign("thin", "whole log"),
+        sign("dotted", "alone"),
     ]
     how = (
         "The heavy line is the share of errors around that time, taken over a few neighbouring "
         "stretches. Where the thin line lies below the dotted one, asking peers paid off in "
         "errors. All panels share one scale."
     )
-    return section("Error over time", _legend(keys) + _grid(panels), how)
+    return section("Error over time", legend(keys) + grid(panels), how)
 
 
 def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
@@ -85,7 +130,7 @@ def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
     colours = figures.arm_colours(outcome.learners)
     members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
     lines = [
-        f'<tr><th scope="row">{_key(colours[member.name], member.name)}</th>'
+        f'<tr><th scope="row">{key(colours[member.name], member.name)}</th>'
         f"<td>{_error(member.errors, member.judged)}</td>"
         f"<td>{found.mean_weights[member.name]:.3f}</td></tr>"
         for member in members
@@ -110,16 +155,16 @@ def phases(outcome: Outcome) -> str:
     busy = [learner for learner in outcome.learners if learner.slots]
     if not busy:
         return section("Phases over time", "", "The log holds no rows, so there is none.")
-    width = _panel_width(len(busy))
-    panels = [_panel(learner, figures.draw_phases(learner, width=width)) for learner in busy]
-    keys = [_key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
+    width = panel_width(len(busy))
+    panels = [panel(learner.name, figures.draw_phases(learner, width=width)) for learner in busy]
+    keys = [key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
     how = (
         "<b>train</b>: a peer is asked so that it learns, and its answer is not held for or "
         "against it. <b>explore</b>: an arm is tried because too little is known of it. "
         "<b>exploit</b>: the arm that looks best is used. A healthy run turns pale as it learns; "
         "where dark comes back, cells were split or new regions visited."
     )
-    return section("Phases over time", _legend(keys) + _grid(panels), how)
+    return section("Phases over time", legend(keys) + grid(panels), how)
 
 
 def matrix(outcome: Outcome) -> str:
@@ -145,8 +190,8 @@ def preferences(outcome: Outcome) -> str:
     listed = [view for view in views if len(view.space) not in (1, 2)]
     content, how = "", []
     if drawn:
-        keys = [_sign("rare", "rarely visited"), _sign("blank", "no label yet")]
-        content += _legend(keys) + _maps(outcome, drawn)
+        keys = [sign("rare", "rarely visited"), sign("blank", "no label yet")]
+        content += legend(keys) + _maps(outcome, drawn)
         how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + _repeats(outcome))
     if listed:
         content += _busiest(outcome, listed)
@@ -199,7 +244,7 @@ def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
     found.sort(key=lambda pair: -pair[1].arrivals)
     colours = figures.arm_colours(outcome.learners)
     lines = [
-        f'<tr><th scope="row">{_key(colours[learner.name], learner.name)}</th>'
+        f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
         f'<td class="words">{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>'
         f'<td class="words">{_preferred(cell, colours)}</td><td>{_estimate(cell)}</td></tr>'
         for learner, cell in found[:_BUSIEST]
@@ -229,7 +274,7 @@ def _context_names(outcome: Outcome) -> list[str]:
 
 
 def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:
-    return "no label yet" if cell.arm is None else _key(_colour(cell.arm, colours), cell.arm)
+    return "no label yet" if cell.arm is None else key(_colour(cell.arm, colours), cell.arm)
 
 
 def _estimate(cell: CellView) -> str:
@@ -241,16 +286,16 @@ def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
     squares = [view for view in views if len(view.space) == 2]
     # With one context space a strip has the whole width, so that fine cells can be told apart.
     columns = 1 if outcome.spaces == 1 else _columns(len(strips))
-    across, square = _width(columns), min(400, _panel_width(len(squares)))
+    across, square = _width(columns), min(400, panel_width(len(squares)))
     content = ""
     if strips:
         drawn = [_map(outcome, view, figures.draw_strip, across) for view in strips]
-        content += _grid(drawn, columns=columns)
+        content += grid(drawn, columns=columns)
     if squares:
         # A single square would leave its heading at the far end of the line.
         columns = _columns(len(squares) if outcome.spaces == 1 else max(2, len(squares)))
         drawn = [_map(outcome, view, figures.draw_square, square) for view in squares]
-        content += _grid(drawn, columns=columns)
+        content += grid(drawn, columns=columns)
     return content
 
 
@@ -263,7 +308,7 @@ def _map(outcome: Outcome, view: _View, draw: Callable[..., str], width: int) ->
     names = [every[place] for place in view.space]
     drawn = draw(learner, colours=colours, contexts=names, width=width)
     note = _went_by(view, every) if outcome.spaces > 1 else ""
-    return _panel(learner, drawn + _legend(_shares(view.cells, colours)), note=note)
+    return panel(learner.name, drawn + legend(_shares(view.cells, colours)), note=note)
 
 
 def _within(cell: CellView, space: Space) -> CellView:
@@ -289,7 +334,7 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
             arrivals[cell.arm] = arrivals.get(cell.arm, 0) + cell.arrivals
     everything = sum(cell.arrivals for cell in cells) or 1
     return [
-        _key(_colour(arm, colours), arm, note=figures.percent(count / everything))
+        key(_colour(arm, colours), arm, note=figures.percent(count / everything))
         for arm, count in sorted(arrivals.items(), key=lambda pair: -pair[1])
     ]
 
@@ -310,11 +355,6 @@ def _repeats(outcome: Outcome) -> str:
     return f" Hues repeat after {distinct} learners: go by the names."
 
 
-def _grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    columns = columns or _columns(len(panels))
-    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
-
-
 def _columns(panels: int) -> int:
     """Return how many panels stand side by side, such that the last row is not left lonely."""
     if panels <= 4:
@@ -322,31 +362,8 @@ def _columns(panels: int) -> int:
     return 3 if panels in (5, 6, 9) else 4
 
 
-def _panel_width(panels: int) -> int:
-    return _width(_columns(panels))
-
-
 def _width(columns: int) -> int:
     return (_WIDTH - _GAP * (columns - 1)) // columns
-
-
-def _panel(learner: LearnerOutcome, drawn: str, *, note: str = "") -> str:
-    name = escape(shorten(learner.name, 60))
-    heading = f'<h3 title="{escape(learner.name)}"><b>{name}</b><span>{note}</span></h3>'
-    return f"<figure>{heading}{drawn}</figure>"
-
-
-def _legend(keys: Iterable[str]) -> str:
-    return f'<p class="legend">{"".join(keys)}</p>'
-
-
-def _key(colour: str, name: str, *, note: str = "") -> str:
-    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
-    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
-
-
-def _sign(kind: str, meaning: str) -> str:
-    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
 
 
 # The content policy holds even if a name ever slipped through unescaped.
@@ -398,18 +415,24 @@ thead th { color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--
 tbody tr + tr > * { border-top: 1px solid var(--rule); }
 tbody th, tfoot tr > * { font-weight: 600; }
 tfoot tr > * { border-top: 1px solid var(--ink); }
+table.grouped tbody tr:not(.opens) > * { border-top: 0; padding-top: 0; }
 th.words, td.words { text-align: left; white-space: normal; }
 .functions, .legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 0; padding: 0;
   list-style: none; font-size: 13px; }
 .legend { margin: 0 0 14px; }
 figure .legend { margin: 4px 0 0; gap: 0 12px; }
 .functions li:first-child { color: var(--faint); }
+.field dt { font-weight: 600; margin-top: 10px; }
+.field dd { margin: 0; color: var(--faint); }
+sup { line-height: 0; }
 .key { white-space: nowrap; }
 i { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border-radius: 2px; }
-i.heavy, i.thin, i.dotted { width: 22px; height: 0; border-radius: 0; vertical-align: middle; }
+i.heavy, i.thin, i.dotted, i.dashed { width: 22px; height: 0; border-radius: 0;
+  vertical-align: middle; }
 i.heavy { border-top: 3px solid var(--ink); }
 i.thin { border-top: 1px solid var(--ink); }
 i.dotted { border-top: 2px dotted var(--faint); }
+i.dashed { border-top: 2px dashed var(--ink); }
 i.rare { background: repeating-linear-gradient(-45deg, #8a9096 0 2px, #fff 2px 4px); }
 i.blank { background: #f4f4f1; outline: 1px solid var(--rule); }
 .grid { display: grid; gap: 28px 24px;

@@ -98,7 +98,17 @@ class Layered(NamedTuple):
         return _within(name, Cell(level, coordinates), 2**level)
 
 
-def slices_for(horizon: int, *, alpha: float, dimension: int) -> int:
+def side(name: str) -> float:
+    """Return how long the sides of the cell with this name are.
+
+    >>> side("g8:3:7"), side("z2:1")
+    (0.125, 0.25)
+    """
+    number, _ = _split(name[:1], name)
+    return 2.0**-number if name[0] == "z" else 1 / number
+
+
+def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
     """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
 
     >>> slices_for(20_000, alpha=1.0, dimension=1)

@@ -13,6 +13,7 @@ import msgspec
 from covey import fields
 from covey.errors import ConfigError
 from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
+from covey.theorems import cos_power, split_power
 from covey.types import Elimination, Index, Partition, Reward, Rule
 
 COUNTS = ("arrivals", "labelled", "uses")
@@ -23,6 +24,15 @@ class Threshold(msgspec.Struct, frozen=True):
 
     scale: float
     power: float
+
+    def at(self, slot: float) -> float:
+        """Return D(slot)."""
+        return float(self.scale * slot**self.power * math.log(slot))
+
+    def formula(self) -> str:
+        """Return D(t) as a person writes it."""
+        growth = f" t^{self.power:.4g}" if self.power else ""
+        return f"{self.scale:g}{growth} ln t"
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -62,10 +72,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     forget: Forget = Forget()
     reward: Reward | None = None
     carry_serving_costs: bool = False
-    relearn_every: int = 100  # slots between prices, where the costs of links are learnt
     index_scale: float | None = None
     lipschitz: float = 0.25
     finest_level: int = 6
+    relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
 
@@ -211,7 +221,7 @@ def _extras(settings: Settings, switches: Switches) -> list[str]:
 
 def _cos(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     dimension, most_functions, _ = scene
-    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": _cos_power(_alpha(settings), dimension)}
+    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(_alpha(settings), dimension)}
     slices = _slices(settings, dimension)
     thresholds = _thresholds(settings, power[settings.parameters], most_functions)
     title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
@@ -224,7 +234,7 @@ def _dcza(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     split = {
         "z1": 4.0,
         "z2": (3 + math.sqrt(17)) / 2,
-        "theorem": (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2,
+        "theorem": split_power(alpha, dimension),
     }[settings.parameters]
     power = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * alpha / split}[settings.parameters]
     thresholds = _thresholds(settings, power, most_functions)
@@ -278,14 +288,14 @@ def _multi_resolution(settings: Settings, switches: Switches, scene: Scene) -> P
         f"multi-resolution: cells of {len(bias)} levels at once; KL index of {index.scale:g} ln t, "
         f"accuracies change by {settings.lipschitz:g} per unit"
     )
-    return _by_index(title, partition, scene, switches, settings, index)
+    return _by_index(title, partition, scene, switches, _with_discount(settings, None), index)
 
 
 def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     slices = _slices(settings, scene.dimension)
     index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
     title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
-    return _by_index(title, Uniform(slices), scene, switches, settings, index)
+    return _by_index(title, Uniform(slices), scene, switches, _with_discount(settings, None), index)
 
 
 def _by_index(
@@ -297,14 +307,14 @@ def _by_index(
     index: Index,
 ) -> Policy:
     never = Threshold(0.0, 0.0)
-    if settings.forget.window is not None:
-        raise ConfigError(
-            f"[policy] forget.window does not go with {settings.preset}; use discount"
-        )
     return Policy(title, partition, scene.dimension, never, never, never, switches, settings, index)
 
 
 def _with_discount(settings: Settings, discount: float | None) -> Settings:
+    if settings.forget.window is not None:
+        raise ConfigError(
+            f"[policy] forget.window does not go with {settings.preset}; use discount"
+        )
     given = settings.forget.discount
     if discount is None and given is not None:
         raise ConfigError(f"[policy] forget does not go with {settings.preset}; leave it out")
@@ -328,10 +338,6 @@ PRESETS: dict[str, Preset] = {
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
-
-
-def _cos_power(alpha: float, dimension: int) -> float:
-    return 2 * alpha / (3 * alpha + dimension)
 
 
 def _slices(settings: Settings, dimension: int) -> int:
@@ -378,12 +384,7 @@ def _thresholds(
 
 def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
     names = ("explore", "train", "explore peers")
-    return ", ".join(f"{name} {_formula(d)}" for name, d in zip(names, thresholds, strict=True))
-
-
-def _formula(threshold: Threshold) -> str:
-    growth = f" t^{threshold.power:.4g}" if threshold.power else ""
-    return f"{threshold.scale:g}{growth} ln t"
+    return ", ".join(f"{name} {d.formula()}" for name, d in zip(names, thresholds, strict=True))
 
 
 def _switches(settings: Settings) -> Switches:
@@ -424,10 +425,10 @@ _RANGES = (
     ("split_power", 0, 64),
     ("seed", 0, 2**40),
     ("label_wait", 0, 2**53),
-    ("relearn_every", 1, 2**53),
     ("index_scale", 1e-6, 1e6),
     ("lipschitz", 1e-9, 1e9),
     ("finest_level", 0, 30),
+    ("relearn_every", 1, 2**53),
     ("max_level", 0, 52),
     ("max_cells", 1, 2**31 - 2),
 )

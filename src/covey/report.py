@@ -1,19 +1,19 @@
 """What a replay found out, for a person to look at: numbers, a terminal table, an HTML page."""
 
 import math
-import os
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from covey import page
+from covey import files, page, terminal
 from covey.accounts import system
-from covey.figures import NONE, arm_colours, shorten
-from covey.types import EnsembleOutcome, LearnerOutcome, Outcome
+from covey.drawing import shorten
+from covey.figures import arm_colours
+from covey.terminal import number
+from covey.types import BaselineOutcome, EnsembleOutcome, LearnerOutcome, Outcome
 
 _HEADINGS = (
     "learner",
@@ -27,8 +27,8 @@ _HEADINGS = (
     "explore %",
     "exploit %",
 )
-_COLUMNS = 100  # of a terminal
 _NAME = 30  # letters of a name in a table
+_CENTRAL = "Baselines hear every function on every row, whoever owns it, and pay nothing for that."
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -41,6 +41,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
     for name, account in (outcome.accounts or {}).items():
         numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
+    if outcome.baselines is not None:
+        numbers["baselines"] = {
+            name: {"errors": one.errors, "error_percent": one.error_percent}
+            for name, one in outcome.baselines.items()
+        }
     if outcome.accounts is not None:
         numbers["system"] = {"utility": system(outcome.accounts)}
     return numbers
@@ -50,11 +55,12 @@ def text(outcome: Outcome) -> str:
     """Return `outcome` as a table for a terminal, and a sentence on what cooperation gained."""
     rows = [*_rows(outcome), *_totals(outcome)]
     parts = (
-        f"{_extent(outcome)}\n{_fill(outcome.policy)}",
-        _table([_HEADINGS, *map(_printed, rows)]),
-        _fill(_best_single(outcome)),
-        _fill(_verdict(outcome)),
-        *map(_fill, _remarks(outcome)),
+        f"{_extent(outcome)}\n{terminal.fill(outcome.policy)}",
+        terminal.table([_HEADINGS, *map(_printed, rows)]),
+        terminal.fill(_best_single(outcome)),
+        terminal.fill(_verdict(outcome)),
+        *map(terminal.fill, _remarks(outcome)),
+        *([_baselines(outcome.baselines)] if outcome.baselines else []),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -84,8 +90,8 @@ def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
     content = html(outcome, title=title)
     numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "summary.json", numbers + b"\n")
-    _replace(folder / "report.html", content.encode())
+    files.replace(folder / "summary.json", numbers + b"\n")
+    files.replace(folder / "report.html", content.encode())
     return folder / "report.html"
 
 
@@ -194,32 +200,15 @@ def _printed(row: _Row) -> tuple[str, ...]:
     return (
         shorten(row.name, _NAME),
         f"{row.slots:,}",
-        _number(row.error, ".2f"),
-        _number(row.alone, ".2f"),
-        _number(row.gained, "+.2f"),
-        _number(row.best_own, ".2f"),
-        _number(row.cost, ".4f"),
-        _number(row.train, ".1f"),
-        _number(row.explore, ".1f"),
-        _number(row.exploit, ".1f"),
+        number(row.error, ".2f"),
+        number(row.alone, ".2f"),
+        number(row.gained, "+.2f"),
+        number(row.best_own, ".2f"),
+        number(row.cost, ".4f"),
+        number(row.train, ".1f"),
+        number(row.explore, ".1f"),
+        number(row.exploit, ".1f"),
     )
-
-
-def _number(value: float | None, form: str) -> str:
-    return NONE if value is None else format(value, form)
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    printed = []
-    for name, *numbers in lines:
-        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-        printed.append("  ".join([name.ljust(widths[0]), *cells]))
-    return "\n".join([printed[0], "-" * len(printed[0]), *printed[1:]])
-
-
-def _fill(sentence: str) -> str:
-    return textwrap.fill(sentence, width=_COLUMNS)
 
 
 def _extent(outcome: Outcome) -> str:
@@ -255,6 +244,12 @@ def _verdict(outcome: Outcome) -> str:
     if total.gained < 0:
         return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
     return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+
+
+def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
+    lines = [(name, number(one.error_percent, ".2f")) for name, one in baselines.items()]
+    table = terminal.table([("baseline", "error %"), *lines])
+    return f"{terminal.fill(_CENTRAL)}\n\n{table}"
 
 
 def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
@@ -312,18 +307,18 @@ def _went_by(learner: LearnerOutcome) -> str:
 def _header(outcome: Outcome, title: str) -> str:
     total = _total(outcome)
     tiles = [
-        _tile("error with peers", _number(total.error, ".2f"), "%"),
-        _tile("error alone", _number(total.alone, ".2f"), "%"),
-        _tile("gained", _number(total.gained, "+.2f"), "points"),
-        _tile("cost per slot", _number(total.cost, ".4f"), ""),
+        page.tile("error with peers", number(total.error, ".2f"), "%"),
+        page.tile("error alone", number(total.alone, ".2f"), "%"),
+        page.tile("gained", number(total.gained, "+.2f"), "points"),
+        page.tile("cost per slot", number(total.cost, ".4f"), ""),
     ]
     if len(outcome.learners) == 1:
-        tiles = [_tile("error", _number(total.error, ".2f"), "%")]
+        tiles = [page.tile("error", number(total.error, ".2f"), "%")]
     if outcome.ensemble is not None:
         numbers = _ensemble_numbers(outcome.ensemble)
         tiles = [
-            _tile("error of the ensemble", _number(numbers["error_percent"], ".2f"), "%"),
-            _tile("best member", _number(numbers["best_member_error_percent"], ".2f"), "%"),
+            page.tile("error of the ensemble", number(numbers["error_percent"], ".2f"), "%"),
+            page.tile("best member", number(numbers["best_member_error_percent"], ".2f"), "%"),
         ]
     return (
         f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
@@ -332,11 +327,6 @@ def _header(outcome: Outcome, title: str) -> str:
         + "".join(f'<p class="verdict">{escape(remark)}</p>' for remark in _remarks(outcome))
         + "</header>"
     )
-
-
-def _tile(name: str, number: str, unit: str) -> str:
-    suffix = "" if number == NONE else f"<small>{unit}</small>"
-    return f"<div><dt>{name}</dt><dd>{_minus(number)}{suffix}</dd></div>"
 
 
 def _numbers_section(outcome: Outcome) -> str:
@@ -355,41 +345,31 @@ def _numbers_section(outcome: Outcome) -> str:
         "best of a learner's own functions over the whole log. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
-    return page.section("The numbers", table + _functions(outcome), how)
+    errors = _errors("Error % of each function", outcome.functions)
+    if outcome.baselines:
+        found = {name: one.error_percent for name, one in outcome.baselines.items()}
+        errors += _errors("Error % of each baseline", found)
+        how = f"{how} {_CENTRAL}"
+    return page.section("The numbers", table + errors, how)
 
 
 def _line(row: _Row, *, colour: str | None) -> str:
     name, *numbers = _printed(row)
     swatch = "" if colour is None else page.swatch(colour)
-    cells = "".join(f"<td>{_minus(number)}</td>" for number in numbers)
+    cells = "".join(f"<td>{page.minus(number)}</td>" for number in numbers)
     return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'
 
 
-def _minus(number: str) -> str:
-    return number.replace("-", "\N{MINUS SIGN}")
-
-
-def _functions(outcome: Outcome) -> str:
-    known = outcome.functions.items()
-    ranked = sorted(known, key=lambda pair: math.inf if pair[1] is None else pair[1])
+def _errors(heading: str, errors: Mapping[str, float | None]) -> str:
+    ranked = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
     items = [
         f'<li title="{escape(name)}">{escape(shorten(name, _NAME))} '
-        f"<b>{_number(error, '.2f')}</b></li>"
+        f"<b>{number(error, '.2f')}</b></li>"
         for name, error in ranked
     ]
-    return f'<ul class="functions"><li>Error % of each function</li>{"".join(items)}</ul>'
+    return f'<ul class="functions"><li>{heading}</li>{"".join(items)}</ul>'
 
 
 def _idle(outcome: Outcome) -> str:
     names = [shorten(learner.name, _NAME) for learner in outcome.learners if not learner.slots]
     return f" Without rows in the log: {', '.join(names)}." if names else ""
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write `path` so that a reader sees the old content or the new one, never a part."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -9,14 +9,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.encoding import Log
 from covey.errors import ConfigError
 from covey.logs import parquet_module
-from covey.types import MILLIONTHS, Label
-
-Array = npt.NDArray[Any]
+from covey.types import MILLIONTHS, Array, Label
 
 
 class Decided(NamedTuple):

@@ -2,13 +2,16 @@
 
 import enum
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Label = Hashable
 Context = tuple[float, ...]
+Report = tuple[int, float, float]  # arrivals in a cell, and bounds of the best accuracy there
 
 
 WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
@@ -95,6 +98,49 @@ class Update(Protocol):
         """Return the standing after the label of a slot with these votes; 0 is the base class."""
 
 
+class Guess(NamedTuple):
+    """What a baseline answered in a slot; it is handed back with the label, if that ever comes."""
+
+    label: int
+    said: tuple[int, ...]  # by the functions, in that slot
+    by: int = -1  # what the baseline went by and must know again: a function, a slot
+
+
+class Baseline(Protocol):
+    """What covey is compared with: it hears every function, and learns from labels as they come.
+
+    Labels and what functions say are small integers, the same ones.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return what a command line calls it."""
+
+    def predict(self, said: tuple[int, ...]) -> Guess:
+        """Answer a slot in which the functions said this."""
+
+    def learn(self, guess: Guess, label: int) -> None:
+        """Take the label of the slot of `guess`; it may come late, or never."""
+
+
+class Chunk(NamedTuple):
+    """Slots of a log, and the labels that come meanwhile, in the order in which they come."""
+
+    said: Array  # slot, function -> code
+    came: Array  # slot -> how many of the labels have come before it
+    labels: Array
+    asked: Array  # label, function -> what was said in the slot of the label
+    slots: Array  # label -> its slot; the chunk begins with 0, what was before it is below
+
+
+@runtime_checkable
+class Swift(Baseline, Protocol):
+    """A baseline that can also answer a chunk at once, as if it had been slot by slot."""
+
+    def play(self, chunk: Chunk) -> Array:
+        """Return the answers, having learnt from all labels."""
+
+
 class CellView(msgspec.Struct, frozen=True):
     """What a learner knows of one of its own cells, for a person to look at."""
 
@@ -154,6 +200,18 @@ class EnsembleOutcome(msgspec.Struct, frozen=True):
     history: list[list[float]]  # point in time -> weights; empty where they are per cell
 
 
+class BaselineOutcome(msgspec.Struct, frozen=True):
+    """What a baseline came to on a log."""
+
+    errors: int
+    judged: int  # slots whose true label the log holds
+
+    @property
+    def error_percent(self) -> float | None:
+        """How often it was wrong; None where that cannot be said."""
+        return 100 * self.errors / self.judged if self.judged else None
+
+
 class Account(msgspec.Struct, frozen=True):
     """One learner's side: what it got right, paid, received and bore for others."""
 
@@ -181,6 +239,7 @@ class Outcome(msgspec.Struct, frozen=True):
     accounts: dict[str, Account] | None = None  # where serving costs something
     ensemble: EnsembleOutcome | None = None
     spaces: int = 1  # more where learners have contexts of their own
+    baselines: dict[str, BaselineOutcome] | None = None  # where they are asked for
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,3 +302,19 @@ class Seat(NamedTuple):
     receives: bool = True
     stream: int = 0  # the instances it receives, where learners have streams of their own
     patience: int = -1  # slots that it waits for an answer; -1: as long as it takes
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What one policy came to in one world."""
+
+    policy: str
+    environment: str
+    seed: int
+    slots: list[int]  # checkpoints
+    regret: dict[str, list[float]]  # cause -> cumulative at the checkpoints, over all learners
+    learners: int  # that receive instances
+    errors: float  # share of the decisions
+    cost: float  # mean paid per decision
+    phases: dict[str, float]  # share of the decisions
+    messages: dict[str, float]  # kind -> per 1,000 decisions
+    seconds: float

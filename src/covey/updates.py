@@ -71,7 +71,7 @@ class Hedge(msgspec.Struct, frozen=True):
         rate = _rate(self.rate, labels + 1, len(losses))
         return Standing(_exponential(losses, rate), labels, losses)
 
-    def bound(self, slots: int, *, learners: int) -> float:
+    def bound(self, slots: float, *, learners: int) -> float:
         """Return by how much expected mistakes exceed those of the best learner, at most.
 
         It holds for the sampled answer, whatever the votes and labels are, if every label comes

@@ -1,6 +1,5 @@
 """The `[[link]]` and `[[link-change]]` tables of a configuration -> links, and how they change."""
 
-import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,31 +9,30 @@ import msgspec
 
 from covey import fields
 from covey.errors import ConfigError
-from covey.links import MOST_PRICE, Change, Links, Pair, PriceChange, price_changes
+from covey.links import MOST_PRICE, Change, Links, Pair, price_changes
 
 GONE = "gone"
-Table = TypeVar("Table", bound="_Ends")
+NAMES = {"start": "from", "end": "to", "cost_column": "cost-column"}
+Table = TypeVar("Table", bound="Ends")
 
 
-class _Ends(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={"start": "from", "end": "to", "cost_column": "cost-column"},
-):
+class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=NAMES):
+    """Which link, or which two, a table is about."""
+
     between: tuple[str, str] | None = None
     start: str | None = None
     end: str | None = None
 
 
-class LinkTable(_Ends, frozen=True, kw_only=True):
+class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
     """A `[[link]]` table; one that is gone at first may come by a change."""
 
     cost: float | str | None = None
-    cost_column: str | None = None  # what using it costs, slot by slot, which is learnt
+    cost_column: str | None = None  # of what it costs when it is used, which is learnt
+    guess: float | None = None  # of such a cost
 
 
-class ChangeTable(_Ends, frozen=True, kw_only=True):
+class ChangeTable(Ends, frozen=True, kw_only=True, rename=NAMES):
     """A `[[link-change]]` table: what a link costs from a slot on."""
 
     cost: float | str
@@ -42,19 +40,22 @@ class ChangeTable(_Ends, frozen=True, kw_only=True):
 
 
 class Wiring(NamedTuple):
-    """The links as the first slot finds them, and how they and the prices change later."""
+    """The links as the first slot finds them, how they change, and whom anyone may ever ask."""
 
     links: Links
-    changes: tuple[Change, ...]
-    columns: dict[Pair, str]  # of links whose cost is learnt
-    moves: tuple[PriceChange, ...]  # none where costs are learnt: then nobody knows them yet
-    ever: frozenset[Pair]  # whoever may be asked by whom after the first slot
+    changes: tuple[Change, ...]  # by slot
+    tolls: dict[Pair, str]  # links whose cost is learnt -> the column of what using them costs
+    reach: frozenset[Pair]  # asker and peer
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether prices may ever be others than at first."""
+        return bool(self.changes or self.tolls)
 
     def peers(self, asker: str) -> dict[str, float]:
         """Return whom a learner may ever ask, at the first slot's price; inf: not yet."""
-        later = {peer: math.inf for who, peer in sorted(self.ever) if who == asker}
-        first = {peer: price for (who, peer), price in self.links.prices().items() if who == asker}
-        return later | first
+        first = self.links.prices()
+        return {peer: first.get((who, peer), math.inf) for who, peer in self.reach if who == asker}
 
 
 def parse(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
@@ -66,39 +67,50 @@ def parse(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
         if "link-change" in table:
             raise ConfigError("there is a [[link-change]] but no [[link]]; list the links first")
         return None
-    listed: list[Change] = []
-    columns: dict[Pair, str] = {}
-    for where, one in _tables(table["link"], LinkTable, "[[link]]"):
-        column = _column(one, where)
-        for pair in _pairs(one, where):
-            listed.append(Change(1, *pair, _cost(one, where)))
-            columns |= {} if column is None else {pair: column}
-    names = list(learners)
-    links = Links(names, [(*p, None if p in columns else c or 0.0) for p, c in _costs(listed)])
-    changes = _changes(table.get("link-change", []), links.copy(), listed)
+    tables = list(_tables(table["link"], LinkTable, "[[link]]"))
+    for where, one in tables:
+        _check_source(one, where)
+    pairs = [(pair, one, where) for where, one in tables for pair in _pairs(one, where)]
+    listed = [
+        Change(1, *pair, _cost(one.cost, where))
+        for pair, one, where in pairs
+        if one.cost is not None
+    ]
+    tolls = {pair: one.cost_column for pair, one, _ in pairs if one.cost_column is not None}
+    links = Links(
+        learners,
+        [(start, end, cost or 0.0) for _, start, end, cost in listed],
+        learnt=[(*pair, one.guess or 0.0) for pair, one, _ in pairs if one.cost is None],
+    )
+    changes = _changes(table.get("link-change", []), links.copy(), listed, tolls)
     links.apply(one for one in listed if one.cost is None)
     _warn_of_dear(listed)
-    moves = () if columns else tuple(price_changes(links, changes))
-    ever = {(move.asker, move.peer) for move in moves if move.price is not None}
-    if columns:
-        ever = _in_reach(names, itertools.chain(listed, changes))
-    return Wiring(links, tuple(changes), columns, moves, frozenset(ever))
+    return Wiring(links, tuple(changes), tolls, _reach(links, changes, tolls))
 
 
-def _costs(listed: Iterable[Change]) -> Iterator[tuple[Pair, float | None]]:
-    return (((start, end), cost) for _, start, end, cost in listed)
+def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> frozenset[Pair]:
+    """Return who may ever ask whom, if what is learnt turns out to cost nothing."""
+    links = links.copy()
+    links.apply(Change(1, *pair, 0.0) for pair in learnt)
+    later = price_changes(links, changes)
+    found = {(move.asker, move.peer) for move in later if move.price is not None}
+    return frozenset(found | links.prices().keys())
 
 
-def _in_reach(names: Sequence[str], changes: Iterable[Change]) -> set[Pair]:
-    """Return who can be asked by whom if every link costs the least that it ever may."""
-    least: dict[Pair, float] = {}
-    for pair, cost in _costs(changes):
-        if cost is not None:
-            least[pair] = min(cost, least.get(pair, cost))
-    return set(Links(names, [(*pair, cost) for pair, cost in least.items()]).prices())
+def _check_source(table: LinkTable, where: str) -> None:
+    if (table.cost is None) == (table.cost_column is None):
+        raise ConfigError(f"{where} needs either cost, or cost-column where it is to be learnt")
+    if table.guess is None:
+        return
+    if table.cost is not None:
+        raise ConfigError(f"{where} has a cost and a guess of it; take one of them out")
+    if not 0 <= table.guess <= MOST_PRICE:
+        raise ConfigError(f"{where} guess is {table.guess}; it must lie in [0, 1]")
 
 
-def _changes(tables: object, listed: Links, first: Iterable[Change]) -> list[Change]:
+def _changes(
+    tables: object, listed: Links, first: Iterable[Change], tolls: Mapping[Pair, str]
+) -> list[Change]:
     """Return the changes, each of a link that is listed, in the order of their slots."""
     now = {(one.start, one.end): one for one in first}
     changes: list[Change] = []
@@ -110,7 +122,12 @@ def _changes(tables: object, listed: Links, first: Iterable[Change]) -> list[Cha
                     f"{where}: no [[link]] leads from {start!r} to {end!r}; list it, with "
                     f'cost = "{GONE}" if it comes later'
                 )
-            change = Change(one.slot, start, end, _cost(one, where))
+            if (start, end) in tolls:
+                raise ConfigError(
+                    f"{where}: the cost of the link from {start!r} to {end!r} is learnt from "
+                    f"{tolls[start, end]!r}; drop the change, or give the link a cost"
+                )
+            change = Change(one.slot, start, end, _cost(one.cost, where))
             _check_step(now[start, end], change, where)
             now[start, end] = change
             changes.append(change)
@@ -144,7 +161,7 @@ def _tables(tables: object, kind: type[Table], name: str) -> Iterator[tuple[str,
         yield where, fields.read(table, kind, where=where)
 
 
-def _pairs(table: _Ends, where: str) -> list[Pair]:
+def _pairs(table: Ends, where: str) -> list[Pair]:
     one_way = (table.start, table.end)
     if table.between is not None and one_way == (None, None):
         start, end = table.between
@@ -154,20 +171,12 @@ def _pairs(table: _Ends, where: str) -> list[Pair]:
     raise ConfigError(f"{where} needs either between = [one, other], or from and to")
 
 
-def _column(table: LinkTable, where: str) -> str | None:
-    if (table.cost is None) == (table.cost_column is None):
-        raise ConfigError(f"{where} needs either cost, or cost-column")
-    return table.cost_column
-
-
-def _cost(table: LinkTable | ChangeTable, where: str) -> float | None:
-    if table.cost is None:
-        return 0.0  # that is learnt, from the least it can be
-    if isinstance(table.cost, str):
-        if table.cost != GONE:
-            raise ConfigError(f'{where} cost is {table.cost!r}; it must be a number or "{GONE}"')
+def _cost(cost: float | str, where: str) -> float | None:
+    if isinstance(cost, str):
+        if cost != GONE:
+            raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
         return None
-    return table.cost
+    return cost
 
 
 def _warn_of_dear(listed: Iterable[Change]) -> None:

@@ -9,6 +9,7 @@ from covey import partitions
 from covey.types import Cell, Partition
 
 PARTITIONS = {
+    "Layered": partitions.Layered(finest=3),
     "Uniform": partitions.Uniform(6),
     "Zooming": partitions.Zooming(scale=2.0, power=1.5, max_level=3),
 }
@@ -31,7 +32,7 @@ def test_every_partition_is_listed_here() -> None:
         if thing.__module__ == "covey.partitions"
     ]
 
-    assert (made, len(PARTITIONS)) == (list(PARTITIONS), 2)
+    assert (made, len(PARTITIONS)) == (list(PARTITIONS), 3)
 
 
 @every_dimension
@@ -76,8 +77,11 @@ def test_every_side_divides_that_of_the_next_finer_level(
 
 @every_dimension
 @every_partition
-def test_no_cell_is_split_before_a_first_arrival(partition: Partition, dimension: int) -> None:
-    assert all(level.split_at > 0 for level in partition.levels(dimension))
+def test_only_the_finest_level_is_never_split(partition: Partition, dimension: int) -> None:
+    limits = [level.split_at for level in partition.levels(dimension)]
+
+    assert limits == sorted(limits)
+    assert limits[0] >= 0
 
 
 @every_partition

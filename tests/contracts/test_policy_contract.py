@@ -5,9 +5,14 @@ import math
 import pytest
 
 from covey.engine import Clock, Table
+from covey.errors import ConfigError
 from covey.policies import MODES, PRESETS, Policy, Settings, Threshold, resolve, settings_from
 
+PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
+INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]
 every_preset = pytest.mark.parametrize("preset", PRESETS)
+every_phased = pytest.mark.parametrize("preset", PHASED)
+every_indexed = pytest.mark.parametrize("preset", INDEXED)
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_choice = pytest.mark.parametrize("parameters", ["z1", "z2", "theorem"])
 every_dimension = pytest.mark.parametrize("dimension", [0, 1, 3])
@@ -18,13 +23,13 @@ def policy_of(preset: str, *, dimension: int = 1, **settings: object) -> Policy:
     return resolve(settings_from(table), dimension=dimension, most_functions=3)
 
 
-def test_there_are_two_presets_and_two_modes() -> None:
-    assert (list(PRESETS), list(MODES)) == (["cos", "dcza"], ["spec", "paper"])
+def test_every_preset_is_listed_here() -> None:
+    assert (sorted(PRESETS), list(MODES)) == (sorted(PHASED + INDEXED), ["spec", "paper"])
 
 
 @every_dimension
 @every_choice
-@every_preset
+@every_phased
 def test_thresholds_grow_more_slowly_than_time(
     preset: str, parameters: str, dimension: int
 ) -> None:
@@ -35,7 +40,7 @@ def test_thresholds_grow_more_slowly_than_time(
 
 @every_dimension
 @every_choice
-@every_preset
+@every_phased
 def test_training_lasts_longer_than_exploration(
     preset: str, parameters: str, dimension: int
 ) -> None:
@@ -45,14 +50,14 @@ def test_training_lasts_longer_than_exploration(
     assert train > explore == explore_peers == 1.0
 
 
-@every_preset
+@every_phased
 def test_only_the_theorem_looks_at_the_most_functions(preset: str) -> None:
     scales = [policy_of(preset, parameters=p).train.scale for p in ("z1", "z2", "theorem")]
 
     assert scales == [2.0, 2.0, 3.0]
 
 
-@every_preset
+@every_phased
 def test_thresholds_given_directly_are_kept(preset: str) -> None:
     given = {"scale": 0.5, "power": 0.25}
     policy = policy_of(preset, **{"explore": given, "train": given, "explore-peers": given})
@@ -75,8 +80,9 @@ def test_the_kernel_decides_by_its_rule(preset: str, mode: str, dimension: int) 
     table = Table(Clock(policy.scales(), policy.powers()), rule)
     decision = table.decide((0.5,) * dimension, 1)
 
-    # The first arm, to explore it: nothing is known of it.
-    assert (decision >> 2 & 0x3FFFF, decision & 3) == (0, 1)
+    # The first arm: nothing is known of any. By index there is no telling trying from using it.
+    assert decision >> 2 & 0x3FFFF == 0
+    assert decision & 3 == (1 if preset in PHASED else 2)
 
 
 @every_preset
@@ -87,7 +93,7 @@ def test_a_space_without_dimensions_is_one_cell(preset: str) -> None:
 
 
 @every_mode
-@every_preset
+@every_phased
 def test_a_title_names_the_mode_and_the_three_thresholds(preset: str, mode: str) -> None:
     title = policy_of(preset, mode=mode).title
 
@@ -98,6 +104,22 @@ def test_a_title_names_the_mode_and_the_three_thresholds(preset: str, mode: str)
 def test_settings_are_kept_as_they_were_given(preset: str) -> None:
     settings = settings_from({"preset": preset, "seed": 5})
 
-    assert resolve(settings, dimension=1, most_functions=1).settings == Settings(
-        preset=preset, seed=5
-    )
+    kept = resolve(settings, dimension=1, most_functions=1).settings
+    assert kept == Settings(preset=preset, seed=5, forget=kept.forget)
+
+
+@every_indexed
+def test_an_index_needs_neither_horizon_nor_thresholds(preset: str) -> None:
+    policy = resolve(settings_from({"preset": preset}), dimension=2, most_functions=1)
+
+    assert policy.by_index is not None
+    assert policy.scales() == [0.0, 0.0, 0.0]
+    assert "\n" not in policy.title
+
+
+@every_indexed
+def test_a_window_of_labels_does_not_go_with_an_index(preset: str) -> None:
+    settings = settings_from({"preset": preset, "forget": {"window": 5}})
+
+    with pytest.raises(ConfigError, match="forget"):
+        resolve(settings, dimension=1, most_functions=1)

@@ -1,0 +1,88 @@
+"""A policy in a world whose accuracies are known: drawing it, deciding in it, its regret."""
+
+from functools import partial
+from time import process_time
+
+from figures import Figure, Row, Verdict, short
+from timing import Timing, interleave
+
+from covey.environments import Environment
+from covey.games import start
+from covey.policies import CoS
+from covey.regret import Oracle
+from covey.runs import MOST_SLOTS, log, network, play
+from covey.worlds import World
+
+NAME = "simulated"
+TITLE = "A run of a 4 x 2 network in a world with known accuracies"
+GOAL = 10e6  # learner-slots per second
+STRETCHES = {"full": 15, "quick": 3}
+ROUNDS = {"full": 20, "quick": 3}
+WORLD = Environment(name="world", lipschitz=1.2)
+POLICY = CoS(slices=12)
+LEARNERS = 4
+WHOLE = "a whole run, CoS, 12 slices"
+METHOD = (
+    f"CPU time per learner-slot in stretches of {MOST_SLOTS:,} slots: {LEARNERS} learners with 2 "
+    "functions each, bumps, L = 1.2, one context, all learners get the same instance, no prices, "
+    "every label comes at once, Z1. The whole run is `covey.runs.play` with all that it does "
+    "once; the parts are those of its last stretch."
+)
+
+
+def measure(effort: str) -> Figure:
+    """Time a run and its parts."""
+    slots = STRETCHES[effort] * MOST_SLOTS
+    whole = interleave(ROUNDS[effort], {WHOLE: partial(_run, slots)})[WHOLE]
+    parts = _parts(STRETCHES[effort], ROUNDS[effort])
+    rate = LEARNERS * slots / whole.best
+    rows = [_row(name, timing, MOST_SLOTS) for name, timing in parts.items()]
+    verdict = Verdict(
+        rate >= GOAL,
+        f"a run plays {rate / 1e6:.1f} million learner-slots a second on one core, the world and "
+        f"the regret included; the goal is at least {GOAL / 1e6:.0f} million.",
+    )
+    return Figure(NAME, TITLE, METHOD, [_row(WHOLE, whole, slots), *rows], [verdict])
+
+
+def _run(slots: int) -> float:
+    begin = process_time()
+    play(WORLD, POLICY, seed=1, horizon=slots, checkpoints=[slots])
+    return process_time() - begin
+
+
+def _parts(stretches: int, rounds: int) -> dict[str, Timing]:
+    horizon = (stretches + rounds) * MOST_SLOTS
+    world = World(WORLD, seed=1, horizon=horizon)
+    setup = network(WORLD, POLICY)
+    game = start(setup, setup.sites, 1, [0, 1])
+    oracle = Oracle(setup.sites, lipschitz=1.2, alpha=1.0, dimension=1)
+    for _ in range(stretches):
+        game.play(log(world.draw(MOST_SLOTS)))
+    held = []
+
+    def draw() -> float:
+        begin = process_time()
+        held[:] = [world.draw(MOST_SLOTS)]
+        return process_time() - begin
+
+    def decide() -> float:
+        begin = process_time()
+        held.append(game.play(log(held[0])))
+        return process_time() - begin
+
+    def judge() -> float:
+        begin = process_time()
+        oracle.losses(held[1], held[0].accuracy).sums()
+        return process_time() - begin
+
+    return interleave(
+        rounds,
+        {"drawing the world": draw, "the decisions": decide, "the regret and its causes": judge},
+    )
+
+
+def _row(name: str, timing: Timing, slots: int) -> Row:
+    nanoseconds = 1e9 * timing.best / (LEARNERS * slots)
+    rate = f"{short(LEARNERS * slots / timing.best / 1e6)} M learner-slots/s"
+    return Row(name, nanoseconds, "ns", timing.over_best, None, rate)

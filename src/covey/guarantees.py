@@ -1,0 +1,123 @@
+"""What theory says of a policy in a world: how much it loses at most, and when it exploits."""
+
+import math
+
+import msgspec
+
+from covey.bounds import MOST_SLOTS, bound, exploitation_begins
+from covey.config import Site
+from covey.environments import CASES, Environment
+from covey.errors import ConfigError
+from covey.partitions import Zooming
+from covey.policies import Policy, Settings
+from covey.problems import Problem
+from covey.runs import network
+from covey.scenario import Scenario
+
+_FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")
+
+
+def limits(scenario: Scenario, policy: str, environment: str) -> list[float] | None:
+    """Return what a learner's regret cannot exceed at the checkpoints; None: no theorem says so.
+
+    It is T1 for CoS and the environment's case of T6 for DCZA, with all that the proofs leave out,
+    for the theorems' parameters alone, and where nothing drifts and every label comes at once. What
+    holds for the whole run holds for a part of it, as regret never falls.
+    """
+    world, settings = scenario.environments[environment], scenario.policies[policy]
+    theorem = _theorem(settings, world)
+    if theorem is None or world.drift is not None or not _has_all_labels(world):
+        return None
+    resolved = scenario.policy(policy, world)
+    if not _holds(theorem, resolved, world):
+        return None
+    try:
+        problem = _problem(resolved, world, scenario.horizon)
+        return [bound(theorem, problem, form="cautious").value] * len(scenario.checkpoints)
+    except ConfigError:  # a number that no theorem speaks of
+        return None
+
+
+def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | None:
+    """Return the slot by which every cell has begun to exploit if contexts take them in turn.
+
+    Where cells are split, it is the first slot by which all of one level have. None: not within
+    2**53 slots, or nobody can tell, as labels are late or missing or the policy starts anew.
+    """
+    world, settings = scenario.environments[environment], scenario.policies[policy]
+    if not _has_all_labels(world) or settings.horizon == "doubling":
+        return None
+    resolved = scenario.policy(policy, world)
+    sites = [site for site in network(world, settings).sites if site.receives]
+    latest = max(_begins(resolved, site, world) for site in sites)
+    return int(latest) if latest < math.inf else None
+
+
+def _theorem(settings: Settings, world: Environment) -> str | None:
+    """Return the theorem whose parameters these are; None: they are those of none."""
+    plain = Settings(preset=settings.preset, parameters="theorem")
+    free = {name: getattr(plain, name) for name in _FREE}
+    if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
+        return None
+    if settings.alpha != world.alpha:
+        return None
+    if settings.preset == "cos":
+        return "T1"
+    return next((case for case, process in CASES.items() if process == world.process), None)
+
+
+def _has_all_labels(world: Environment) -> bool:
+    return not world.delay_slots and world.label_probability >= 1
+
+
+def _holds(theorem: str, policy: Policy, world: Environment) -> bool:
+    """Say whether a world of the theorem's case has what else the theorem needs of it."""
+    if theorem in ("C2", "C4") and len(set(world.counts)) > 1:
+        return False  # peers with fewer functions need training all the same
+    if theorem in ("C3", "C4") and isinstance(policy.partition, Zooming):
+        drawn_for = 3 * world.alpha if world.split_power is None else world.split_power
+        return drawn_for <= policy.partition.power  # or else the cube is too large
+    return True
+
+
+def _problem(policy: Policy, world: Environment, slots: int) -> Problem:
+    is_zooming = isinstance(policy.partition, Zooming)
+    horizon = policy.settings.horizon
+    return Problem(
+        # A grid is made for the policy's horizon, which may lie beyond the run.
+        horizon=slots if is_zooming or not isinstance(horizon, int) else horizon,
+        alpha=world.alpha,
+        dimension=world.dimension,
+        lipschitz=world.lipschitz,
+        learners=len(world.names),
+        functions=max(world.counts[: world.receivers]),
+        most_functions=max(world.counts),
+        split_scale=policy.settings.split_scale,
+        split_power=policy.partition.power if isinstance(policy.partition, Zooming) else None,
+        cost=_dearest(network(world, policy.settings).sites),
+    )
+
+
+def _dearest(sites: tuple[Site, ...]) -> float:
+    return max(cost for site in sites for cost in site.costs)
+
+
+def _begins(policy: Policy, site: Site, world: Environment) -> float:
+    arrivals, correlation = world.process
+    since = 0
+    for level in policy.partition.levels(policy.dimension):
+        cells = 1 if arrivals == "best" else level.side**policy.dimension
+        end = since + cells * math.ceil(min(level.split_at, MOST_SLOTS))
+        slot = exploitation_begins(
+            (policy.explore, policy.train, policy.explore_peers),
+            functions=len(site.functions),
+            peers=len(site.peers),
+            untrained=len(site.peers) if correlation == "worst" else 0,
+            cells=cells,
+            since=since,
+            most=min(end, MOST_SLOTS),
+        )
+        if slot is not None:
+            return slot
+        since = end
+    return math.inf

@@ -1,0 +1,1 @@
+"""Papers whose experiments can be run again: their data, their functions, their printed tables."""

@@ -1,0 +1,192 @@
+"""One policy in one world: what it loses over time and why, what it pays and what it sends.
+
+Of the messages, a trace shows the requests (answers that were asked of peers) and the labels that
+were passed on to them. How often peers were asked for their arrivals, it does not show.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from covey.config import ReplayConfig, load
+from covey.encoding import Log
+from covey.environments import Environment
+from covey.errors import ConfigError
+from covey.games import start
+from covey.policies import Settings
+from covey.regret import CAUSES, Oracle
+from covey.traces import Trace
+from covey.types import PHASES, Run
+from covey.worlds import Stretch, World
+
+MOST_SLOTS = 65_536  # in one stretch
+_MOST_ANSWERS = 2**19  # in one stretch, of all functions on all streams
+
+
+def play(
+    environment: Environment,
+    settings: Settings,
+    *,
+    seed: int,
+    horizon: int,
+    checkpoints: Sequence[int],
+) -> Run:
+    """Play a policy in the world of `seed`, and say at the checkpoints what it has lost so far."""
+    began = perf_counter()
+    _keep_memory()
+    check(environment, settings, horizon, checkpoints)
+    world = World(environment, seed=seed, horizon=horizon)
+    setup = network(environment, settings)
+    game = start(setup, setup.sites, environment.dimension, [0, 1])
+    sums = _Sums(environment, settings, horizon)
+    curve = []
+    for end in [*checkpoints, horizon]:
+        for slots in lengths(environment, end - world.slots):
+            stretch = world.draw(slots)
+            sums.add(game.play(log(stretch)), stretch)
+        curve.append(sums.regret.sum(axis=0))
+    by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
+    return Run(
+        policy=settings.preset,
+        environment=environment.name,
+        seed=seed,
+        slots=list(checkpoints),
+        regret=dict(zip(CAUSES, by_cause.tolist(), strict=True)),
+        learners=environment.receivers,
+        **sums.shares(),
+        seconds=perf_counter() - began,
+    )
+
+
+def network(environment: Environment, settings: Settings) -> ReplayConfig:
+    """Return the network of an environment under a policy, as a replay takes it."""
+    places = range(len(environment.names))
+    learners = [
+        {
+            "name": environment.names[place],
+            "functions": [f"{environment.names[place]}.{k + 1}" for k in own],
+            "function-costs": [environment.function_cost(place, k) for k in own],
+            "arrivals": place < environment.receivers,
+            "peers": {
+                environment.names[peer]: price
+                for peer in places
+                if peer != place and (price := environment.price(place, peer)) <= 1
+            },
+        }
+        for place, own in zip(places, map(range, environment.counts), strict=True)
+    ]
+    setup = load({"policy": msgspec.to_builtins(settings), "learner": learners})
+    if environment.streams == 1:
+        return setup
+    sites = tuple(site._replace(stream=place) for place, site in enumerate(setup.sites))
+    return setup._replace(sites=sites)
+
+
+def log(stretch: Stretch) -> Log:
+    """Return a stretch as rows of a log: the label is always 1, and who is right says so."""
+    slots = len(stretch.points)
+    return Log(
+        contexts=stretch.points.reshape(-1).data,
+        predictions=stretch.right.reshape(-1, slots).data,
+        labels=np.ones(slots, np.int32).data,
+        at=None,
+        delays=None if stretch.delays is None else stretch.delays.data,
+        shown=None if stretch.shown is None else stretch.shown.data,
+    )
+
+
+class _Sums:
+    """What the stretches of a run add up to."""
+
+    def __init__(self, environment: Environment, settings: Settings, horizon: int) -> None:
+        # What the oracle may do does not depend on whom the policy lets ask.
+        everybody = msgspec.structs.replace(settings, askers="all")
+        sites = network(environment, everybody).sites
+        self._oracle = Oracle(
+            sites,
+            lipschitz=environment.lipschitz,
+            alpha=environment.alpha,
+            dimension=environment.dimension,
+        )
+        self._horizon = horizon
+        self._wait = math.inf if settings.label_wait is None else settings.label_wait
+        self._functions = sum(environment.counts)
+        self.regret = np.zeros((environment.receivers, len(CAUSES)))
+        self._paid = 0.0
+        self._phases = np.zeros(len(PHASES), np.int64)
+        self._errors = 0
+        self._requests = 0
+        self._labels = 0
+
+    def add(self, trace: Trace, stretch: Stretch) -> None:
+        losses = self._oracle.losses(trace, stretch.accuracy)
+        self.regret += losses.sums()
+        self._paid += losses.paid
+        self._phases += [np.count_nonzero(trace.phase == phase) for phase in range(len(PHASES))]
+        self._errors += int(np.count_nonzero(trace.correct == 0))
+        is_passed_on = (trace.arm >= self._functions).reshape(len(stretch.points), -1)
+        self._requests += int(np.count_nonzero(is_passed_on))
+        if stretch.shown is not None:
+            is_passed_on &= stretch.shown[:, : is_passed_on.shape[1]] > 0
+        if stretch.delays is not None:
+            slots = np.arange(stretch.first_slot, stretch.first_slot + len(stretch.delays))
+            comes = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
+            is_passed_on &= comes[:, None]
+        self._labels += int(np.count_nonzero(is_passed_on))
+
+    def shares(self) -> dict[str, Any]:
+        """Return the fields of a run that are shares of its decisions."""
+        decisions = int(self._phases.sum())
+        return {
+            "errors": self._errors / decisions,
+            "cost": self._paid / decisions,
+            "phases": dict(zip(PHASES, (self._phases / decisions).tolist(), strict=True)),
+            "messages": {
+                "requests": 1_000 * self._requests / decisions,
+                "labels": 1_000 * self._labels / decisions,
+            },
+        }
+
+
+def lengths(environment: Environment, slots: int) -> Iterator[int]:
+    """Yield the lengths of the stretches in which so many slots are played."""
+    answers = environment.streams * sum(environment.counts)
+    most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
+    for first in range(0, slots, most):
+        yield min(most, slots - first)
+
+
+def check(
+    environment: Environment, settings: Settings, horizon: int, checkpoints: Sequence[int]
+) -> None:
+    """Raise `ConfigError` if a policy cannot be played in an environment for so many slots."""
+    if environment.liars:
+        raise ConfigError(
+            f"environment {environment.name!r} has liars, and a run cannot play them yet; leave "
+            "out liars"
+        )
+    if isinstance(settings.horizon, int) and settings.horizon < horizon:
+        raise ConfigError(
+            f"the policy's horizon is {settings.horizon} slots, but the run has {horizon}; raise "
+            "horizon in [policy]"
+        )
+    for before, slot in itertools.pairwise([0, *checkpoints]):
+        if not before < slot <= horizon:
+            raise ConfigError(
+                f"checkpoint {slot} comes after {before} in a run of {horizon} slots; checkpoints "
+                "must be slots of the run, each later than the one before"
+            )
+
+
+def _keep_memory() -> None:
+    """Let freed arrays stay with the process: stretch after stretch needs the same room.
+
+    The C library of Linux gives large blocks back to the system at once, and fetching them again
+    takes longer than to fill them; it stops doing so once a larger one has been freed.
+    """
+    np.empty(31 * 2**20, np.uint8)

@@ -1,0 +1,225 @@
+"""One world drawn from an environment: contexts, true accuracies, and who is right about what.
+
+A world depends on the environment, the seed and the horizon alone: whoever plays in it, and in
+stretches of whatever length, meets the same instances and the same answers.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from covey.environments import Environment, check, check_horizon
+from covey.errors import ConfigError
+from covey.surfaces import Purpose, Terrain, bits_for
+from covey.types import Array
+
+
+class Stretch(NamedTuple):
+    """Consecutive slots of a world."""
+
+    first_slot: int
+    points: Array  # slot, stream, dimension -> coordinate in [0, 1]
+    accuracy: Array  # stream, function, slot -> chance of a right answer, float32
+    right: Array  # stream, function, slot -> 1 where the answer is right, int32
+    delays: Array | None  # slot -> slots until the label comes; None: it comes at once
+    shown: Array | None  # slot, learner -> 0 where this learner never sees the label; None: all do
+
+
+class World:
+    """The instances of an environment, drawn stretch after stretch.
+
+    >>> from covey.environments import Environment
+    >>> world = World(Environment(name="calm", learners=2), seed=1, horizon=100)
+    >>> stretch = world.draw(60)
+    >>> stretch.points.shape, stretch.accuracy.shape, world.draw(40).first_slot
+    ((60, 1, 1), (1, 4, 60), 61)
+    """
+
+    def __init__(self, environment: Environment, *, seed: int, horizon: int) -> None:
+        check(environment)
+        check_horizon(environment, horizon)
+        self.environment = environment
+        self.horizon = horizon
+        self.slots = 0
+        self._terrain = Terrain(environment, seed)
+        correlation = environment.process.correlation
+        self._share = None if isinstance(correlation, str) else correlation
+        # With a share of common instances there is one more stream, which holds the common ones.
+        streams = environment.streams + (self._share is not None)
+        self._places = [_places(environment, seed, horizon, k) for k in range(streams)]
+        self._coins = [
+            [_Coin(seed, stream, function) for function in range(sum(environment.counts))]
+            for stream in range(streams)
+        ]
+        self._mixing, self._delays, self._shown = (
+            np.random.Generator(bits_for(seed, purpose))
+            for purpose in (Purpose.MIXING, Purpose.DELAYS, Purpose.SHOWN)
+        )
+
+    def draw(self, slots: int) -> Stretch:
+        """Return the next `slots` slots."""
+        first_slot = self.slots + 1
+        if self.slots + slots > self.horizon:
+            raise ConfigError(
+                f"slot {self.slots + slots} lies beyond the horizon of {self.horizon} slots for "
+                "which the world was made"
+            )
+        points, accuracy, right = self._instances(first_slot, slots)
+        if self._share is not None:
+            points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
+        self.slots += slots
+        return Stretch(first_slot, points, accuracy, right, self._late(slots), self._seen(slots))
+
+    def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
+        drawn = [places.points(first_slot, slots) for places in self._places]
+        points = np.stack(drawn, axis=1)
+        accuracy = self._terrain.measure(points, first_slot)
+        right = np.empty(accuracy.shape, np.int32)
+        # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
+        # coins of 22 bits are exact, and so are sums of what is won or lost, in any order.
+        accuracy += 2
+        for tosses, heights, answers in zip(self._coins, accuracy, right, strict=True):
+            for coin, height, answer in zip(tosses, heights, answers, strict=True):
+                np.less(coin.toss(slots), height, out=answer, casting="unsafe")
+        accuracy -= 2
+        return points, accuracy, right
+
+    def _mixed(
+        self, points: Array, accuracy: Array, right: Array, *, share: float
+    ) -> tuple[Array, Array, Array]:
+        """Put the common instance, which comes last, in the place of some of each learner's own."""
+        streams = len(accuracy) - 1
+        is_common = self._mixing.random((len(points), streams)) < share
+        np.copyto(points[:, :-1], points[:, -1:], where=is_common[:, :, None])
+        for block in (accuracy, right):
+            for stream in range(streams):
+                # Exact, as both are multiples of 2**-22; a choice by chance would be far slower.
+                block[stream] += is_common[:, stream] * (block[-1] - block[stream])
+        return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
+
+    def _late(self, slots: int) -> Array | None:
+        most = self.environment.delay_slots
+        if not most:
+            return None
+        return (self._delays.random(slots) * (most + 1)).astype(np.int64)
+
+    def _seen(self, slots: int) -> Array | None:
+        share = self.environment.label_probability
+        if share >= 1:
+            return None
+        learners = len(self.environment.names)
+        return (self._shown.random((slots, learners)) < share).astype(np.int8)
+
+
+class _Places(Protocol):
+    def points(self, first_slot: int, slots: int) -> Array:
+        """Return the contexts of consecutive slots: slot, dimension -> coordinate."""
+
+
+def _places(environment: Environment, seed: int, horizon: int, stream: int) -> _Places:
+    rng = np.random.Generator(bits_for(seed, Purpose.POINTS, 0, stream))
+    dimension = environment.dimension
+    arrivals = environment.process.arrivals
+    if arrivals == "worst":
+        return _Lattice(horizon, dimension, rng)
+    level = environment.cube_level(horizon) if arrivals == "best" else 0
+    # One cube for all streams.
+    drawn = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
+    return _Cube(level, np.floor(drawn * 2**level), rng)
+
+
+class _Cube:
+    """Contexts drawn uniformly from one dyadic cube; level 0 is the whole space."""
+
+    def __init__(self, level: int, corner: Array, rng: np.random.Generator) -> None:
+        self._corner = corner
+        self._scale = 2.0**-level
+        self._rng = rng
+
+    def points(self, first_slot: int, slots: int) -> Array:
+        points = self._rng.random((slots, len(self._corner)))
+        if self._scale < 1:
+            points += self._corner
+            points *= self._scale
+        return points
+
+
+class _Lattice:
+    """Contexts on a lattice T ** (-1 / d) wide, shuffled, so that none comes twice in T slots."""
+
+    def __init__(self, horizon: int, dimension: int, rng: np.random.Generator) -> None:
+        self._gap = horizon ** (-1.0 / dimension)
+        self._side = _root(horizon, dimension)
+        self._margin = max(0.0, 1.0 - self._gap * (self._side - 1)) / 2
+        self._dimension = dimension
+        self._shuffle = _Shuffle(self._side**dimension, rng)
+
+    def points(self, first_slot: int, slots: int) -> Array:
+        number = self._shuffle.places(first_slot - 1, slots)
+        points = np.empty((slots, self._dimension))
+        for k in range(self._dimension - 1):
+            number, points[:, k] = np.divmod(number, np.uint64(self._side))
+        points[:, -1] = number
+        points *= self._gap
+        points += self._margin
+        return np.minimum(points, 1.0, out=points)
+
+
+def _root(number: int, degree: int) -> int:
+    """Return the least whole number whose power is at least `number`."""
+    root: int = round(number ** (1.0 / degree))
+    return root if root**degree >= number else root + 1
+
+
+class _Shuffle:
+    """A permutation of the numbers below `size` that takes no memory: a Feistel network.
+
+    It permutes as many numbers as have the same bits; those beyond `size` are permuted again.
+    """
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        bits = max(2, (size - 1).bit_length())
+        low, high = bits // 2, bits - bits // 2
+        self._size = np.uint64(size)
+        self._low = np.uint64(low)
+        self._masks = [np.uint64(2**low - 1), np.uint64(2**high - 1)]
+        self._factors = rng.integers(0, 2**63, 6, np.uint64) * np.uint64(2) + np.uint64(1)
+        self._terms = rng.integers(0, 2**63, 6, np.uint64)
+
+    def places(self, first: int, count: int) -> Array:
+        """Return what the numbers from `first` on are mapped to."""
+        numbers = self._permuted(np.arange(first, first + count, dtype=np.uint64))
+        beyond = np.flatnonzero(numbers >= self._size)
+        while len(beyond):
+            numbers[beyond] = self._permuted(numbers[beyond])
+            beyond = beyond[numbers[beyond] >= self._size]
+        return numbers
+
+    def _permuted(self, numbers: Array) -> Array:
+        halves = [numbers & self._masks[0], numbers >> self._low]
+        for turn, (factor, term) in enumerate(zip(self._factors, self._terms, strict=True)):
+            other = halves[1 - turn % 2] * factor
+            other += term
+            other >>= np.uint64(36)
+            other &= self._masks[turn % 2]
+            halves[turn % 2] ^= other
+        halves[1] <<= self._low
+        halves[1] |= halves[0]
+        return halves[1]
+
+
+class _Coin:
+    """Numbers drawn evenly from the multiples of 2**-22 in [2, 3), two from each 64 bits."""
+
+    def __init__(self, seed: int, stream: int, function: int) -> None:
+        self._source = bits_for(seed, Purpose.ANSWERS, stream, function)
+        self._left = np.empty(0, np.uint32)
+
+    def toss(self, slots: int) -> Array:
+        words = self._source.random_raw((slots - len(self._left) + 1) // 2).view(np.uint32)
+        bits = np.concatenate([self._left, words]) if len(self._left) else words
+        self._left = bits[slots:].copy()
+        bits = bits[:slots]
+        bits >>= 10
+        bits |= 0x40000000  # the sign and the exponent of a float32 from 2 on
+        return bits.view(np.float32)

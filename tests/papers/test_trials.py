@@ -1,0 +1,100 @@
+"""Trials: windows by rule, and functions that never saw the rows they are tried on."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.papers import files, streams, trials
+from covey.papers.functions import SETS, START, TRAINING_ROWS, Answers
+from covey.papers.scikit import KINDS
+from covey.papers.trials import Trial
+
+DATA = os.environ.get("COVEY_DATA", "")
+has_kdd = pytest.mark.skipif(
+    not (Path(DATA) / files.KDD.file).is_file(),
+    reason="COVEY_DATA names no folder with the KDD Cup 1999 data",
+)
+
+
+def is_apart(trial: Trial) -> bool:
+    """Say whether no function is trained on rows of the window."""
+    return all(
+        function.start + function.rows <= trial.start
+        for function in trial.functions
+        if function.kind in KINDS
+    )
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 20))
+def test_groups_hold_all_windows_with_that_share_of_attacks(labels: list[bool], slots: int) -> None:
+    found = trials.groups(np.array(labels, np.int8), slots=slots)
+
+    wanted = [
+        start
+        for start in range(len(labels) - slots + 1)
+        if 46 * slots <= 100 * sum(labels[start : start + slots]) <= 48 * slots
+    ]
+    assert [int(start) for group in found for start in group] == wanted
+    assert all((np.diff(group) == 1).all() for group in found)
+    assert all(one[-1] + 1 < other[0] for one, other in pairwise(found))
+
+
+@given(st.integers(TRAINING_ROWS, 400_000), st.sampled_from(sorted(SETS)))
+def test_functions_are_trained_on_rows_before_the_window(start: int, name: str) -> None:
+    functions = trials.functions_before(start, SETS[name])
+
+    assert is_apart(Trial("", functions, start))
+    assert [function.name for function in functions] == [function.name for function in SETS[name]]
+    assert functions[0].start == 0
+    assert functions[6].start == start - TRAINING_ROWS
+
+
+def test_the_paper_has_two_sets_of_eight_functions_on_one_window() -> None:
+    assert [(trial.name, len(trial.functions), trial.start) for trial in trials.paper()] == [
+        ("S1", 8, START),
+        ("S2", 8, START),
+    ]
+    assert all(is_apart(trial) for trial in trials.paper())
+
+
+def test_electricity_has_eight_windows_behind_eight_training_segments() -> None:
+    found = trials.electricity()
+
+    assert [trial.start for trial in found] == list(range(8_000, 27_200, 2_400))
+    assert found[-1].start + found[-1].slots <= files.ELECTRICITY.rows
+    assert all(is_apart(trial) for trial in found)
+    assert sorted(function.start for function in found[0].functions) == list(range(0, 8_000, 1_000))
+
+
+@has_kdd
+def test_the_real_stream_has_four_groups_two_of_them_away_from_the_paper_s_window() -> None:
+    stream = streams.kdd(Path(DATA))
+
+    assert [(int(group[0]), int(group[-1])) for group in trials.groups(stream.labels)] == [
+        (31_358, 31_759),
+        (64_783, 65_183),
+        (80_353, 80_753),
+        (129_387, 136_463),
+    ]
+    assert [(trial.name, trial.start) for trial in trials.further(stream)] == [
+        ("S1 from row 31558", 31_558),
+        ("S2 from row 31558", 31_558),
+        ("S1 from row 132925", 132_925),
+        ("S2 from row 132925", 132_925),
+    ]
+
+
+@has_kdd
+def test_on_further_windows_some_functions_are_good_and_others_poor() -> None:
+    stream = streams.kdd(Path(DATA))
+    answers = Answers(stream)
+    for trial in trials.further(stream):
+        errors = answers.errors(trial.functions, start=trial.start, slots=trial.slots)
+        if trial.name.startswith("S1"):
+            assert min(errors) < 15.0
+        assert max(errors) > 45.0

@@ -1,0 +1,255 @@
+"""The oracle of the policies that go by an upper index; it replays CoS with elimination too.
+
+As slow and plain as `reference.py`: an index is worked out anew whenever it is looked at. One class
+stands for one preset. What is not offered to these policies (candidates, peers that see the cell
+alone, busy peers, random costs, labels under way) is not here either.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import reference
+from reference import Decision, Lesson, Row
+from reference_elimination import CosCe
+from reference_owners import IndexSetup, OnceNetwork, index_setup
+from reference_records import (
+    MILLION,
+    Cell,
+    Context,
+    Record,
+    Tally,
+    cell_at,
+    level_of,
+    lowest_of_largest,
+)
+
+__all__ = ["PRESETS", "IndexSetup", "Row", "index_setup", "replay"]
+
+ONE = 2**16  # a label that has not been discounted yet
+
+
+def replay(setup: IndexSetup, *, at: Sequence[int] | None = None, **stream: Any) -> list[Row]:
+    """Run the whole stream, whose columns are those of `reference.replay`."""
+    # Without `at` every receiver is given the same instance in a slot.
+    network = PRESETS[setup.preset](setup, counts_once=at is None)
+    return reference.replay(setup, at=at, network=network, **stream)
+
+
+def rounded_slot(slot: int) -> int:
+    """Round the slot up to its five leading binary digits."""
+    step = 2 ** max(0, slot.bit_length() - 5)
+    return -(-slot // step) * step
+
+
+def klucb(a: float, n: float, e: float) -> float:
+    """Return a bound, seldom above by much, on the largest q with n * kl(a, q) <= e."""
+    b = e / n
+    if a >= 1:
+        return 1.0
+    if a <= 0:
+        return 1.0 - math.exp(-b)
+    h = a * math.log(a)
+    q = 1.0 - (1.0 - a) * math.exp((h - b) / (1.0 - a))
+    p = a + math.sqrt(b / 2)
+    q = min(q, p)
+    h = h + (1.0 - a) * math.log(1.0 - a)
+    for _ in range(3):
+        # Choice: looked at before each step and not after the last, as the step divides by it.
+        if q - a <= 0 or q >= 1.0:
+            return min(q, 1.0)
+        excess = h - a * math.log(q) - (1.0 - a) * math.log(1.0 - q) - b
+        q = q - excess * q * (1.0 - q) / (q - a)
+    return q
+
+
+class IndexNetwork(OnceNetwork):
+    """What the index policies share: the index of a function, the helper's rule, the phases."""
+
+    def room(self, slot: int) -> float:
+        return self.setup.index_scale * math.log(rounded_slot(slot))
+
+    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
+        """Return U of one of the owner's functions by one of its records."""
+        return self.index_of_all(record.arms[function], slot)
+
+    def index_of_all(self, tally: Tally, slot: int) -> float:
+        if tally.labels == 0:
+            return 1.0
+        return klucb(tally.right / tally.labels, tally.labels, self.room(slot))
+
+    def index_of_recent(self, tally: Tally, room: float) -> float:
+        if tally.recent == 0:
+            return 1.0
+        return klucb(tally.recent_right / tally.recent, tally.recent / ONE, room)
+
+    def upper(self, owner: int, cell: Cell, slot: int) -> list[float]:
+        """Return U of each of the owner's functions for an instance in the cell."""
+        functions = self.setup.sites[owner].functions
+        record = self.record(owner, cell, slot)
+        return [self.index(record, f, functions, slot) for f in range(functions)]
+
+    def own_values(self, site: int, cell: Cell, slot: int) -> list[float]:
+        costs = self.setup.sites[site].costs
+        return [u - cost for u, cost in zip(self.upper(site, cell, slot), costs, strict=True)]
+
+    def assist(self, helper: int, cells: tuple[Cell, ...], slot: int) -> int:
+        (cell,) = cells
+        return lowest_of_largest(self.upper(helper, cell, slot))
+
+    def choose(self, site: int, cells: tuple[Cell, ...], slot: int) -> tuple[str, int, Cell]:
+        if not self.setup.sites[site].supervised:
+            return super().choose(site, cells, slot)
+        (cell,) = cells
+        arm = self.most_promising(site, cell, slot)
+        # Choice: of several arms with the largest estimate only the lowest one exploits.
+        best = lowest_of_largest(self.estimates(site, cell))
+        return ("exploit" if arm == best else "explore"), arm, cell
+
+    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
+        raise NotImplementedError
+
+
+class Asking(IndexNetwork):
+    """Peers are worth what they reply, less their price."""
+
+    def reply(self, peer: int, cell: Cell, slot: int) -> float:
+        return max(self.upper(peer, cell, slot))
+
+    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
+        values = self.own_values(site, cell, slot)
+        for peer, price in self.peers(site):
+            values.append(self.reply(peer, cell, slot) - price)
+        return lowest_of_largest(values)
+
+
+class Auto(Asking):
+    """The lesser of the index of all labels and the index of the recent ones."""
+
+    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
+        tally = record.arms[function]
+        recent = self.index_of_recent(tally, self.room(slot))
+        return min(self.index_of_all(tally, slot), recent)
+
+
+class Discounted(Asking):
+    """The index of the recent labels, by how many of them the owner's functions have."""
+
+    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
+        weight = sum(tally.recent for tally in record.arms[:functions]) / ONE
+        room = self.setup.index_scale * math.log(max(1.0, weight))
+        return self.index_of_recent(record.arms[function], room)
+
+
+class ShareUcb(Asking):
+    """Peers are asked only while an old reply makes them look best."""
+
+    def __init__(self, setup: IndexSetup, *, counts_once: bool) -> None:
+        super().__init__(setup, counts_once=counts_once)
+        # Per asker, cell and peer: the last reply, and the slot it is of.
+        self.replies: dict[tuple[int, Cell, int], tuple[float, int]] = {}
+
+    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
+        own = self.own_values(site, cell, slot)
+        while True:
+            arm = lowest_of_largest(own + self.values_by_old_replies(site, cell))
+            if arm < len(own):
+                return arm
+            peer, _ = self.peers(site)[arm - len(own)]
+            _, asked = self.last_reply(site, cell, peer)
+            if asked == slot:
+                return arm
+            self.replies[site, cell, peer] = (self.reply(peer, cell, slot), slot)
+
+    def values_by_old_replies(self, site: int, cell: Cell) -> list[float]:
+        return [self.last_reply(site, cell, peer)[0] - price for peer, price in self.peers(site)]
+
+    def last_reply(self, site: int, cell: Cell, peer: int) -> tuple[float, int]:
+        return self.replies.get((site, cell, peer), (math.inf, 0))
+
+
+class MultiResolution(ShareUcb):
+    """An instance lies in a cell of every level, and the level that says least decides."""
+
+    def active_cell(self, site: int, space: int, context: Context) -> Cell:
+        # Choice: so too without coordinates, where the cells of all levels are the same region.
+        return cell_at(self.setup, space, context, 2**self.setup.finest_level)
+
+    def cells_around(self, cell: Cell) -> list[Cell]:
+        cells = [cell]
+        while cells[-1].side > 1:
+            space, side, place = cells[-1]
+            cells.append(Cell(space, side // 2, tuple(k // 2 for k in place)))
+        return cells
+
+    def record(self, site: int, cell: Cell, slot: int) -> Record:
+        # Whoever hears of a cell hears of all above it. So every label finds all its cells known.
+        for around in self.cells_around(cell):
+            super().record(site, around, slot)
+        return self.known[site][cell]
+
+    def upper(self, owner: int, cell: Cell, slot: int) -> list[float]:
+        by_level = [self.upper_by(owner, around, slot) for around in self.cells_around(cell)]
+        return [min(levels) for levels in zip(*by_level, strict=True)]
+
+    def upper_by(self, owner: int, cell: Cell, slot: int) -> list[float]:
+        return [index + self.slack(cell) for index in super().upper(owner, cell, slot)]
+
+    def slack(self, cell: Cell) -> float:
+        diagonal = math.sqrt(len(cell.place)) * 2.0 ** -level_of(cell)
+        slack: float = self.setup.lipschitz * diagonal**self.setup.alpha
+        return slack
+
+
+class Balance(IndexNetwork):
+    """Peers say nothing of what they know but, with an answer, how unsure they are of it."""
+
+    def __init__(self, setup: IndexSetup, *, counts_once: bool) -> None:
+        super().__init__(setup, counts_once=counts_once)
+        self.width_of: dict[Decision, int] = {}  # in millionths
+        # Per asker, cell and arm: the widths of the answers whose labels came.
+        self.widths: dict[tuple[int, Cell, int], int] = defaultdict(int)
+
+    def decide(self, site: int, context: Context, slot: int, busy: Sequence[int]) -> Decision:
+        decision = super().decide(site, context, slot, busy)
+        if not decision.is_own:
+            self.width_of[decision] = self.width(decision)
+        return decision
+
+    def width(self, decision: Decision) -> int:
+        tally = self.known[decision.owner][decision.cell].arms[decision.function]
+        if tally.labels == 0:
+            return MILLION
+        index = self.index_of_all(tally, decision.slot)
+        # Choice: halves go to the even number.
+        return round(min(1.0, index - tally.right / tally.labels) * 1e6)
+
+    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
+        values = self.own_values(site, cell, slot)
+        for arm, (_, price) in enumerate(self.peers(site), start=len(values)):
+            values.append(self.peer_value(site, cell, arm, slot) - price)
+        return lowest_of_largest(values)
+
+    def peer_value(self, site: int, cell: Cell, arm: int, slot: int) -> float:
+        tally = self.known[site][cell].arms[arm]
+        if tally.labels == 0:
+            return math.inf
+        mean = (tally.right + self.widths[site, cell, arm] / 1e6) / tally.labels
+        # Choice: the index scale plays no part here, only in the indices of functions.
+        return mean + math.sqrt(2 * math.log(rounded_slot(slot)) / tally.labels)
+
+    def learn(self, decision: Decision, lesson: Lesson) -> None:
+        super().learn(decision, lesson)
+        if not decision.is_own:
+            self.widths[decision.site, decision.cell, decision.arm] += self.width_of[decision]
+
+
+PRESETS: dict[str, type[OnceNetwork]] = {
+    "share-ucb": ShareUcb,
+    "auto": Auto,
+    "discounted": Discounted,
+    "multi-resolution": MultiResolution,
+    "cos-ce": CosCe,
+    "balance": Balance,
+}

@@ -1,0 +1,177 @@
+"""What a person who simulates types, sees and gets back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covey import cli
+
+SCENARIO = """
+[scenario]
+name = "two policies"
+horizon-slots = 300
+seeds = 2
+workers = 1
+
+[[policy]]
+name = "grid"
+slices = 3
+
+[[policy]]
+name = "zoom"
+preset = "dcza"
+
+[[environment]]
+name = "same for all"
+case = "C2"
+learners = 2
+prices = 0.05
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a scenario, and what its simulation left in `out`."""
+    folder = tmp_path_factory.mktemp("simulate")
+    (folder / "scenario.toml").write_text(SCENARIO)
+    assert simulate(folder, "--html") == 0
+    return folder
+
+
+def simulate(folder: Path, *more: str) -> int:
+    out = [] if "--out" in more else ["--out", str(folder / "out")]
+    return cli.main(["simulate", str(folder / "scenario.toml"), "--quiet", *out, *more])
+
+
+def test_the_folder_holds_runs_results_summary_and_page(folder: Path) -> None:
+    names = {path.name for path in (folder / "out").iterdir()}
+
+    assert names == {"scenario.json", "runs", "results.parquet", "summary.json", "report.html"}
+    assert len(list((folder / "out" / "runs").rglob("*.json"))) == 4
+
+
+def test_the_table_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(folder) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("two policies: 2 policies, 1 environment, 2 seeds, 300 slots each\n")
+    assert "same for all  zoom" in printed
+
+
+def test_json_is_one_object_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(folder, "--json") == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads((folder / "out" / "summary.json").read_text())
+    assert list(found) == [
+        "name", "horizon_slots", "seeds", "policies", "environments", "scores"
+    ]  # fmt: skip
+    assert [score["policy"] for score in found["scores"]] == ["grid", "zoom"]
+
+
+def test_the_page_holds_the_name_of_the_scenario(folder: Path) -> None:
+    page = (folder / "out" / "report.html").read_text()
+
+    assert "<h1>two policies</h1>" in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("horizon-slots = 300", "horizon-slot = 300", "unknown key 'horizon-slot' in [scenario]"),
+        ("prices = 0.05", "high = 1.5", "environment 'same for all': high is 1.5"),
+        ("slices = 3", "slices = 3 3", "is not valid TOML"),
+        ("slices = 3", "horizon = 200", "the policy's horizon is 200 slots, but the run has 300"),
+    ],
+)
+def test_bad_input_is_one_sentence_exit_code_2_and_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, sentence: str
+) -> None:
+    assert old in SCENARIO
+    (tmp_path / "scenario.toml").write_text(SCENARIO.replace(old, new))
+
+    code = simulate(tmp_path)
+
+    told = capsys.readouterr().err
+    assert code == 2
+    assert sentence in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_scenario_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(tmp_path) == 2
+
+    assert "scenario.toml: No such file" in capsys.readouterr().err
+
+
+def test_another_horizon_needs_another_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(folder, "--horizon-slots", "301") == 2
+
+    assert "horizon-slots is 300 there and 301 here" in capsys.readouterr().err
+
+
+def test_more_seeds_go_into_the_same_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "scenario.toml").write_text(SCENARIO)
+
+    assert simulate(tmp_path, "--seeds", "1") == 0
+    assert simulate(tmp_path, "--seeds", "2", "--workers", "2") == 0
+
+    summaries = [(path / "out" / "summary.json").read_text() for path in (folder, tmp_path)]
+    assert summaries[0] == summaries[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
+def test_interrupted_at_the_terminal_it_says_how_to_go_on_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "covey", "simulate", "--horizon-slots", "1000000000"]
+    running = subprocess.Popen(
+        [*command, "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    while not (out / "scenario.json").exists():
+        assert running.poll() is None
+
+    os.killpg(running.pid, signal.SIGINT)
+    told = running.communicate(timeout=60)[1]
+
+    assert running.returncode == 130
+    assert told.splitlines()[-2:] == [
+        f"covey: {out} keeps the finished runs; repeat the command to go on",
+        "covey: interrupted; nothing was left half-written",
+    ]
+    assert "Traceback" not in told
+    while _is_there(running.pid):  # until the system has cleared away who was told to end
+        pass
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["simulate", "--help"])
+
+    printed = capsys.readouterr().out
+    assert "covey simulate scenario.toml --out runs --html" in printed
+    for option in ("--out", "--seeds", "--horizon-slots", "--workers", "--json", "--html"):
+        assert option in printed
