@@ -173,8 +173,8 @@ class MultiResolution(ShareUcb):
     """An instance lies in a cell of every level, and the level that says least decides."""
 
     def active_cell(self, site: int, space: int, context: Context) -> Cell:
-        # Choice: so too without coordinates, where the cells of all levels are the same region.
-        return cell_at(self.setup, space, context, 2**self.setup.finest_level)
+        finest = self.setup.finest_level if context else 0
+        return cell_at(self.setup, space, context, 2**finest)
 
     def cells_around(self, cell: Cell) -> list[Cell]:
         cells = [cell]
