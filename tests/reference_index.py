@@ -52,7 +52,7 @@ def klucb(a: float, n: float, e: float) -> float:
         return 1.0 - math.exp(-b)
     h = a * math.log(a)
     q = 1.0 - (1.0 - a) * math.exp((h - b) / (1.0 - a))
-    p = a + math.sqrt(b / 2)
+    p = a + math.sqrt(2 * b * a * (1.0 - a) if a >= 0.5 else b / 2)
     q = min(q, p)
     h = h + (1.0 - a) * math.log(1.0 - a)
     for _ in range(3):

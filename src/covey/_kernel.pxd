@@ -8,7 +8,7 @@ cdef long long UNPAID, PARENT, ALL, BOTH, RECENT
 cdef double FOREVER
 cdef tuple NOTHING
 
-@cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, pinsker=cython.double, excess=cython.double)
+@cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, near=cython.double, excess=cython.double)
 cdef double klucb(double accuracy, double labels, double level) noexcept
 cdef double CLOSED
 

@@ -158,8 +158,9 @@ def klucb(accuracy: float, labels: float, level: float) -> float:
         return q
     entropy = accuracy * log(accuracy)
     q = 1.0 - rest * exp((entropy - bound) / rest)
-    pinsker = accuracy + sqrt(bound / 2)
-    q = min(q, pinsker)
+    # From one half on the divergence curves more the closer it comes to 1: a nearer start.
+    near = accuracy + sqrt(2 * bound * accuracy * rest if accuracy >= 0.5 else bound / 2)
+    q = min(q, near)
     entropy = entropy + rest * log(rest)
     for _ in range(3):
         if q - accuracy <= 0 or q >= 1.0:
