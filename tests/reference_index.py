@@ -52,7 +52,7 @@ def klucb(a: float, n: float, e: float) -> float:
         return 1.0 - math.exp(-b)
     h = a * math.log(a)
     q = 1.0 - (1.0 - a) * math.exp((h - b) / (1.0 - a))
-    p = a + math.sqrt(b / 2)
+    p = a + math.sqrt(2 * b * a * (1.0 - a) if a >= 0.5 else b / 2)
     q = min(q, p)
     h = h + (1.0 - a) * math.log(1.0 - a)
     for _ in range(3):
@@ -173,8 +173,8 @@ class MultiResolution(ShareUcb):
     """An instance lies in a cell of every level, and the level that says least decides."""
 
     def active_cell(self, site: int, space: int, context: Context) -> Cell:
-        # Choice: so too without coordinates, where the cells of all levels are the same region.
-        return cell_at(self.setup, space, context, 2**self.setup.finest_level)
+        finest = self.setup.finest_level if context else 0
+        return cell_at(self.setup, space, context, 2**finest)
 
     def cells_around(self, cell: Cell) -> list[Cell]:
         cells = [cell]

@@ -13,6 +13,7 @@ from covey.partitions import Uniform, Zooming
 from covey.policies import (
     DCZA,
     MODES,
+    PRESETS,
     CoS,
     Policy,
     Settings,
@@ -323,7 +324,10 @@ def test_a_scale_and_a_power_of_zero_are_allowed() -> None:
     ("table", "sentence"),
     [
         ({"preset": "cso"}, "unknown preset 'cso' in [policy]; did you mean 'cos'?"),
-        ({"preset": "ucb"}, "unknown preset 'ucb' in [policy]; did you mean 'share-ucb'?"),
+        (
+            {"preset": "ucb"},
+            "unknown preset 'ucb' in [policy]; known: " + ", ".join(sorted(PRESETS)),
+        ),
         ({"slises": 3}, "unknown key 'slises' in [policy]; did you mean 'slices'?"),
         ({"max_level": 3}, "unknown key 'max_level' in [policy]; did you mean 'max-level'?"),
         (

@@ -8,7 +8,7 @@ cdef long long UNPAID, PARENT, ALL, BOTH, RECENT
 cdef double FOREVER
 cdef tuple NOTHING
 
-@cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, pinsker=cython.double, excess=cython.double)
+@cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, near=cython.double, excess=cython.double)
 cdef double klucb(double accuracy, double labels, double level) noexcept
 cdef double CLOSED
 
@@ -87,6 +87,7 @@ cdef class Table:
     @cython.locals(labels=cython.double, level=cython.double, accuracy=cython.double, total=cython.longlong)
     cdef double _worked_out(self, long long base, long long function) noexcept
     cdef inline void _outdate(self, long long row, long long function) noexcept
+    cdef inline void _outdate_recent(self, long long row) noexcept
     @cython.locals(value=cython.double, largest=cython.double)
     cdef double _reply(self, long long row) noexcept
     @cython.locals(labels=cython.double, accuracy=cython.double)
@@ -97,7 +98,7 @@ cdef class Table:
     @cython.locals(level=cython.double, best=cython.double)
     cdef long long _eliminate(self, long long row, long long slot) noexcept
     @cython.locals(cap=cython.double)
-    cdef long long _retrain(self, long long row, long long limit, long long slot) noexcept
+    cdef long long _retrain(self, long long row, long long limit) noexcept
     @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
     cdef long long _most_promising(self, long long row) noexcept
     cdef inline void _take(self, long long base, long long function, long long gain, long long slot) noexcept

@@ -158,8 +158,9 @@ def klucb(accuracy: float, labels: float, level: float) -> float:
         return q
     entropy = accuracy * log(accuracy)
     q = 1.0 - rest * exp((entropy - bound) / rest)
-    pinsker = accuracy + sqrt(bound / 2)
-    q = min(q, pinsker)
+    # From one half on the divergence curves more the closer it comes to 1: a nearer start.
+    near = accuracy + sqrt(2 * bound * accuracy * rest if accuracy >= 0.5 else bound / 2)
+    q = min(q, near)
     entropy = entropy + rest * log(rest)
     for _ in range(3):
         if q - accuracy <= 0 or q >= 1.0:
@@ -264,7 +265,8 @@ class Table:
         self.recent_right = self.recent + (self.arms if self.forgets else 0)
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
         self.last = self.recent_right + (self.arms if self.forgets else 0)
-        self.ring = self.last + (self.functions if self.is_indexed else 0)
+        is_bounded = self.is_indexed or self.eliminates
+        self.ring = self.last + (self.functions if is_bounded else 0)
         self.stride = self.ring + (1 + self.window if self.window else 0)
         self.used = 0
         self.rows = array("q", bytes(8 * 4 * self.stride))
@@ -747,12 +749,13 @@ class Table:
                 return -1
             most = self._eliminate(row, slot)
             explore, explore_peers = min(explore, most), min(explore_peers, most)
-            train = self._retrain(row, train, slot)
         if not self.trains_first:
             arm = self._wanting(base, self.labels, 0, self.functions, explore)
             if arm >= 0:
                 return arm << 2 | EXPLORE
         untrained = self.untrained - self.functions
+        if self.eliminates:
+            train = self._retrain(row, train)
         arm = self._wanting(base, untrained, self.functions, self.asked, train)
         if arm >= 0:
             return arm << 2 | TRAIN if is_fresh else -1
@@ -863,11 +866,12 @@ class Table:
 
     def _outdate(self, row: int, function: int) -> None:
         """Note that what a function may be worth in `row` must be worked out anew."""
+        self.stamps[row * self.bounds + function] = 0
+
+    def _outdate_recent(self, row: int) -> None:
         at = row * self.bounds
-        self.stamps[at + function] = 0
-        if self.forgets:
-            for k in range(self.functions, 2 * self.functions):
-                self.stamps[at + k] = 0
+        for k in range(self.functions, 2 * self.functions):
+            self.stamps[at + k] = 0
 
     def _reply(self, row: int) -> float:
         """Return what the best own function may be worth at most."""
@@ -920,10 +924,10 @@ class Table:
         for arm in range(self.arms):
             self.active[arm] = self.high[arm] - self._price(base, arm) + 2 * self.slack >= best
         self.rows[base + BEST] = -1
-        self.cap = level / (2 * self.slack * self.slack)
+        self.cap = level / (2 * self.slack * self.slack) if self.slack > 0 else FOREVER
         return int(self.cap) if self.cap < FAR else FAR
 
-    def _retrain(self, row: int, limit: int, slot: int) -> int:
+    def _retrain(self, row: int, limit: int) -> int:
         """Refresh the training of peers in question that may want some; return the limit of it."""
         cap = self.most_functions * self.cap
         limit = min(limit, int(cap) if cap < FAR else FAR)
@@ -1061,6 +1065,8 @@ class Table:
                 self.rows[base + k] = self.rows[base + k] * self.keep >> KEEP_BITS
             self.rows[base + self.recent + arm] += ONE
             self.rows[base + self.recent_right + arm] += ONE * gain // self.unit
+            if self.is_indexed:
+                self._outdate_recent(base // self.stride)
         self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
 
     def _push(self, base: int, arm: int, gain: int) -> None:
@@ -1219,11 +1225,12 @@ class Table:
 
     def _take(self, base: int, function: int, gain: int, slot: int) -> None:
         """Record a label of an own function; one instance counts once, whoever used it on it."""
-        if self.is_indexed:
+        if self.is_indexed or self.eliminates:
             if self.once and self.rows[base + self.last + function] == slot:
                 return
             self.rows[base + self.last + function] = slot
-            self._outdate(base // self.stride, function)
+            if self.is_indexed:
+                self._outdate(base // self.stride, function)
         self._record(base, function, gain)
 
     def _record(self, base: int, arm: int, gain: int) -> None:
