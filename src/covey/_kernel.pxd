@@ -74,8 +74,10 @@ cdef class Table:
     cdef inline long long _choose(self, long long row, long long slot, bint is_fresh) noexcept
     @cython.locals(explore=cython.longlong, train=cython.longlong, explore_peers=cython.longlong, most=cython.longlong)
     cdef long long _choose_by_phase(self, long long row, long long slot, bint is_fresh) noexcept
-    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, replies=cython.longlong)
+    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, replies=cython.longlong, is_loose=cython.bint)
     cdef long long _choose_by_index(self, long long row, long long slot) noexcept
+    @cython.locals(replies=cython.longlong)
+    cdef inline bint _is_unheard(self, long long row, long long slot) noexcept
     @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
     cdef inline double _promise(self, long long row, long long peer) noexcept
     @cython.locals(recent=cython.double, every=cython.double, smallest=cython.double, value=cython.double)
@@ -99,7 +101,7 @@ cdef class Table:
     cdef long long _eliminate(self, long long row, long long slot) noexcept
     @cython.locals(cap=cython.double)
     cdef long long _retrain(self, long long row, long long limit) noexcept
-    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
+    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, at=cython.longlong, base=cython.longlong)
     cdef long long _most_promising(self, long long row) noexcept
     cdef inline void _take(self, long long base, long long function, long long gain, long long slot) noexcept
     cdef inline long long _tried(self, long long base, long long arm) noexcept
@@ -147,18 +149,18 @@ cdef class Ledger:
     cdef long long choice, helper, function, stand_in, width
     cdef inline Table _at(self, long long k)
     cdef inline Table _table(self, long long space)
-    cdef int _locate(self, double[::1] contexts, long long start, long long slot) except -1
+    cdef inline int _locate(self, double[::1] contexts, long long start, long long slot) except -1
     @cython.locals(one=cython.longlong, choice=cython.longlong, largest=cython.double, value=cython.double)
-    cdef int _choose(self, long long slot, long long fresh) except? -2
-    cdef int _meet(self, Ledger asker, long long slot) except -1
+    cdef inline int _choose(self, long long slot, long long fresh) except? -2
+    cdef inline int _meet(self, Ledger asker, long long slot) except -1
     @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
-    cdef int _help(self, Ledger asker) except? -2
+    cdef inline int _help(self, Ledger asker) except? -2
     @cython.locals(count=cython.longlong, total=cython.longlong, answer=cython.longlong, largest=cython.double)
     cdef int _recall(self, Ledger asker) except? -2
     @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
     cdef int _best_own(self) except? -2
-    cdef int _count(self) except -1
-    cdef int _learn(self, long long gain, long long slot, long long paid) except -1
+    cdef inline int _count(self) except -1
+    cdef inline int _learn(self, long long gain, long long slot, long long paid) except -1
 
 
 @cython.final
@@ -184,7 +186,7 @@ cdef class Arena:
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)
-    cdef int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
+    cdef inline int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(row=cython.longlong, met=cython.longlong, is_stale=cython.bint)
     cdef int _ask(self, long long i, long long k, long long slot) except -1
     @cython.locals(met=cython.longlong)
@@ -202,7 +204,7 @@ cdef class Arena:
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
     @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, space=cython.longlong)
-    cdef int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
+    cdef inline int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
     cdef int _remember(self, long long i, long long slot, long long label) except -1
     cdef long long _delay(self, long long i, long long delay) noexcept
     cdef long long _later(self, long long delay, long long busy) noexcept

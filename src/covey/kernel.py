@@ -240,8 +240,8 @@ class Table:
         self.once = False  # labels of one slot count once for a function
         self.wanted = -1  # the peer to be asked next
         # Per row what own functions may be worth by all their labels, then by recent ones, then
-        # what peers said of themselves; and when each was worked out.
-        self.bounds = 2 * self.functions + self.asked - self.functions
+        # what peers said of themselves, then the most of the first; and when each was worked out.
+        self.bounds = 2 * self.functions + self.asked - self.functions + 1
         self.values = array("d", [0.0])
         self.stamps = array("q", [0])
         drop = rule.elimination
@@ -774,9 +774,15 @@ class Table:
         """Return the arm that may be worth most; -1 if the peer `wanted` must be asked first."""
         base = row * self.stride
         self.clock.round_up(slot)
+        if not self.is_lazy and not self.is_balanced and self._is_unheard(row, slot):
+            return -1
         chosen = -1
         largest = 0.0
         for arm in range(self.functions):
+            # The index is no more than that of all labels, which is seldom worked out anew.
+            is_loose = chosen >= 0 and self.windows == BOTH
+            if is_loose and self._worth(base, arm, self._upper_all(row, arm)) <= largest:
+                continue
             value = self._worth(base, arm, self._upper(row, arm))
             if chosen < 0 or value > largest:
                 chosen = arm
@@ -786,9 +792,6 @@ class Table:
             arm = self.functions + k
             if self.costs[arm] >= CLOSED:
                 continue
-            if not self.is_lazy and not self.is_balanced and self.stamps[replies + k] != slot:
-                self.wanted = k
-                return -1
             value = self._worth(base, arm, self._promise(row, k))
             if value > largest:
                 chosen = arm
@@ -798,6 +801,14 @@ class Table:
             if self.stamps[replies + self.wanted] != slot:
                 return -1
         return chosen << 2 | (EXPLOIT if self._best(base) == chosen else EXPLORE)
+
+    def _is_unheard(self, row: int, slot: int) -> bool:
+        """Say whether some peer has not yet said in this slot what it may be worth."""
+        replies = row * self.bounds + 2 * self.functions
+        for k in range(self.asked - self.functions):
+            if self.costs[self.functions + k] < CLOSED and self.stamps[replies + k] != slot:
+                return True
+        return False
 
     def _promise(self, row: int, peer: int) -> float:
         """Return what a peer may be worth before its price: by its word, or by what it has done."""
@@ -867,19 +878,18 @@ class Table:
     def _outdate(self, row: int, function: int) -> None:
         """Note that what a function may be worth in `row` must be worked out anew."""
         self.stamps[row * self.bounds + function] = 0
+        self.stamps[(row + 1) * self.bounds - 1] = 0
 
     def _outdate_recent(self, row: int) -> None:
         at = row * self.bounds
         for k in range(self.functions, 2 * self.functions):
             self.stamps[at + k] = 0
+        self.stamps[at + self.bounds - 1] = 0
 
     def _reply(self, row: int) -> float:
         """Return what the best own function may be worth at most."""
-        largest = 0.0
-        for function in range(self.functions):
-            value = self._upper(row, function)
-            largest = max(largest, value)
-        return largest
+        self._most_promising(row)
+        return self.values[(row + 1) * self.bounds - 1]
 
     def _width(self, row: int, function: int) -> int:
         base = row * self.stride
@@ -974,13 +984,22 @@ class Table:
         return function if function >= 0 else self._most_accurate(row * self.stride)
 
     def _most_promising(self, row: int) -> int:
+        at = (row + 1) * self.bounds - 1
+        base = row * self.stride
+        if self.stamps[at] == self.clock.rounded and not self.is_layered:
+            return self.rows[base + BEST_OWN]
         chosen = 0
         largest = 0.0
         for function in range(self.functions):
+            if function > 0 and self.windows == BOTH and self._upper_all(row, function) <= largest:
+                continue
             value = self._upper(row, function)
             if function == 0 or value > largest:
                 largest = value
                 chosen = function
+        self.rows[base + BEST_OWN] = chosen
+        self.values[at] = largest
+        self.stamps[at] = self.clock.rounded
         return chosen
 
     def _unexplored(self, row: int) -> int:
@@ -1291,12 +1310,15 @@ class Ledger:
 
         `fresh` is the last of the own spaces for which they have been asked; -1: none.
         """
+        self.chosen = 0
+        if self.count == 1:
+            return self.first._choose(self.rows[0], slot, fresh >= 0)
         largest = 0.0
         choice = 0
         for k in range(self.count):
             table = self._at(k)
             one = table._choose(self.rows[k], slot, k <= fresh)
-            if one < 0 or one & 3 != EXPLOIT or self.count == 1:
+            if one < 0 or one & 3 != EXPLOIT:
                 self.chosen = k
                 return one
             base = self.rows[k] * table.stride
@@ -1366,7 +1388,9 @@ class Ledger:
         return chosen
 
     def _count(self) -> int:
-        for k in range(self.count):
+        self.first._follow_on()
+        self.first._count_own(self.rows[0], 1)
+        for k in range(1, self.count):
             table = self._at(k)
             table._follow_on()
             table._count_own(self.rows[k], 1)
@@ -1374,9 +1398,10 @@ class Ledger:
 
     def _learn(self, gain: int, slot: int, paid: int) -> int:
         """Take the label of the present instance, at once."""
-        for k in range(self.count):
-            table = self._at(k)
-            table._learn_own(self.rows[k], self.choice >> 2, self.choice & 3, gain, slot, paid)
+        arm, phase = self.choice >> 2, self.choice & 3
+        self.first._learn_own(self.rows[0], arm, phase, gain, slot, paid)
+        for k in range(1, self.count):
+            self._at(k)._learn_own(self.rows[k], arm, phase, gain, slot, paid)
         return 0
 
 
