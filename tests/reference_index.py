@@ -134,12 +134,10 @@ class Auto(Asking):
 
 
 class Discounted(Asking):
-    """The index of the recent labels, by how many of them the owner's functions have."""
+    """The index of the recent labels alone."""
 
     def index(self, record: Record, function: int, functions: int, slot: int) -> float:
-        weight = sum(tally.recent for tally in record.arms[:functions]) / ONE
-        room = self.setup.index_scale * math.log(max(1.0, weight))
-        return self.index_of_recent(record.arms[function], room)
+        return self.index_of_recent(record.arms[function], self.room(slot))
 
 
 class ShareUcb(Asking):

@@ -84,9 +84,8 @@ cdef class Table:
     cdef inline double _upper(self, long long row, long long function) noexcept
     @cython.locals(labels=cython.double, accuracy=cython.double)
     cdef inline double _upper_all(self, long long row, long long function) noexcept
-    @cython.locals(stamp=cython.longlong)
     cdef inline double _upper_recent(self, long long row, long long function) noexcept
-    @cython.locals(labels=cython.double, level=cython.double, accuracy=cython.double, total=cython.longlong)
+    @cython.locals(labels=cython.double, accuracy=cython.double)
     cdef double _worked_out(self, long long base, long long function) noexcept
     cdef inline void _outdate(self, long long row, long long function) noexcept
     cdef inline void _outdate_recent(self, long long row) noexcept

@@ -12,7 +12,7 @@ import msgspec
 from covey import contexts, fields, spaces
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
-from covey.policies import Policy, Settings, resolve, settings_from
+from covey.policies import Policy, Settings, resolve, settings_from, within
 from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
 from covey.views import View, ViewTable, checked_views
 from covey.wiring import Wiring
@@ -166,6 +166,11 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
         )
     if settings.mode == "paper" or settings.askers == "first":
         sites = _only_first_asks(sites, settings)
+    settings = within(
+        settings,
+        has_candidates=any(len(site.spaces) > 1 for site in sites),
+        has_context_peers=any(site.context_peers for site in sites),
+    )
     weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
     if weighing is not None:
         sites = _voters(sites, data)

@@ -856,24 +856,17 @@ class Table:
 
     def _upper_recent(self, row: int, function: int) -> float:
         at = row * self.bounds + self.functions + function
-        stamp = self.clock.rounded if self.windows == BOTH else 1
-        if self.stamps[at] != stamp:
+        if self.stamps[at] != self.clock.rounded:
             self.values[at] = self._worked_out(row * self.stride, function)
-            self.stamps[at] = stamp
+            self.stamps[at] = self.clock.rounded
         return self.values[at]
 
     def _worked_out(self, base: int, function: int) -> float:
         labels = float(self.rows[base + self.recent + function])
         if labels == 0:
             return 1.0
-        level = self.clock.logarithm
-        if self.windows == RECENT:
-            total = 0
-            for k in range(self.functions):
-                total += self.rows[base + self.recent + k]
-            level = log(max(1.0, float(total) / ONE))
         accuracy = self.rows[base + self.recent_right + function] / labels
-        return klucb(accuracy, labels / ONE, self.scale * level)
+        return klucb(accuracy, labels / ONE, self.scale * self.clock.logarithm)
 
     def _outdate(self, row: int, function: int) -> None:
         """Note that what a function may be worth in `row` must be worked out anew."""

@@ -45,7 +45,7 @@ class Forget(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """How to decide, as a person writes it; None means "what the preset and the mode say"."""
 
-    preset: str = "cos"
+    preset: str = "auto"
     mode: Literal["spec", "paper"] = "spec"
     parameters: Literal["z1", "z2", "theorem"] = "z1"
     slices: int | None = None
@@ -181,7 +181,7 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     """
     settings = fields.read(table, Settings, where=where)
     _check(settings)
-    return settings
+    return _definite(settings) if "preset" not in table else settings
 
 
 class Scene(NamedTuple):
@@ -190,6 +190,49 @@ class Scene(NamedTuple):
     dimension: int
     most_functions: int  # of one learner
     all_functions: int  # of all of them
+
+
+# What only the three phases know; whoever asks for it and names no preset gets them.
+_OF_PHASES = (
+    "mode",
+    "parameters",
+    "horizon",
+    "alpha",
+    "most_functions",
+    "explore",
+    "train",
+    "explore_peers",
+    "order",
+    "helper",
+    "count",
+    "level_offset",
+    "ties",
+    "pending",
+    "inherit",
+)
+
+
+def _definite(settings: Settings) -> Settings:
+    usual = Settings()
+    by_phases = [name for name in _OF_PHASES if getattr(settings, name) != getattr(usual, name)]
+    is_phased = by_phases or settings.forget != Forget()
+    if settings.preset == "auto" and is_phased:
+        return msgspec.structs.replace(settings, preset="cos")
+    return settings
+
+
+def within(settings: Settings, *, has_candidates: bool, has_context_peers: bool) -> Settings:
+    """Return the settings for a network that has these; raise where an index cannot serve it."""
+    if not has_candidates and not has_context_peers:
+        return settings
+    if settings.preset == "auto":
+        return msgspec.structs.replace(settings, preset="cos")
+    if settings.preset in INDEXED:
+        what = "several candidates" if has_candidates else "context-peers"
+        raise ConfigError(
+            f"[policy] preset {settings.preset!r} does not go with {what}; use cos, dcza or cos-ce"
+        )
+    return settings
 
 
 def resolve(
@@ -338,6 +381,7 @@ PRESETS: dict[str, Preset] = {
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
+INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 
 
 def _slices(settings: Settings, dimension: int) -> int:
