@@ -1,5 +1,7 @@
 """A file is written whole or not at all."""
 
+import fcntl
+import os
 import stat
 from pathlib import Path
 
@@ -66,3 +68,12 @@ def test_a_replaced_file_takes_the_permissions_that_are_given(tmp_path: Path) ->
 
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_locked_folder_is_locked_for_others_until_it_is_let_go(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    with files.locked(tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)

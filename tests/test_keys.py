@@ -319,6 +319,7 @@ def test_a_request_that_was_changed_on_its_way_is_not_signed(
         keys.sign(tmp_path / "north.csr", authority=authority, now=NOW)
 
 
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_damaged_certificate_gives_a_sentence_or_a_reading_and_never_a_traceback(

@@ -1,7 +1,8 @@
 """Tokens: shown once, good for what they were made for, until they end or are revoked."""
 
-import multiprocessing
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -194,20 +195,18 @@ def test_a_file_that_is_damaged_lets_nobody_in_and_is_not_overwritten(
     assert path.read_bytes() == content
 
 
-def test_processes_that_add_tokens_at_the_same_time_lose_none(path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=add_ten, args=(path, k)) for k in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+def test_commands_that_add_tokens_at_the_same_time_lose_none(path: Path) -> None:
+    start = threading.Barrier(4)
+
+    def add(client: int) -> None:
+        start.wait()
+        for k in range(5):
+            make(path, f"{client}-{k}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
 
     assert len(tokens.listed(path)) == 20
-
-
-def add_ten(path: Path, worker: int) -> None:
-    for k in range(10):
-        make(path, f"{worker}-{k}")
 
 
 def test_the_command_prints_the_token_and_nothing_else(
