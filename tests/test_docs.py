@@ -15,6 +15,7 @@ from covey import cli, config, policies
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
 MODULES = [
+    "allowlist",
     "backtest",
     "baselines",
     "bounds",

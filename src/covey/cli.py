@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from covey import (
+    access,
     backtest,
     baselines,
     bounds,
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_simulate(commands)
     _add_bounds(commands)
+    access.add(commands, finish=_add_common)
     return parser
 
 

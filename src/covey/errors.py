@@ -7,6 +7,7 @@ CoveyError
 ├── FunctionError       a classification function failed               (RuntimeError)
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
+├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
     └── ConflictingLabel    another label was settled for this ticket
@@ -39,6 +40,10 @@ class LimitError(CoveyError, RuntimeError):
 
 class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+class PeerRefused(CoveyError, ConnectionError):
+    """A site showed no certificate, or not one that the allow list has."""
 
 
 class TicketError(CoveyError, LookupError):

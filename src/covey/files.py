@@ -1,6 +1,9 @@
 """Files that appear whole or not at all."""
 
+import contextlib
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -12,3 +15,53 @@ def replace(path: Path, content: bytes) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def replace_durably(path: Path, content: bytes, *, mode: int) -> None:
+    """Write `path` as `replace` does, with permissions from its first byte on, and on the disk."""
+    with _part(path, content, mode) as part:
+        part.replace(path)
+
+
+def create(path: Path, content: bytes, *, mode: int) -> None:
+    """Write `path` whole, with permissions from its first byte on, and on the disk.
+
+    Raises `FileExistsError` if it is there already, whoever was first.
+    """
+    with _part(path, content, mode) as part:
+        os.link(part, path)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against others who would change its files this way at the same time."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _part(path: Path, content: bytes, mode: int) -> Iterator[Path]:
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        yield part
+        _sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

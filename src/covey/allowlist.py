@@ -1,0 +1,106 @@
+"""Names of sites, and the list that says which key each of them must show."""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+
+from covey.errors import ConfigError, PeerRefused
+
+LONGEST_NAME = 63
+LONGEST_HOST = 253
+# Labels of host names, so that TLS itself can check a site's name whatever its address is.
+# No double hyphens: `xn--` begins names that are decoded.
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.ASCII)
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*", re.ASCII)
+_KEY_HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+def check_name(name: str) -> str:
+    """Return a site's name; raises `ConfigError` if it cannot stand in a certificate.
+
+    >>> check_name("north-2")
+    'north-2'
+    """
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{_short(name)} cannot be the name of a site; use a-z, 0-9 and single hyphens inside, "
+            f"begin with a letter, at most {LONGEST_NAME} characters"
+        )
+    return name
+
+
+def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
+    """Return addresses and host names as certificates hold them, each once.
+
+    >>> check_hosts(["10.0.0.7", "Node.Example", "10.0.0.7", "::0001"])
+    ('10.0.0.7', 'node.example', '::1')
+    """
+    return tuple(dict.fromkeys(_host(host) for host in hosts))
+
+
+def allow_line(name: str, key_hash: str) -> str:
+    """Return the line of an allow list that lets a site in."""
+    return f'{name} = "{key_hash}"'
+
+
+def read(table: object, where: str) -> dict[str, str]:
+    """Return an allow list, names and key hashes; raises `ConfigError` that names the line.
+
+    >>> list(read({"south": "sha256:" + "0" * 64}, "[peers]"))
+    ['south']
+    """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is not a table of names and key hashes")
+    return {_listed_name(name, where): _listed_hash(name, table[name], where) for name in table}
+
+
+def check_peer(name: str, key_hash: str, allowed: Mapping[str, str]) -> str:
+    """Return the name of a peer that shows the key it is listed with.
+
+    Raises `PeerRefused` for any other.
+    """
+    if name not in allowed:
+        raise PeerRefused(
+            f"site {name!r} is not on the allow list; "
+            f"to let it in, add {allow_line(name, key_hash)}"
+        )
+    if not hmac.compare_digest(key_hash.encode(), allowed[name].encode()):
+        raise PeerRefused(
+            f"site {name!r} shows another key ({key_hash}) than the allow list has for it; "
+            "if its key was changed on purpose, change the list"
+        )
+    return name
+
+
+def _host(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        lower = host.lower()
+    if len(lower) > LONGEST_HOST or not _HOST.fullmatch(lower):
+        raise ConfigError(
+            f"{_short(host)} is no host; give an address like 10.0.0.7 "
+            "or a name like node.example, without a port"
+        )
+    return lower
+
+
+def _listed_name(name: object, where: str) -> str:
+    try:
+        return check_name(str(name))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _listed_hash(name: object, key_hash: object, where: str) -> str:
+    if not isinstance(key_hash, str) or not _KEY_HASH.fullmatch(key_hash):
+        raise ConfigError(
+            f"{where} {name}: not a key hash; paste the line that `covey keys show` prints, "
+            'like "sha256:" and 64 of 0-9 and a-f'
+        )
+    return key_hash
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_NAME else f"{text[:20]}...")

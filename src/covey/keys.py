@@ -1,0 +1,279 @@
+"""Keys and certificates in files: of a small private authority, and of the sites it signs.
+
+Private keys are readable by their owner alone from their first byte on and are never overwritten.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from covey import allowlist, certificates, files
+from covey.certificates import Reading, Span
+from covey.errors import ConfigError
+
+AUTHORITY_DAYS = 3650
+SITE_DAYS = 90
+MOST_DAYS = 36_500
+AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", "ca.crt"
+_SECRET, _PUBLIC = 0o600, 0o644
+_MOST_BYTES = 1 << 20
+# A certificate must be good at once, also at a site whose clock is behind.
+_BACKDATED = timedelta(hours=1)
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be shown of a key, a request or a certificate."""
+
+    kind: Literal["authority", "certificate", "request", "key"]
+    name: str | None
+    hosts: tuple[str, ...]
+    key_hash: str
+    issuer: str | None
+    valid_from: datetime | None
+    valid_until: datetime | None
+    days_left: int | None
+    state: Literal["valid", "expired", "not yet valid"] | None
+    allow: str | None
+    files: tuple[str, ...]
+
+
+def new_authority(
+    folder: Path,
+    *,
+    name: str = "covey",
+    days: int = AUTHORITY_DAYS,
+    now: datetime | None = None,
+) -> Card:
+    """Make the key and the certificate of an authority in `folder`."""
+    key = certificates.new_key()
+    certificate = certificates.authority(key, name, _span(days, now))
+    paths = folder / AUTHORITY_KEY, folder / AUTHORITY_CERTIFICATE
+    _create({paths[0]: key, paths[1]: certificate})
+    return _card(certificates.read(certificate), now, paths)
+
+
+def request(
+    name: str, *, hosts: Iterable[str] = (), folder: Path, now: datetime | None = None
+) -> Card:
+    """Make a site's key, which stays in `folder`, and a request for an authority to sign."""
+    key = certificates.new_key()
+    asked = certificates.request(key, name, hosts)
+    paths = folder / f"{name}.key", folder / f"{name}.csr"
+    _create({paths[0]: key, paths[1]: asked})
+    return _card(certificates.read(asked), now, paths)
+
+
+def sign(
+    asked: Path,
+    *,
+    authority: Path,
+    folder: Path | None = None,
+    days: int = SITE_DAYS,
+    now: datetime | None = None,
+) -> Card:
+    """Sign a request with the authority of a folder; the certificate goes beside the request."""
+    reading = _read(asked)
+    if reading.kind != "request":
+        raise ConfigError(f"{asked} is no request; `covey keys request NAME` makes one")
+    certificate = _signed(reading, authority, _span(days, now))
+    path = (asked.parent if folder is None else folder) / f"{reading.name}.crt"
+    _create({path: certificate})
+    return _card(certificates.read(certificate), now, [path])
+
+
+def new_site(
+    name: str,
+    *,
+    hosts: Iterable[str] = (),
+    authority: Path,
+    folder: Path,
+    days: int = SITE_DAYS,
+    now: datetime | None = None,
+) -> Card:
+    """Make a key and its certificate in one go, where the authority's folder is at hand."""
+    key = certificates.new_key()
+    asked = certificates.read(certificates.request(key, name, hosts))
+    certificate = _signed(asked, authority, _span(days, now))
+    paths = folder / f"{name}.key", folder / f"{name}.crt"
+    _create({paths[0]: key, paths[1]: certificate})
+    return _card(certificates.read(certificate), now, paths)
+
+
+def renew(
+    path: Path, *, authority: Path, days: int = SITE_DAYS, now: datetime | None = None
+) -> Card:
+    """Replace a site's certificate by one that is valid from now on, for the same key."""
+    old = _read(path)
+    if old.kind != "certificate":
+        raise ConfigError(f"{path} is not the certificate of a site; only those are renewed")
+    _check_issuer(path, authority / AUTHORITY_CERTIFICATE)
+    certificate = _signed(old, authority, _span(days, now))
+    with _sentences(path):
+        files.replace_durably(path, certificate, mode=_PUBLIC)
+    return _card(certificates.read(certificate), now, [path])
+
+
+def show(path: Path, *, now: datetime | None = None) -> Card:
+    """Say what a file is about, without its secrets."""
+    return _card(_read(path), now, [path])
+
+
+def check(
+    certificate: Path,
+    *,
+    key: Path | None = None,
+    authority: Path | None = None,
+    now: datetime | None = None,
+) -> Card:
+    """Return a site's certificate if it can be used with this key under this authority.
+
+    Raises `ConfigError` if it is expired, foreign to the authority, or of another key.
+    """
+    card = show(certificate, now=now)
+    if card.kind != "certificate":
+        raise ConfigError(f"{certificate} is not the certificate of a site but of kind {card.kind}")
+    if key is not None and _read_key(key).key_hash != card.key_hash:
+        raise ConfigError(
+            f"{key} is not the key of {certificate}; a site needs the two that belong together"
+        )
+    if authority is not None:
+        _check_issuer(certificate, authority)
+    _check_time(card, certificate)
+    return card
+
+
+def _signed(asked: Reading, folder: Path, span: Span) -> bytes:
+    path, key_path = folder / AUTHORITY_CERTIFICATE, folder / AUTHORITY_KEY
+    authority = _read(path)
+    if authority.kind != "authority" or authority.span is None:
+        raise ConfigError(f"{path} is not the certificate of an authority")
+    if authority.key_hash != _read_key(key_path).key_hash:
+        raise ConfigError(f"{key_path} is not the key of {path}; restore the two from a backup")
+    _check_end(folder, authority.span[1], span)
+    return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
+
+
+def _check_end(folder: Path, end: datetime, span: Span) -> None:
+    if span[1] <= end:
+        return
+    days = (end - span[0] - _BACKDATED).days
+    advice = f"sign for at most {days} days" if days > 0 else "make a new authority"
+    raise ConfigError(f"the authority of {folder} ends on {end:%Y-%m-%d}; {advice}")
+
+
+def _check_issuer(path: Path, authority: Path) -> None:
+    if _read(authority).kind != "authority":
+        raise ConfigError(f"{authority} is not the certificate of an authority")
+    with _sentences(path):
+        is_ours = certificates.is_signed(_bytes(path), _bytes(authority))
+    if not is_ours:
+        raise ConfigError(
+            f"{path} was not signed by {authority}; it is of another network, "
+            "or from before the authority was made anew"
+        )
+
+
+def _check_time(card: Card, path: Path) -> None:
+    if card.state == "expired":
+        raise ConfigError(
+            f"{path} expired on {card.valid_until:%Y-%m-%d}; "
+            "`covey keys renew` makes it valid again"
+        )
+    if card.state == "not yet valid":
+        raise ConfigError(
+            f"{path} is valid only from {card.valid_from:%Y-%m-%d %H:%M} UTC on; "
+            "is the clock right?"
+        )
+
+
+def _read(path: Path) -> Reading:
+    with _sentences(path):
+        return certificates.read(_bytes(path))
+
+
+def _read_key(path: Path) -> Reading:
+    reading = _read(path)
+    if reading.kind != "key":
+        raise ConfigError(f"{path} is not a private key but of kind {reading.kind}")
+    if path.stat().st_mode & 0o007:
+        raise ConfigError(f"{path} is a key that everybody here can use; run: chmod 600 {path}")
+    return reading
+
+
+def _bytes(path: Path) -> bytes:
+    with _sentences(path):
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ConfigError("too large for a key or a certificate")
+        return content
+
+
+def _card(reading: Reading, now: datetime | None, paths: Iterable[Path]) -> Card:
+    begin, end = reading.span or (None, None)
+    is_site = reading.kind in ("certificate", "request") and reading.name is not None
+    return Card(
+        kind=reading.kind,
+        name=reading.name,
+        hosts=reading.hosts,
+        key_hash=reading.key_hash,
+        issuer=reading.issuer,
+        valid_from=begin,
+        valid_until=end,
+        days_left=None if end is None else max(0, (end - _now(now)).days),
+        state=None if reading.span is None else _state(reading.span, _now(now)),
+        allow=allowlist.allow_line(str(reading.name), reading.key_hash) if is_site else None,
+        files=tuple(map(str, paths)),
+    )
+
+
+def _state(span: Span, now: datetime) -> Literal["valid", "expired", "not yet valid"]:
+    if now > span[1]:
+        return "expired"
+    return "valid" if now >= span[0] else "not yet valid"
+
+
+def _create(contents: dict[Path, bytes]) -> None:
+    """Write all files or none, and none over another."""
+    made: list[Path] = []
+    try:
+        for path, content in contents.items():
+            with _sentences(path):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                files.create(path, content, mode=_SECRET if path.suffix == ".key" else _PUBLIC)
+            made.append(path)
+    except BaseException:
+        for path in made:
+            path.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    """Name the file in whatever goes wrong with it, once."""
+    try:
+        yield
+    except ConfigError as error:
+        said = str(error)
+        raise ConfigError(said if said.startswith(f"{path}") else f"{path}: {said}") from None
+    except FileExistsError:
+        raise ConfigError(
+            f"{path} is there already and is never overwritten; move it away first"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _span(days: int, now: datetime | None) -> Span:
+    if not 1 <= days <= MOST_DAYS:
+        raise ConfigError(f"{days} days; a certificate lasts from 1 to {MOST_DAYS} of them")
+    moment = _now(now).replace(microsecond=0)
+    return moment - _BACKDATED, moment + timedelta(days=days)
+
+
+def _now(now: datetime | None) -> datetime:
+    return datetime.now(UTC) if now is None else now

@@ -1,0 +1,92 @@
+"""Names that certificates can hold, and lists of keys that say who may come in."""
+
+import ipaddress
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey import allowlist
+from covey.errors import ConfigError, PeerRefused
+
+LETTERS = string.ascii_lowercase
+HASHES = st.binary(min_size=32, max_size=32).map(lambda digest: f"sha256:{digest.hex()}")
+
+
+def is_name(text: str) -> bool:
+    """The rule, spelt out."""
+    return (
+        1 <= len(text) <= 63
+        and text[0] in LETTERS
+        and all(letter in LETTERS + string.digits + "-" for letter in text)
+        and all(text.split("-"))
+    )
+
+
+def is_accepted(text: str) -> bool:
+    try:
+        return allowlist.check_name(text) == text
+    except ConfigError:
+        return False
+
+
+@given(st.text(alphabet="ab0-.A_ é\n", max_size=8) | st.text(max_size=70))
+def test_exactly_the_names_of_the_rule_are_accepted(text: str) -> None:
+    assert is_accepted(text) == is_name(text)
+
+
+@given(st.text(max_size=300))
+def test_a_sentence_about_a_bad_name_is_one_short_line(text: str) -> None:
+    if is_name(text):
+        return
+    with pytest.raises(ConfigError) as caught:
+        allowlist.check_name(text)
+
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_name_may_have_63_characters_and_no_more() -> None:
+    assert [is_accepted("a" * length) for length in (0, 1, 63, 64)] == [False, True, True, False]
+
+
+@given(st.ip_addresses())
+def test_every_address_is_a_host_in_one_spelling(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    assert allowlist.check_hosts([str(address), address.exploded]) == (str(address),)
+
+
+@pytest.mark.parametrize("host", ["", "*.example", "a b", "node:80", "-a", "a-.b", "a..b", "ä.de"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="is no host"):
+        allowlist.check_hosts([host])
+
+
+@given(HASHES, HASHES)
+def test_a_listed_site_is_let_in_with_its_key_alone(listed: str, shown: str) -> None:
+    allowed = allowlist.read({"south": listed}, "[peers]")
+
+    assert allowlist.check_peer("south", listed, allowed) == "south"
+    if shown != listed:
+        with pytest.raises(PeerRefused, match="another key"):
+            allowlist.check_peer("south", shown, allowed)
+    with pytest.raises(PeerRefused, match="not on the allow list"):
+        allowlist.check_peer("north", listed, allowed)
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ([], "is not a table"),
+        ({"South": "sha256:" + "0" * 64}, "'South' cannot be the name"),
+        ({"south": "0" * 64}, "south: not a key hash"),
+        ({"south": "sha256:" + "A" * 64}, "south: not a key hash"),
+        ({"south": "sha256:" + "0" * 64 + "\n"}, "south: not a key hash"),
+        ({"south": 7}, "south: not a key hash"),
+    ],
+)
+def test_a_list_that_could_never_match_is_refused_when_read(table: object, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        allowlist.read(table, "[peers]")
