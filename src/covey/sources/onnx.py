@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.errors import ConfigError, DataError, MissingExtra
-from covey.sources.pinned import Pinned, content_of
+from covey.sources.pinned import content_of
 from covey.sources.rows import Columns, numbers, winners
-from covey.sources.tables import Kind, Scalar
+from covey.sources.tables import Kind, Named, Scalar
 
 NUMBERS = {
     "tensor(float16)": np.float16,
@@ -22,9 +22,11 @@ LABELS = ("tensor(int64)", "tensor(int32)", "tensor(string)", "tensor(bool)")
 SCORES = ("tensor(float16)", "tensor(float)", "tensor(double)")
 
 
-class Onnx(Pinned, frozen=True, kw_only=True):
+class Onnx(Named, frozen=True, kw_only=True):
     """A model with one input of rows, and an output of labels, or of scores for `classes`."""
 
+    file: str
+    sha256: str
     input: str | None = None
     output: str | None = None
     columns: list[str] | None = None

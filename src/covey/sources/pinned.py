@@ -3,16 +3,25 @@
 import hashlib
 import hmac
 from pathlib import Path
+from typing import Protocol
 
 from covey.errors import ConfigError
-from covey.sources.tables import Named
 
 
-class Pinned(Named, frozen=True, kw_only=True):
+class Pinned(Protocol):
     """The keys of every kind that reads a model from a file."""
 
-    file: str
-    sha256: str
+    @property
+    def name(self) -> str:
+        """The function's name."""
+
+    @property
+    def file(self) -> str:
+        """Where the model is."""
+
+    @property
+    def sha256(self) -> str:
+        """What the file's hash must be."""
 
 
 def content_of(table: Pinned, folder: Path) -> bytes:

@@ -6,14 +6,16 @@ from typing import Any
 import msgspec
 
 from covey.errors import ConfigError, MissingExtra
-from covey.sources.pinned import Pinned, content_of
+from covey.sources.pinned import content_of
 from covey.sources.rows import Columns, picked
 from covey.sources.tables import Kind, Taught
 
 
-class Skops(Pinned, Taught, frozen=True, kw_only=True):
+class Skops(Taught, frozen=True, kw_only=True):
     """A model whose file says which types it is made of; unknown ones must be trusted by name."""
 
+    file: str
+    sha256: str
     trusted: list[str] = msgspec.field(default_factory=list)
     columns: list[str] | None = None
     learns: bool = False  # a file that is pinned is expected to stay what it is
@@ -28,7 +30,7 @@ class Rows:
 
     def predict(self, rows: Any) -> Any:
         """Return the model's labels."""
-        return self.model.predict(picked(rows, self.columns))
+        return self.model.predict(picked(rows, self.columns)) if len(rows) else []
 
 
 class LearningRows(Rows):
