@@ -35,7 +35,8 @@ class Lessons:
 
         A line that was cut off by a crash was never acknowledged, and is dropped.
         """
-        content = self.path.read_bytes() if self.path.exists() else b""
+        _append(self.path, b"")  # if it cannot be written, better to hear of it now
+        content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         lessons = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
         kept = self._last(lessons)

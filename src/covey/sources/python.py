@@ -37,14 +37,21 @@ def _found(table: Entry) -> Any:
             f"function {table.name!r}: entry is {table.entry!r}; write package.module:name"
         )
     try:
-        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        return functools.reduce(getattr, name.split("."), _module(module))
     except AttributeError:
         problem = f"{module} has no {name}"
-    except ModuleNotFoundError as error:
-        problem = f"{error}; install it where covey is installed"
-    except Exception as error:
-        problem = f"importing {module} raised {type(error).__name__}: {error}"
+    except ConfigError as error:
+        problem = str(error)
     raise ConfigError(f"function {table.name!r}: {problem}")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error}; install it where covey is installed") from error
+    except Exception as error:
+        raise ConfigError(f"importing {name} raised {type(error).__name__}: {error}") from error
 
 
 KIND = Kind(Entry, load)
