@@ -34,7 +34,10 @@ class Post(NamedTuple):
         try:
             connection.connect()
             with _cut_at(end, connection.sock):
-                return self._talk(connection, body)
+                answer = self._talk(connection, body)
+            if time.monotonic() >= end:
+                raise TimeoutError  # cut short, it may look whole
+            return answer
         except (OSError, http.client.HTTPException, ValueError) as error:
             is_late = time.monotonic() >= end or isinstance(error, TimeoutError)
             what = f"no whole answer within {self.timeout_s:g} s" if is_late else _reason(error)
