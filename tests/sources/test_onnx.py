@@ -141,6 +141,13 @@ def test_an_instance_that_the_model_cannot_take_is_refused(
         function.answer(instance)
 
 
+def test_rows_of_several_widths_are_refused(tmp_path: Path) -> None:
+    function = loaded(onnx_table(tmp_path, LINEAR), tmp_path)
+
+    with pytest.raises(FunctionError, match="rows of a batch must have one width"):
+        function.answer_many([[1.0] * 4, [1.0] * 3])
+
+
 def test_scores_that_are_nan_are_refused(tmp_path: Path) -> None:
     function = loaded(hand(tmp_path, weights=np.full((2, 2), np.nan, np.float32)), tmp_path)
 

@@ -123,6 +123,7 @@ def test_the_token_is_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.M
         (200, {"outputs": [output([1] * 4, [2, 2])]}, "if these are scores, give classes"),
         (200, {"outputs": [output([1, None], [2])]}, "answered None, which is not a label"),
         (200, {"outputs": [output([1, [2]], [2])]}, "answered a list, which is not a label"),
+        (200, {"outputs": [output([[1], 2], [2])]}, "answered a list, which is not a label"),
         (200, b'{"outputs":[{"name":"p","shape":[2],"data":[NaN,1]}]}', "JSON is malformed"),
     ],
 )
@@ -186,6 +187,24 @@ def test_a_server_that_drips_is_given_up(head: bytes, tmp_path: Path) -> None:
             function.answer(ROWS[0])
 
 
+def test_an_answer_that_breaks_off_is_not_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def break_off() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(2**16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}")
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(2**16)
+
+        thread = threading.Thread(target=break_off)
+        thread.start()
+        function = loaded(table(f"http://127.0.0.1:{server.getsockname()[1]}/f"), tmp_path)
+        with pytest.raises(FunctionError, match="the connection failed: IncompleteRead"):
+            function.answer(ROWS[0])
+        thread.join()
+
+
 def test_nobody_there_is_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -212,6 +231,7 @@ def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
         ({"url": "http:///f"}, "url is"),
         ({"url": "http://host:x/f"}, "url is"),
         ({"url": "http://host/a b"}, "url is"),
+        ({"url": "http://host/f?version=3"}, "url is"),
         ({"url": "https://me:pw@host/f"}, "holds a name or a password"),
         ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
         ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),

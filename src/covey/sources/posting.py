@@ -49,9 +49,7 @@ class Post(NamedTuple):
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        parts = urlsplit(self.url)
-        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        connection.request("POST", path, body, headers)
+        connection.request("POST", urlsplit(self.url).path, body, headers)
         answer = connection.getresponse()
         content = answer.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
@@ -80,7 +78,7 @@ def checked(url: str) -> SplitResult:
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
-    if not is_address or not url.isprintable() or " " in url:
+    if not is_address or not url.isprintable() or set(url) & set(" ?#"):
         raise ConfigError(f"url is {url!r}; write http://host:port/... or https://host/...")
     if "@" in parts.netloc:
         raise ConfigError("url holds a name or a password; name a variable in token-variable")
