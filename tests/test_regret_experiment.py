@@ -10,7 +10,9 @@ from types import ModuleType
 import pytest
 
 import covey
+from covey.policies import PRESETS
 
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
 
 
@@ -31,7 +33,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(out: Path) -> str:
-    command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--out", str(out)]
+    (out / "policies.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    given = ["--quick", "--out", str(out), "--policies", str(out / "policies.md")]
+    command = [sys.executable, str(FOLDER / "run.py"), *given]
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
@@ -44,6 +48,14 @@ def test_every_scenario_of_the_folder_is_played(page: Path) -> None:
 
     assert len(named) == 8
     assert [name for name in named if f"({name})" not in page.read_text()] == []
+
+
+def test_every_preset_has_a_line_between_the_marks_of_the_page_on_policies(page: Path) -> None:
+    text = (page.parent / "policies.md").read_text()
+    between = text.removeprefix(f"before\n{BEGIN}\n").removesuffix(f"\n{END}\nafter\n")
+    told = [line.split("`")[1] for line in between.splitlines()]
+
+    assert sorted(told) == sorted(PRESETS)
 
 
 def test_a_page_that_is_made_again_is_the_same(page: Path) -> None:

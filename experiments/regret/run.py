@@ -7,16 +7,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import costs
 import msgspec
 import playing
+import summary
 import tables
-from playing import Effort
+from playing import Effort, Played
 
 from covey import files
 
 QUICK = Effort(slots=200, seeds=1, horizons=(100, 200), workers=1)
+POLICIES = playing.HERE.parents[1] / "docs" / "policies.md"
 COMMAND = "python experiments/regret/run.py"
 READ = (
     "A cell has the regret per slot of one receiving learner and, below it, its ratio to the "
@@ -25,20 +28,68 @@ READ = (
 )
 
 
+class Found(NamedTuple):
+    """All that was played and measured."""
+
+    cases: Played
+    suite: Played
+    switching: Played
+    one_cell: Played
+    growth: list[Played]
+    scaled: list[list[Played]]  # by dimension
+    liars: Played
+    costs: costs.Costs
+
+
 def main() -> None:
-    """Play what is left, and write the page."""
+    """Play what is left, and write the page, and the lines in that on policies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slots and seeds, to see it run")
     parser.add_argument("--out", type=Path, help="the folder of the page and the runs")
+    parser.add_argument("--policies", type=Path, help="the page on policies")
     given = parser.parse_args()
     out = given.out or (Path("build/regret") if given.quick else playing.HERE)
     effort = QUICK if given.quick else Effort()
     kept = out / "runs" / f"{playing.digest()}{'-quick' if given.quick else ''}"
     kept.mkdir(parents=True, exist_ok=True)
+    found = _find(kept, effort)
     sections = [_cases, _suite, _switching, _growth, _liars, _costs]
-    text = "\n\n".join([_head(effort), *(section(kept, effort) for section in sections)])
+    text = "\n\n".join([_head(effort), *(section(found) for section in sections)])
     files.replace(out / "README.md", f"{text}\n".encode())
     print(f"{out / 'README.md'} is written", file=sys.stderr)
+    if given.policies or not given.quick:
+        _tell_policies(given.policies or POLICIES, found)
+
+
+def _find(kept: Path, effort: Effort) -> Found:
+    return Found(
+        cases=playing.play("cases", kept, effort),
+        suite=playing.play("suite", kept, effort),
+        switching=playing.play("switching", kept, effort),
+        one_cell=playing.play("switching-one-cell", kept, effort),
+        growth=playing.play_series("growth", kept, effort),
+        scaled=[playing.play_series(f"growth-scaled-{d}d", kept, effort) for d in (1, 2)],
+        liars=playing.play("liars", kept, effort),
+        costs=_measured(kept / "costs.json", effort),
+    )
+
+
+def _measured(path: Path, effort: Effort) -> costs.Costs:
+    if not path.exists():
+        measured = costs.measure(costs.QUICK if effort.slots else costs.FULL)
+        files.replace(path, msgspec.json.encode(measured))
+    return msgspec.json.decode(path.read_bytes(), type=costs.Costs)
+
+
+def _tell_policies(path: Path, found: Found) -> None:
+    ratios = {
+        "in the four cases": tables.entries(found.cases),
+        "in the wider suite": tables.entries(found.suite),
+        "where accuracies switch": tables.entries(found.switching),
+        "where they switch and contexts say nothing": tables.entries(found.one_cell),
+    }
+    text = summary.block(ratios, found.liars, found.costs)
+    files.replace(path, summary.splice(path.read_text(), text).encode())
 
 
 def _head(effort: Effort) -> str:
@@ -53,56 +104,52 @@ def _head(effort: Effort) -> str:
     )
 
 
-def _played_as(played: playing.Played) -> str:
+def _played_as(played: Played) -> str:
     scenario = played.scenario
     return f"{scenario.horizon:,} slots, {len(scenario.seeds)} seeds"
 
 
-def _cases(kept: Path, effort: Effort) -> str:
-    played = playing.play("cases", kept, effort)
-    found = tables.entries(played)
+def _cases(found: Found) -> str:
+    played = found.cases
+    entries = tables.entries(played)
     return _joined(
         f"## The four cases ([cases.toml](cases.toml), {_played_as(played)})",
         "4 learners with 2 functions each, bumps, one dimension.",
         READ,
-        tables.matrix(found),
-        tables.goal(found, 0.8),
-        tables.no_harm(found, 1.05),
+        tables.matrix(entries),
+        tables.goal(entries, 0.8),
+        tables.no_harm(entries, 1.05),
     )
 
 
-def _suite(kept: Path, effort: Effort) -> str:
-    played = playing.play("suite", kept, effort)
-    found = tables.entries(played)
+def _suite(found: Found) -> str:
+    played = found.suite
+    entries = tables.entries(played)
     return _joined(
         f"## A wider suite ([suite.toml](suite.toml), {_played_as(played)})",
         "Price 0.05; uniform contexts, the same for all, unless the name says otherwise.",
-        tables.matrix(found),
-        tables.no_harm(found, 1.05),
+        tables.matrix(entries),
+        tables.no_harm(entries, 1.05),
     )
 
 
-def _switching(kept: Path, effort: Effort) -> str:
+def _switching(found: Found) -> str:
     parts = []
-    for name, title in (
-        ("switching", "with contexts"),
-        ("switching-one-cell", "no context, one cell"),
+    for name, title, played in (
+        ("switching", "with contexts", found.switching),
+        ("switching-one-cell", "no context, one cell", found.one_cell),
     ):
-        played = playing.play(name, kept, effort)
-        found = tables.entries(played)
+        entries = tables.entries(played)
         parts += [
             f"### {title} ([{name}.toml]({name}.toml), {_played_as(played)})",
-            tables.matrix(found),
-            tables.goal(found, 0.25),
+            tables.matrix(entries),
+            tables.goal(entries, 0.25),
         ]
     return _joined("## Accuracies that switch", *parts)
 
 
-def _growth(kept: Path, effort: Effort) -> str:
-    series = playing.play_series("growth", kept, effort)
-    scaled = [
-        playing.play_series(f"growth-scaled-{dimension}d", kept, effort) for dimension in (1, 2)
-    ]
+def _growth(found: Found) -> str:
+    series = found.growth
     seeds = len(series[0].scenario.seeds)
     horizons = [played.scenario.horizon for played in series]
     return _joined(
@@ -120,12 +167,12 @@ def _growth(kept: Path, effort: Effort) -> str:
         "### A hundredth of the thresholds "
         "([one dimension](growth-scaled-1d.toml), [two](growth-scaled-2d.toml))",
         "The theorems' powers of t, and 0.01 of their scales: nothing is proved of it.",
-        *(tables.growth_table(one) for one in scaled),
+        *(tables.growth_table(one) for one in found.scaled),
     )
 
 
-def _liars(kept: Path, effort: Effort) -> str:
-    played = playing.play("liars", kept, effort)
+def _liars(found: Found) -> str:
+    played = found.liars
     return _joined(
         f"## Lying peers ([liars.toml](liars.toml), {_played_as(played)})",
         "One of four learners lies of itself, and half of its answers are wrong on top of its "
@@ -140,23 +187,19 @@ def _liars(kept: Path, effort: Effort) -> str:
     )
 
 
-def _costs(kept: Path, effort: Effort) -> str:
-    path = kept / "costs.json"
-    if not path.exists():
-        measured = costs.measure(costs.QUICK if effort.slots else costs.FULL)
-        files.replace(path, msgspec.json.encode(measured))
-    found = msgspec.json.decode(path.read_bytes(), type=costs.Costs)
+def _costs(found: Found) -> str:
+    measured = found.costs
     return _joined(
         "## Time and bytes",
         f"CPU time per slot of one learner, 4 learners with 2 functions each, the best of a few "
-        f"rounds; {found.place}.",
+        f"rounds; {measured.place}.",
         "The decisions alone (CoS, Z1), as a run goes on and as more cells are in use:",
-        _flat(found.by_slot),
-        _flat(found.by_cells),
-        f"{_within(found.by_slot, 'slots')} {_within(found.by_cells, 'cells')}",
+        _flat(measured.by_slot),
+        _flat(measured.by_cells),
+        f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')}",
         "Whole runs (`covey.runs.play`), the world and the regret included, and where the time "
         "goes (`benchmarks/simulated.py` has the same for CoS):",
-        _by_policy(found.by_policy),
+        _by_policy(measured.by_policy),
     )
 
 

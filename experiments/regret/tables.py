@@ -11,8 +11,8 @@ from covey.growth import Estimate, growth, ratio
 from covey.problems import Problem
 from covey.types import Run
 
-PAPER = ("cos", "dcza")  # what everything is compared with
 DEFAULT = "auto"
+CASES = ("C1", "C2", "C3", "C4")
 DASH = "\N{EN DASH}"
 
 
@@ -169,7 +169,7 @@ def exploitation_table(horizons: Iterable[int]) -> str:
 def liar_table(played: Played) -> str:
     """Return what liars get, trusted and checked, and what it costs."""
     rows = []
-    for case in ("C1", "C2", "C3", "C4"):
+    for case in CASES:
         for policy in [name for name in played.scenario.policies if "trusting" not in name]:
             wary = played.team(policy, f"{case} lies")
             trusting = played.team(f"{policy} trusting", f"{case} lies")
@@ -214,7 +214,7 @@ def worst_cell(team: Iterable[Run]) -> float:
 
 def liar_goal(played: Played, most: float) -> str:
     """Say whether CoS keeps liars below `most` of any cell."""
-    worst = max(worst_cell(played.team("cos", f"{case} lies")) for case in ("C1", "C2", "C3", "C4"))
+    worst = max(worst_cell(played.team("cos", f"{case} lies")) for case in CASES)
     return (
         f"Goal: with `cos` and Z1, at most {100 * most:g} % of the instances of any cell go to the "
         f"liar. It is **{'met' if worst <= most else 'missed'}**: {100 * worst:.2f} % at most."
