@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench picture clean
+.PHONY: demo test check unit unit-plain bench regret picture clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -27,6 +27,9 @@ bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/batch.py
+
+regret: $(VENV)/.covey
+	$(BIN)/python experiments/regret/run.py
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

@@ -8,7 +8,7 @@ from timing import Timing, interleave
 
 from covey.environments import Environment
 from covey.games import start
-from covey.policies import CoS
+from covey.policies import CoS, Settings
 from covey.regret import Oracle
 from covey.runs import MOST_SLOTS, log, network, play
 from covey.worlds import World
@@ -33,10 +33,10 @@ METHOD = (
 def measure(effort: str) -> Figure:
     """Time a run and its parts."""
     slots = STRETCHES[effort] * MOST_SLOTS
-    whole = interleave(ROUNDS[effort], {WHOLE: partial(_run, slots)})[WHOLE]
-    parts = _parts(STRETCHES[effort], ROUNDS[effort])
+    whole = interleave(ROUNDS[effort], {WHOLE: partial(run, slots, POLICY)})[WHOLE]
+    timings = parts(STRETCHES[effort], ROUNDS[effort], POLICY)
     rate = LEARNERS * slots / whole.best
-    rows = [_row(name, timing, MOST_SLOTS) for name, timing in parts.items()]
+    rows = [_row(name, timing, MOST_SLOTS) for name, timing in timings.items()]
     verdict = Verdict(
         rate >= GOAL,
         f"a run plays {rate / 1e6:.1f} million learner-slots a second on one core, the world and "
@@ -45,25 +45,29 @@ def measure(effort: str) -> Figure:
     return Figure(NAME, TITLE, METHOD, [_row(WHOLE, whole, slots), *rows], [verdict])
 
 
-def _run(slots: int) -> float:
+def run(slots: int, policy: Settings) -> float:
+    """Return the seconds of a whole run."""
     begin = process_time()
-    play(WORLD, POLICY, seed=1, horizon=slots, checkpoints=[slots])
+    play(WORLD, policy, seed=1, horizon=slots, checkpoints=[slots])
     return process_time() - begin
 
 
-def _parts(stretches: int, rounds: int) -> dict[str, Timing]:
-    horizon = (stretches + rounds) * MOST_SLOTS
+def parts(
+    stretches: int, rounds: int, policy: Settings, length: int = MOST_SLOTS
+) -> dict[str, Timing]:
+    """Time the parts of a run, in stretches after so many others."""
+    horizon = (stretches + rounds) * length
     world = World(WORLD, seed=1, horizon=horizon)
-    setup = network(WORLD, POLICY)
+    setup = network(WORLD, policy)
     game = start(setup, setup.sites, 1, [0, 1])
     oracle = Oracle(setup.sites, lipschitz=1.2, alpha=1.0, dimension=1)
     for _ in range(stretches):
-        game.play(log(world.draw(MOST_SLOTS)))
+        game.play(log(world.draw(length)))
     held = []
 
     def draw() -> float:
         begin = process_time()
-        held[:] = [world.draw(MOST_SLOTS)]
+        held[:] = [world.draw(length)]
         return process_time() - begin
 
     def decide() -> float:

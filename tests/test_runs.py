@@ -245,7 +245,8 @@ WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
         CoS(),
         100,
         [],
-        "environment 'x' has liars, and a run cannot play them yet; leave out liars",
+        "environment 'x' has liars that pass on false labels, and a run cannot play them yet; "
+        "leave them out",
     ),
     (
         {},

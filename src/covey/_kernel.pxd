@@ -32,7 +32,7 @@ cdef class Clock:
 cdef class Table:
     cdef Clock clock
     cdef int dimension, functions, arms, asked, levels, deepest, counted, labels, right, untrained
-    cdef int bounds, last, windows, wanted, most_functions
+    cdef int bounds, last, trained, windows, wanted, most_functions
     cdef double scale, confidence, slack, cap
     cdef double[::1] bias, values, low, high
     cdef long long[::1] stamps, heard, fine
@@ -44,7 +44,7 @@ cdef class Table:
     cdef dict memory
     cdef long long most_cells, state, window, keep, unit, blind, used
     cdef bint trains_first, explores_to_help, is_pending, is_random, inherits, forgets
-    cdef bint is_supervised, learns_costs, remembers, has_rewards, is_direct, is_flat
+    cdef bint floors_training, is_supervised, learns_costs, remembers, has_rewards, is_direct, is_flat
     cdef long long[::1] rows, point, path
     cdef int[::1] index
     cpdef decide(self, tuple context, long long slot)
@@ -78,8 +78,12 @@ cdef class Table:
     cdef long long _choose_by_index(self, long long row, long long slot) noexcept
     @cython.locals(replies=cython.longlong)
     cdef inline bint _is_unheard(self, long long row, long long slot) noexcept
-    @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
+    @cython.locals(promise=cython.double)
     cdef inline double _promise(self, long long row, long long peer) noexcept
+    @cython.locals(labels=cython.double, right=cython.double)
+    cdef double _credit(self, long long base, long long arm) noexcept
+    @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
+    cdef inline double _balance(self, long long row, long long peer) noexcept
     @cython.locals(recent=cython.double, every=cython.double, smallest=cython.double, value=cython.double)
     cdef inline double _upper(self, long long row, long long function) noexcept
     @cython.locals(labels=cython.double, accuracy=cython.double)
@@ -121,6 +125,7 @@ cdef class Table:
     cdef void _push(self, long long base, long long arm, long long gain) noexcept
     cdef inline double _accuracy(self, long long base, long long arm) noexcept
     cdef bint _is_drawn(self, long long rivals) noexcept
+    @cython.locals(sent=cython.longlong)
     cdef void _refresh(self, long long row, long long peer, long long arrivals) noexcept
     cdef long long _begin(self, long long row, long long choice) noexcept
     cdef inline void _count_own(self, long long row, long long by) noexcept
@@ -168,7 +173,7 @@ cdef class Arena:
     cdef list ledgers
     cdef int[:, ::1] predictions, gains, costs
     cdef long long[:, ::1] busy
-    cdef int[::1] offsets, starts, behind, cost_columns, receives, streams
+    cdef int[::1] offsets, starts, behind, cost_columns, receives, streams, lies
     cdef int[::1] labels, cells, arms, functions, correct, paid
     cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written
@@ -186,9 +191,9 @@ cdef class Arena:
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)
     cdef inline int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
-    @cython.locals(row=cython.longlong, met=cython.longlong, is_stale=cython.bint)
+    @cython.locals(row=cython.longlong, met=cython.longlong, who=cython.longlong, arrivals=cython.longlong, is_stale=cython.bint)
     cdef int _ask(self, long long i, long long k, long long slot) except -1
-    @cython.locals(met=cython.longlong)
+    @cython.locals(met=cython.longlong, who=cython.longlong, high=cython.double)
     cdef int _sound_out(self, long long i, long long k, long long slot) except -1
     @cython.locals(base=cython.longlong, low=cython.double, high=cython.double)
     cdef int _compare(self, Table table, long long place, Table peer, long long met, long long slot) except -1

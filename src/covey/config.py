@@ -72,6 +72,7 @@ class Site(NamedTuple):
     spaces: tuple[int, ...] = (0,)  # of its own contexts
     views: tuple[View, ...] = ()
     stream: int = 0  # the instances it receives, where learners have streams of their own
+    lies: bool = False  # of itself, to those who ask; only in worlds that are made up
 
     @property
     def behind(self) -> tuple[int, ...]:

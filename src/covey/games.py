@@ -327,6 +327,7 @@ def _arena(
             receives=site.receives,
             stream=site.stream,
             patience=-1 if site.answer_wait is None else site.answer_wait,
+            lies=site.lies,
         )
         for site in sites
     ]

@@ -188,6 +188,7 @@ class Table:
         self.is_supervised = rule.is_supervised
         self.learns_costs = rule.learns_costs
         self.remembers = rule.remembers
+        self.floors_training = rule.floors_training
         self.memory: dict[int, Any] = {}  # row -> the label seen most, how often, of how many, each
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
@@ -266,7 +267,9 @@ class Table:
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
         self.last = self.recent_right + (self.arms if self.forgets else 0)
         is_bounded = self.is_indexed or self.eliminates
-        self.ring = self.last + (self.functions if is_bounded else 0)
+        self.trained = self.last + (self.functions if is_bounded else 0)  # with a label
+        peers = self.asked - self.functions
+        self.ring = self.trained + (peers if self.floors_training else 0)
         self.stride = self.ring + (1 + self.window if self.window else 0)
         self.used = 0
         self.rows = array("q", bytes(8 * 4 * self.stride))
@@ -327,6 +330,7 @@ class Table:
     def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Take what `report` returned at `peer`; return the training counter as it was."""
         old = self.rows[row * self.stride + self.untrained + peer]
+        self.clock.move(slot)
         if self.is_indexed or self.eliminates:
             self._hear(row, peer, report[0], report[1], report[2], slot)
         else:
@@ -813,8 +817,28 @@ class Table:
     def _promise(self, row: int, peer: int) -> float:
         """Return what a peer may be worth before its price: by its word, or by what it has done."""
         at = row * self.bounds + 2 * self.functions + peer
-        if not self.is_balanced:
-            return self.values[at] if self.stamps[at] > 0 else FOREVER
+        promise = FOREVER
+        if self.is_balanced:
+            promise = self._balance(row, peer)
+        elif self.stamps[at] > 0:
+            promise = self.values[at]
+        if self.floors_training:
+            promise = min(promise, self._credit(row * self.stride, self.functions + peer))
+        return promise
+
+    def _credit(self, base: int, arm: int) -> float:
+        """Return what an arm may be worth by the own record of it, whatever it says of itself."""
+        labels = float(self.rows[base + self.labels + arm])
+        right = float(self.rows[base + self.right + arm]) / self.unit
+        if self.windows == RECENT:
+            labels = float(self.rows[base + self.recent + arm]) / ONE
+            right = float(self.rows[base + self.recent_right + arm]) / ONE
+        if labels == 0:
+            return FOREVER
+        return klucb(right / labels, labels, self.clock.logarithm)
+
+    def _balance(self, row: int, peer: int) -> float:
+        """Return what a peer may be worth by what it did, and by how unsure it was."""
         base = row * self.stride
         labels = float(self.rows[base + self.labels + self.functions + peer])
         if labels == 0:
@@ -1116,6 +1140,10 @@ class Table:
         if self.counted == ARRIVED:
             asked = self._tried(base, self.functions + peer)
         self.rows[base + self.untrained + peer] = arrivals - asked
+        # A peer that says it has seen less than what was sent to it is not trained for now.
+        sent = 0 if self.inherits else asked
+        if self.floors_training and arrivals < sent + self.rows[base + self.trained + peer]:
+            self.rows[base + self.untrained + peer] = self.clock.floors[1] + 1
 
     # -- what moves -----------------------------------------------------------------------------
 
@@ -1169,6 +1197,8 @@ class Table:
             self._spend(row * self.stride, arm, paid)
             if self.inherits:
                 self._record_finer(row, arm, gain, slot, paid)
+        elif not is_own and self.floors_training:
+            self.rows[row * self.stride + self.trained + arm - self.functions] += 1
         if self.levels == 1:
             base = row * self.stride
             self.rows[base + ARRIVALS] += is_counted
@@ -1428,6 +1458,7 @@ class Arena:
         self.streams = array("i", [seat.stream for seat in seats])
         self.stream_count = max(self.streams) + 1
         self.patience = array("q", [seat.patience for seat in seats])
+        self.lies = array("i", [seat.lies for seat in seats])
         self.hidden_from = hidden_from  # so many, from the first, never see a hidden label
         self.wait = -1 if label_wait is None else label_wait  # -1: for ever
         self.calendar: dict[int, list[Any]] = {}  # slot -> the labels that come at its end
@@ -1520,6 +1551,8 @@ class Arena:
             ledger.function = helper._help(ledger)
             if ledger.first.is_balanced:
                 ledger.width = ledger.asked._width(ledger.asked_rows[0], ledger.function)
+                if self.lies[ledger.helper]:
+                    ledger.width = MILLIONTHS
             if self.is_busy and 0 <= self.patience[i] < self.busy[t, ledger.helper]:
                 ledger.stand_in = ledger._best_own()
             return 0
@@ -1542,10 +1575,11 @@ class Arena:
                 table.rows[row * table.stride + table.untrained + place] <= table.clock.floors[1]
             )
             if is_stale and table.costs[table.functions + place] < CLOSED:
-                helper = self._ledger(self.behind[self.starts[i] + table.functions + place])
-                peer = helper._table(ledger.own[k])
+                who = self.behind[self.starts[i] + table.functions + place]
+                peer = self._ledger(who)._table(ledger.own[k])
                 met = peer._meet(table, row, slot)
-                table._refresh(row, place, peer.rows[met * peer.stride + ARRIVALS])
+                arrivals = 0 if self.lies[who] else peer.rows[met * peer.stride + ARRIVALS]
+                table._refresh(row, place, arrivals)
         return 0
 
     def _sound_out(self, i: int, k: int, slot: int) -> int:
@@ -1557,10 +1591,13 @@ class Arena:
                 continue
             if table.is_indexed and table.is_lazy and place != table.wanted:
                 continue
-            helper = self._ledger(self.behind[self.starts[i] + table.functions + place])
-            peer = helper._table(ledger.own[k])
+            who = self.behind[self.starts[i] + table.functions + place]
+            peer = self._ledger(who)._table(ledger.own[k])
             met = peer._meet(table, ledger.rows[k], slot)
-            if table.is_indexed:
+            if self.lies[who]:
+                high = 1.0 if table.is_indexed else FOREVER
+                table._hear(ledger.rows[k], place, 0, -FOREVER, high, slot)
+            elif table.is_indexed:
                 table._hear(ledger.rows[k], place, 0, 0.0, peer._reply(met), slot)
             else:
                 self._compare(table, place, peer, met, slot)

@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     index_scale: float | None = None
     lipschitz: float = 0.25
     finest_level: int = 6
+    check_claims: bool | None = None  # None: only in worlds with liars
     relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
@@ -144,6 +145,7 @@ class Policy(NamedTuple):
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
             index=self.by_index,
             elimination=self.elimination,
+            floors_training=bool(settings.check_claims),
             **more,
         )
 

@@ -21,11 +21,12 @@ from covey.games import start
 from covey.policies import Settings
 from covey.regret import CAUSES, Oracle
 from covey.traces import Trace
-from covey.types import PHASES, Run
+from covey.types import PHASES, Array, Run
 from covey.worlds import Stretch, World
 
 MOST_SLOTS = 65_536  # in one stretch
 _MOST_ANSWERS = 2**19  # in one stretch, of all functions on all streams
+_MANY = 1_000  # decisions of a learner in a cell, from which on a share of them says something
 
 
 def play(
@@ -80,11 +81,20 @@ def network(environment: Environment, settings: Settings) -> ReplayConfig:
         }
         for place, own in zip(places, map(range, environment.counts), strict=True)
     ]
-    setup = load({"policy": msgspec.to_builtins(settings), "learner": learners})
-    if environment.streams == 1:
-        return setup
-    sites = tuple(site._replace(stream=place) for place, site in enumerate(setup.sites))
+    setup = load({"policy": msgspec.to_builtins(_wary(environment, settings)), "learner": learners})
+    is_shared = environment.streams == 1
+    sites = tuple(
+        site._replace(stream=0 if is_shared else place, lies=site.name in environment.liars)
+        for place, site in enumerate(setup.sites)
+    )
     return setup._replace(sites=sites)
+
+
+def _wary(environment: Environment, settings: Settings) -> Settings:
+    """Return the settings with which claims of peers are checked where somebody lies."""
+    if settings.check_claims is not None:
+        return settings
+    return msgspec.structs.replace(settings, check_claims=bool(environment.liars))
 
 
 def log(stretch: Stretch) -> Log:
@@ -122,6 +132,7 @@ class _Sums:
         self._errors = 0
         self._requests = 0
         self._labels = 0
+        self._visits = _Visits(environment)
 
     def add(self, trace: Trace, stretch: Stretch) -> None:
         losses = self._oracle.losses(trace, stretch.accuracy)
@@ -138,6 +149,7 @@ class _Sums:
             comes = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
             is_passed_on &= comes[:, None]
         self._labels += int(np.count_nonzero(is_passed_on))
+        self._visits.add(trace)
 
     def shares(self) -> dict[str, Any]:
         """Return the fields of a run that are shares of its decisions."""
@@ -150,6 +162,38 @@ class _Sums:
                 "requests": 1_000 * self._requests / decisions,
                 "labels": 1_000 * self._labels / decisions,
             },
+            "to_liars": self._visits.shares(),
+        }
+
+
+class _Visits:
+    """How often liars were asked, in each cell by each learner."""
+
+    def __init__(self, environment: Environment) -> None:
+        functions = sum(environment.counts)
+        self._liars = [functions + environment.names.index(liar) for liar in environment.liars]
+        self._learners = environment.receivers
+        self._counts: dict[int, Array] = {}  # cell and learner -> decisions, and those by a liar
+
+    def add(self, trace: Trace) -> None:
+        if not self._liars:
+            return
+        learner = np.arange(len(trace.cell)) % self._learners
+        where, places = np.unique(trace.cell * self._learners + learner, return_inverse=True)
+        is_lie = np.isin(trace.arm, self._liars)
+        counts = np.stack([np.bincount(places), np.bincount(places, is_lie)], axis=1)
+        for cell, count in zip(where.tolist(), counts, strict=True):
+            self._counts[cell] = self._counts.get(cell, 0) + count
+
+    def shares(self) -> dict[str, float]:
+        if not self._counts:
+            return {}
+        counts = np.array(list(self._counts.values()))
+        decisions, lies = counts.T
+        often = decisions >= _MANY
+        return {
+            "overall": float(lies.sum() / decisions.sum()),
+            "worst cell": float((lies[often] / decisions[often]).max()) if often.any() else 0.0,
         }
 
 
@@ -165,10 +209,10 @@ def check(
     environment: Environment, settings: Settings, horizon: int, checkpoints: Sequence[int]
 ) -> None:
     """Raise `ConfigError` if a policy cannot be played in an environment for so many slots."""
-    if environment.liars:
+    if "false-labels" in environment.liars.values():
         raise ConfigError(
-            f"environment {environment.name!r} has liars, and a run cannot play them yet; leave "
-            "out liars"
+            f"environment {environment.name!r} has liars that pass on false labels, and a run "
+            "cannot play them yet; leave them out"
         )
     if isinstance(settings.horizon, int) and settings.horizon < horizon:
         raise ConfigError(

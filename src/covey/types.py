@@ -292,6 +292,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     index: Index | None = None
     elimination: Elimination | None = None
     remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
+    floors_training: bool = False  # what peers say of themselves is held against own records
 
 
 class Seat(NamedTuple):
@@ -302,6 +303,7 @@ class Seat(NamedTuple):
     receives: bool = True
     stream: int = 0  # the instances it receives, where learners have streams of their own
     patience: int = -1  # slots that it waits for an answer; -1: as long as it takes
+    lies: bool = False  # it says that it has no arrivals and may be as good as can be
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -318,3 +320,6 @@ class Run(msgspec.Struct, frozen=True):
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     seconds: float
+    # Shares of decisions for which a liar was asked: of all, and of those in one learner's worst
+    # cell of at least 1,000.
+    to_liars: dict[str, float] = {}

@@ -1,0 +1,245 @@
+"""Make the tables of this folder: `python experiments/regret/run.py`, or `make regret`.
+
+Finished runs are kept under `runs`, so that the same command goes on after an interruption.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import costs
+import msgspec
+import playing
+import summary
+import tables
+from playing import Effort, Played
+
+from covey import files
+
+QUICK = Effort(slots=200, seeds=1, horizons=(100, 200), workers=1)
+POLICIES = playing.HERE.parents[1] / "docs" / "policies.md"
+COMMAND = "python experiments/regret/run.py"
+READ = (
+    "A cell has the regret per slot of one receiving learner and, below it, its ratio to the "
+    "better of `cos` and `dcza` (both Z1) in that environment, with the 95 % interval of 10,000 "
+    "resamples of the seeds in pairs. The one that is the better has no ratio."
+)
+
+
+class Found(NamedTuple):
+    """All that was played and measured."""
+
+    cases: Played
+    suite: Played
+    switching: Played
+    one_cell: Played
+    growth: list[Played]
+    scaled: list[list[Played]]  # by dimension
+    liars: Played
+    costs: costs.Costs
+
+
+def main() -> None:
+    """Play what is left, and write the page, and the lines in that on policies."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few slots and seeds, to see it run")
+    parser.add_argument("--out", type=Path, help="the folder of the page and the runs")
+    parser.add_argument("--policies", type=Path, help="the page on policies")
+    given = parser.parse_args()
+    out = given.out or (Path("build/regret") if given.quick else playing.HERE)
+    effort = QUICK if given.quick else Effort()
+    kept = out / "runs" / f"{playing.digest()}{'-quick' if given.quick else ''}"
+    kept.mkdir(parents=True, exist_ok=True)
+    found = _find(kept, effort)
+    sections = [_cases, _suite, _switching, _growth, _liars, _costs]
+    text = "\n\n".join([_head(effort), *(section(found) for section in sections)])
+    files.replace(out / "README.md", f"{text}\n".encode())
+    print(f"{out / 'README.md'} is written", file=sys.stderr)
+    if given.policies or not given.quick:
+        _tell_policies(given.policies or POLICIES, found)
+
+
+def _find(kept: Path, effort: Effort) -> Found:
+    return Found(
+        cases=playing.play("cases", kept, effort),
+        suite=playing.play("suite", kept, effort),
+        switching=playing.play("switching", kept, effort),
+        one_cell=playing.play("switching-one-cell", kept, effort),
+        growth=playing.play_series("growth", kept, effort),
+        scaled=[playing.play_series(f"growth-scaled-{d}d", kept, effort) for d in (1, 2)],
+        liars=playing.play("liars", kept, effort),
+        costs=_measured(kept / "costs.json", effort),
+    )
+
+
+def _measured(path: Path, effort: Effort) -> costs.Costs:
+    if not path.exists():
+        measured = costs.measure(costs.QUICK if effort.slots else costs.FULL)
+        files.replace(path, msgspec.json.encode(measured))
+    return msgspec.json.decode(path.read_bytes(), type=costs.Costs)
+
+
+def _tell_policies(path: Path, found: Found) -> None:
+    ratios = {
+        "in the four cases": tables.entries(found.cases),
+        "in the wider suite": tables.entries(found.suite),
+        "where accuracies switch": tables.entries(found.switching),
+        "where they switch and contexts say nothing": tables.entries(found.one_cell),
+    }
+    text = summary.block(ratios, found.liars, found.costs)
+    files.replace(path, summary.splice(path.read_text(), text).encode())
+
+
+def _head(effort: Effort) -> str:
+    command = f"{COMMAND}{' --quick' if effort.slots else ''}"
+    return (
+        "# Regret, measured\n\n"
+        f"Made by `{command}`{'' if effort.slots else ' (`make regret`)'}; no number here is typed "
+        "by hand. What is played stands in the TOML files beside this page; what the words mean, "
+        "in [simulation](../../docs/simulation.md), [environments](../../docs/environments.md) and "
+        "[policies](../../docs/policies.md). Worlds differ from seed to seed, and all policies "
+        "meet the same ones."
+    )
+
+
+def _played_as(played: Played) -> str:
+    scenario = played.scenario
+    return f"{scenario.horizon:,} slots, {len(scenario.seeds)} seeds"
+
+
+def _cases(found: Found) -> str:
+    played = found.cases
+    entries = tables.entries(played)
+    return _joined(
+        f"## The four cases ([cases.toml](cases.toml), {_played_as(played)})",
+        "4 learners with 2 functions each, bumps, one dimension.",
+        READ,
+        tables.matrix(entries),
+        tables.goal(entries, 0.8),
+        tables.no_harm(entries, 1.05),
+    )
+
+
+def _suite(found: Found) -> str:
+    played = found.suite
+    entries = tables.entries(played)
+    return _joined(
+        f"## A wider suite ([suite.toml](suite.toml), {_played_as(played)})",
+        "Price 0.05; uniform contexts, the same for all, unless the name says otherwise.",
+        tables.matrix(entries),
+        tables.no_harm(entries, 1.05),
+    )
+
+
+def _switching(found: Found) -> str:
+    parts = []
+    for name, title, played in (
+        ("switching", "with contexts", found.switching),
+        ("switching-one-cell", "no context, one cell", found.one_cell),
+    ):
+        entries = tables.entries(played)
+        parts += [
+            f"### {title} ([{name}.toml]({name}.toml), {_played_as(played)})",
+            tables.matrix(entries),
+            tables.goal(entries, 0.25),
+        ]
+    return _joined("## Accuracies that switch", *parts)
+
+
+def _growth(found: Found) -> str:
+    series = found.growth
+    seeds = len(series[0].scenario.seeds)
+    horizons = [played.scenario.horizon for played in series]
+    return _joined(
+        f"## How regret grows ([growth.toml](growth.toml), {seeds} seeds at each horizon)",
+        "CoS and DCZA with the theorems' parameters, each run made for its horizon. *Over T*: p of "
+        "c · T^p through the regret at the later half of the horizons; *within the longest*: "
+        "through that of the slots of the longest runs. ± is Student's 95 % over seeds. On the "
+        "right, regret of one receiving learner and, in brackets, how much of the time it trained "
+        "or explored. A regret that grows less than the theorem allows keeps to it.",
+        tables.growth_table(series),
+        "### When CoS begins to exploit where contexts are spread evenly",
+        "Before, all is training and exploring, and no exponent says anything. Computed "
+        "([bounds](../../docs/bounds.md)), not played.",
+        tables.exploitation_table([horizons[0], horizons[-1]]),
+        "### A hundredth of the thresholds "
+        "([one dimension](growth-scaled-1d.toml), [two](growth-scaled-2d.toml))",
+        "The theorems' powers of t, and 0.01 of their scales: nothing is proved of it.",
+        *(tables.growth_table(one) for one in found.scaled),
+    )
+
+
+def _liars(found: Found) -> str:
+    played = found.liars
+    return _joined(
+        f"## Lying peers ([liars.toml](liars.toml), {_played_as(played)})",
+        "One of four learners lies of itself, and half of its answers are wrong on top of its "
+        "mistakes; *checked* is `check-claims = true` "
+        "([what it does](../../docs/policies.md#peers-that-lie)), *trusting* is false. "
+        "Shares of decisions in percent, of all learners that receive; the liar, where it receives "
+        "too, is one of them. *Worst cell*: the largest over seeds, learners and cells of at "
+        "least 1,000 decisions (0: there is none). Regret per slot; *honest*: the same worlds, "
+        "and nobody lies.",
+        tables.liar_table(played),
+        tables.liar_goal(played, 0.03),
+    )
+
+
+def _costs(found: Found) -> str:
+    measured = found.costs
+    return _joined(
+        "## Time and bytes",
+        f"CPU time per slot of one learner, 4 learners with 2 functions each, the best of a few "
+        f"rounds; {measured.place}.",
+        "The decisions alone (CoS, Z1), as a run goes on and as more cells are in use:",
+        _flat(measured.by_slot),
+        _flat(measured.by_cells),
+        f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')}",
+        "Whole runs (`covey.runs.play`), the world and the regret included, and where the time "
+        "goes (`benchmarks/simulated.py` has the same for CoS):",
+        _by_policy(measured.by_policy),
+    )
+
+
+def _flat(lines: Sequence[costs.Line]) -> str:
+    rows = [
+        [
+            line.what,
+            f"{line.nanoseconds:.0f}",
+            f"{line.nanoseconds / lines[0].nanoseconds:.2f}",
+            f"{line.bytes_per_cell:.0f}",
+        ]
+        for line in lines
+    ]
+    return tables.table(["", "ns per learner-slot", "to the first", "bytes per used cell"], rows)
+
+
+def _within(lines: Sequence[costs.Line], what: str) -> str:
+    times = [line.nanoseconds for line in lines]
+    factor = max(times) / min(times)
+    told = "met" if factor <= 2 else "missed"
+    return f"Goal: within a factor of 2 over all {what}; **{told}**, {factor:.2f}."
+
+
+def _by_policy(lines: Sequence[costs.Line]) -> str:
+    parts = list(lines[0].parts)
+    rows = [
+        [
+            line.what,
+            f"{1e3 / line.nanoseconds:.1f}",
+            f"{line.nanoseconds:.0f}",
+            *(f"{line.parts[part]:.0f}" for part in parts),
+        ]
+        for line in lines
+    ]
+    return tables.table(["", "million learner-slots a second", "ns", *parts], rows)
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What the tables come to, a line for each policy; it stands in docs/policies.md."""
+
+from collections.abc import Mapping, Sequence
+
+import tables
+from costs import Costs
+from playing import Played
+from tables import Entry
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+WORDS = {
+    "auto": "It loses least or nearly so in most worlds here, but nothing is proved of it.",
+    "cos": "The paper's algorithm, and half of the yardstick here.",
+    "dcza": "The other half; of use where contexts come in clumps, and with more dimensions.",
+    "share-ucb": "The one with a proof; it pays for that by trying more than `auto`.",
+    "discounted": "It keeps trying what it has forgotten, so that it loses more wherever nothing "
+    "switches.",
+    "multi-resolution": "It learns from neighbours and gains most from it with few labels per "
+    "cell; it is the slowest.",
+    "cos-ce": "With so few labels per cell hardly an arm can be ruled out, so that it does what "
+    "CoS does.",
+    "balance": "Peers share nothing, and that costs more than CoS loses in most worlds.",
+}
+
+
+def block(found: Mapping[str, Sequence[Entry]], liars: Played, measured: Costs) -> str:
+    """Return a line for each policy: the range of its ratios in each table, liars, and speed."""
+    speeds = {line.what: 1e3 / line.nanoseconds for line in measured.by_policy}
+    return "\n".join(
+        f"- `{policy}`: {words} {_ratios(policy, found)}; of a liar's victims' decisions "
+        f"{_to_liar(policy, liars)} go to it; {speeds[policy]:.1f} million learner-slots a second."
+        for policy, words in WORDS.items()
+    )
+
+
+def _ratios(policy: str, found: Mapping[str, Sequence[Entry]]) -> str:
+    return "Regret " + ", ".join(_range(policy, name, some) for name, some in found.items())
+
+
+def _range(policy: str, name: str, some: Sequence[Entry]) -> str:
+    ratios = [entry.ratio.mean for entry in some if entry.policy == policy]
+    return f"{min(ratios):.2f} to {max(ratios):.2f} {name}"
+
+
+def _to_liar(policy: str, liars: Played) -> str:
+    shares = [
+        tables.mean([run.to_liars["overall"] for run in liars.team(policy, f"{case} lies")])
+        for case in tables.CASES
+    ]
+    return f"at most {100 * max(shares):.1f} %"
+
+
+def splice(page: str, text: str) -> str:
+    """Put `text` between the marks of a page."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
