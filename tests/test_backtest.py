@@ -346,10 +346,11 @@ def test_what_is_paid_is_the_price_of_the_arm() -> None:
 
 def test_two_learners_may_list_the_same_column(tmp_path: Path) -> None:
     config = {
+        "policy": {"preset": "cos"},
         "learner": [
             {"name": "north", "functions": ["nb", "tree"]},
             {"name": "south", "functions": ["tree", "nb"]},
-        ]
+        ],
     }
     columns = {"label": [1, 1], "nb": [1, 1], "tree": [0, 1]}
     outcome = play(columns, config, tmp_path)

@@ -198,7 +198,7 @@ def test_a_replay_begins_to_exploit_in_just_that_slot(slices: int) -> None:
     """In C1: only the first learner receives instances, its contexts take the cells in turn."""
     names = ["a", "b", "c"]
     config = {
-        "policy": {"slices": slices},
+        "policy": {"preset": "cos", "slices": slices},
         "learner": [
             {"name": name, "functions": [f"{name}1", f"{name}2"], "arrivals": name == "a",
              "peers": {other: 0.1 for other in names if other != name}}

@@ -18,6 +18,7 @@ label = "label"
 context = ["hour"]
 
 [policy]
+preset = "cos"
 slices = 2
 
 [[learner]]

@@ -10,7 +10,7 @@ import pytest
 from covey import config
 from covey.config import Site
 from covey.errors import ConfigError
-from covey.policies import DCZA, CoS
+from covey.policies import DCZA, Settings
 
 WHOLE = """
 [data]
@@ -87,7 +87,8 @@ def test_one_learner_is_enough() -> None:
     setup = config.load({"learner": [learner("north", "nb")]})
 
     assert setup.sites == (Site("north", ("nb",), (), (0.0,), receives=True),)
-    assert (setup.data.label, setup.context.dimension, setup.settings) == ("label", 0, CoS())
+    assert (setup.data.label, setup.context.dimension) == ("label", 0)
+    assert setup.settings == Settings(preset="auto")
 
 
 def test_without_peers_everyone_else_may_be_asked_for_nothing() -> None:

@@ -39,7 +39,7 @@ def wrong(trace: covey.Trace) -> float:
 
 def test_with_labels_ten_slots_late_each_arm_gets_at_most_ten_forced_slots_more_per_cell() -> None:
     given = stream(3_000, 0.6, 0.9)
-    config = {"policy": {"slices": 3}, "learner": ONE}
+    config = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
 
     prompt = covey.replay(config, **given)
     late = covey.replay(config, **given, delay=np.full(3_000, 10))
@@ -55,8 +55,8 @@ def test_with_labels_ten_slots_late_each_arm_gets_at_most_ten_forced_slots_more_
 
 def test_counting_labels_under_way_spares_the_forced_slots_that_lateness_costs() -> None:
     given = stream(3_000, 0.6, 0.9)
-    plain = {"policy": {"slices": 3}, "learner": ONE}
-    careful = {"policy": {"slices": 3, "pending": True}, "learner": ONE}
+    plain = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
+    careful = {"policy": {"preset": "cos", "slices": 3, "pending": True}, "learner": ONE}
     delay = np.full(3_000, 10)
 
     late = covey.replay(plain, **given, delay=delay)
@@ -70,8 +70,11 @@ def test_counting_labels_under_way_spares_the_forced_slots_that_lateness_costs()
 
 def test_with_half_of_the_labels_exploration_about_doubles() -> None:
     given = stream(20_000, 0.6, 0.9)
-    whole = {"policy": {"slices": 6}, "learner": ONE}
-    half = {"policy": {"slices": 6}, "learner": [{**ONE[0], "label-probability": 0.5}]}
+    whole = {"policy": {"preset": "cos", "slices": 6}, "learner": ONE}
+    half = {
+        "policy": {"preset": "cos", "slices": 6},
+        "learner": [{**ONE[0], "label-probability": 0.5}],
+    }
 
     ratio = explored(covey.replay(half, **given)) / explored(covey.replay(whole, **given))
 
@@ -83,8 +86,8 @@ def test_a_learner_without_labels_learns_nothing_and_its_neighbour_is_as_before(
     both = [{"name": n, "functions": [f], "peers": {}} for n, f in (("north", "a"), ("south", "b"))]
     deaf = [{**both[0], "label-probability": 0.0}, both[1]]
 
-    as_before = covey.replay({"learner": both}, **given)
-    without = covey.replay({"learner": deaf}, **given)
+    as_before = covey.replay({"policy": {"preset": "cos"}, "learner": both}, **given)
+    without = covey.replay({"policy": {"preset": "cos"}, "learner": deaf}, **given)
 
     assert (without.phase[without.learner == 0] == 1).all()
     south = [t.phase[t.learner == 1].tolist() for t in (as_before, without)]
@@ -260,7 +263,7 @@ def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
     far = labels + rng.normal(scale=1.0, size=3_000).round(3)
     config = {
         "data": {"loss": {"kind": "squared", "bound": 4.0}},
-        "policy": {"slices": 2},
+        "policy": {"preset": "cos", "slices": 2},
         "learner": ONE,
     }
 
@@ -292,7 +295,7 @@ def unsupervised(*, contexts_shared: bool) -> tuple[covey.Trace, Any]:
     half = rng.random(6_000) / 2
     given["contexts"] = (half + (0.0 if contexts_shared else 0.5) * (at == 0))[:, None]
     config = {
-        "policy": {"slices": 2},
+        "policy": {"preset": "cos", "slices": 2},
         "learner": [
             {"name": "north", "functions": ["n"], "peers": {"south": 0.0}},
             {"name": "south", "functions": ["s0", "s1"], "supervised": False},

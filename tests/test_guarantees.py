@@ -106,7 +106,8 @@ def test_a_score_has_the_bound_where_it_says_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [{"slices": 1}, {"preset": "dcza"}, {"preset": "dcza", "split-power": 5.0}]
+    "policy",
+    [{"preset": "cos", "slices": 1}, {"preset": "dcza"}, {"preset": "dcza", "split-power": 5.0}],
 )
 def test_with_all_contexts_in_one_cell_a_run_exploits_from_just_that_slot(
     policy: dict[str, Any],
@@ -133,7 +134,8 @@ def first_exploits(plan: scenario.Scenario) -> list[int]:
 
 def test_a_peer_beyond_reach_is_not_waited_for() -> None:
     dear, cheap = (
-        exploits_from(chosen({"name": "p"}, {"prices": price}), "p", "w") for price in (1.5, 0.5)
+        exploits_from(chosen({"name": "p", "preset": "cos"}, {"prices": price}), "p", "w")
+        for price in (1.5, 0.5)
     )
 
     assert dear is not None
@@ -144,9 +146,11 @@ def test_a_peer_beyond_reach_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ({"name": "p"}, {"delay-slots": 1}),
-        ({"name": "p"}, {"label-probability": 0.5}),
+        ({"name": "p", "preset": "cos"}, {"delay-slots": 1}),
+        ({"name": "p", "preset": "cos"}, {"label-probability": 0.5}),
         ({"name": "p", "horizon": "doubling"}, {}),
+        ({"name": "p"}, {}),  # auto has no phases
+        ({"name": "p", "preset": "share-ucb"}, {}),
         ({"name": "p", "explore": {"scale": 5.0, "power": 0.99}}, {"dimension": 4}),
     ],
 )

@@ -223,6 +223,7 @@ def test_no_feature_leaves_a_learner_whose_peers_see_the_context_only(
 def test_the_context_decides_which_columns_a_function_gets_to_see() -> None:
     config = {
         "data": {"context": ["night"]},
+        "policy": {"preset": "cos"},
         "learner": [
             site(
                 "north",

@@ -21,7 +21,7 @@ from covey.encoding import Log
 from covey.errors import ConfigError, CoveyError, DataError
 from covey.games import Game, start
 
-GRID, ZOOMING = {"slices": 4}, {"preset": "dcza"}
+GRID, ZOOMING = {"preset": "cos", "slices": 4}, {"preset": "dcza"}
 BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
 NORTH = {"name": "north", "functions": ["a", "b"], "peers": {}}
 SOUTH = {"name": "south", "functions": ["c"], "peers": {}}
@@ -126,7 +126,7 @@ def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
     def right(candidates: list[Any]) -> float:
         config = {
             "data": {"candidates": candidates},
-            "policy": {"slices": 2},
+            "policy": {"preset": "cos", "slices": 2},
             "learner": [NORTH],
         }
         return float(covey.replay(config, **given).correct[-5_000:].mean())
@@ -156,7 +156,11 @@ def test_who_knows_something_by_any_candidate_does_not_decide_blindly() -> None:
     def blind(candidates: list[Any]) -> int:
         sites = [{"name": "north", "functions": ["a"], "peers": {}}]
         sites.append({"name": "south", "functions": ["b"], "supervised": False})
-        config = {"data": {"candidates": candidates}, "policy": {"slices": 2}, "learner": sites}
+        config = {
+            "data": {"candidates": candidates},
+            "policy": {"preset": "cos", "slices": 2},
+            "learner": sites,
+        }
         setup = load(config)
         game = start(setup, setup.sites, 1, [0, 1])
         log = Log(
@@ -183,7 +187,7 @@ def apart(slots: int, *, south: str, has_arrivals: bool = True) -> tuple[Game, c
     labels = rng.integers(0, 2, slots)
     config = {
         "data": {"context": ["x0", "x1"]},
-        "policy": {"slices": 2},
+        "policy": {"preset": "cos", "slices": 2},
         "learner": [
             {"name": "north", "functions": ["a"], "context": ["x0"], "peers": {"south": 0.05}},
             {
@@ -268,7 +272,7 @@ def by_cell(*, is_told_by_the_cell: bool, **north: Any) -> covey.Trace:
     if is_told_by_the_cell:
         is_usual = rng.random(6_000) < 0.95
         labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
-    config = {"policy": {"slices": 4}, "learner": [{**NORTH, **north}, SOUTH]}
+    config = {"policy": {"preset": "cos", "slices": 4}, "learner": [{**NORTH, **north}, SOUTH]}
     predictions = answers(labels, 0.55, 0.5, 0.95)
     return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)
 
@@ -329,7 +333,7 @@ def test_a_price_that_differs_by_cell_is_learnt_by_cell() -> None:
     rng = np.random.default_rng(3)
     toll = np.where(is_low, 0.5, 0.0) + rng.random(6_000) * 0.2
     config = {
-        "policy": {"slices": 2},
+        "policy": {"preset": "cos", "slices": 2},
         "learner": [
             {"name": "north", "functions": ["own"], "peers": {"south": 0.0}}
             | {"cost-columns": {"south": "toll"}},
@@ -386,7 +390,12 @@ def test_a_label_waits_for_the_answer_that_it_is_about() -> None:
     """With answers later than labels are waited for, a peer stays unknown and is tried for ever."""
     given = stream(300, 0.55, 0.5, 0.95)
     config = {
-        "policy": {"slices": 1, "label-wait": 4, "explore": {"scale": 0.1, "power": 0.1}},
+        "policy": {
+            "preset": "cos",
+            "slices": 1,
+            "label-wait": 4,
+            "explore": {"scale": 0.1, "power": 0.1},
+        },
         "learner": [{**NORTH, "peers": {"south": 0.1}}, {**SOUTH, "answer-delay": 5}],
     }
 

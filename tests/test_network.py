@@ -152,7 +152,8 @@ def test_models_with_predict_or_predict_one_are_functions() -> None:
             return "attack"
 
     model = DummyClassifier(strategy="constant", constant="normal").fit([[0.0]], ["normal"])
-    config = {"learner": [{"name": "north", "functions": ["dummy", "river"], "peers": {}}]}
+    north = {"name": "north", "functions": ["dummy", "river"], "peers": {}}
+    config = {"policy": {"preset": "cos"}, "learner": [north]}
     sites = covey.Network(config, functions={"dummy": model, "river": River()}, dimension=0)
     labels = []
     for _ in range(2):

@@ -24,7 +24,8 @@ TOLLS = {("north", "west"): "direct", ("south", "west"): "detour", ("west", "sou
 
 def table(**more: Any) -> dict[str, Any]:
     learners = [{"name": name, "functions": [f"{name}-f"]} for name in SITES]
-    return {"policy": {"slices": 2, "relearn-every": 40}, "learner": learners, "link": LINKS} | more
+    policy = {"preset": "cos", "slices": 2, "relearn-every": 40}
+    return {"policy": policy, "learner": learners, "link": LINKS} | more
 
 
 def stream(slots: int = SLOTS) -> dict[str, Any]:

@@ -124,7 +124,10 @@ def test_with_nobody_to_ask_each_decides_as_if_its_stream_were_all_there_is(
     together = start(setup, setup.sites, 1, [0, 1]).play(log(stretch))
     for place in range(3):
         alone = covey.replay(
-            {"policy": {"slices": 4}, "learner": [{"name": "one", "functions": ["a", "b"]}]},
+            {
+                "policy": {"preset": "cos", "slices": 4},
+                "learner": [{"name": "one", "functions": ["a", "b"]}],
+            },
             predictions=stretch.right[place, 2 * place : 2 * place + 2],
             labels=np.ones(1_200, np.int64),
             contexts=stretch.points[:, place],

@@ -18,7 +18,7 @@ from covey.policies import DCZA, CoS, resolve
 
 TABLES: dict[str, Any] = {
     "scenario": {"horizon-slots": 1000, "seeds": 2, "checkpoints": 4, "workers": 2},
-    "policy": [{"name": "grid", "slices": 4}, {"name": "zoom", "preset": "dcza"}],
+    "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "zoom", "preset": "dcza"}],
     "environment": [{"name": "one", "case": "C1"}, {"name": "all", "case": "C2", "dimension": 2}],
 }
 

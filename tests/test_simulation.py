@@ -17,7 +17,7 @@ from plays import die, fail_late, play
 
 TABLES: dict[str, Any] = {
     "scenario": {"horizon-slots": 1000, "seeds": 3, "checkpoints": [10, 100], "workers": 2},
-    "policy": [{"name": "grid", "slices": 4}, {"name": "zoom", "preset": "dcza"}],
+    "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "zoom", "preset": "dcza"}],
     "environment": [{"name": "one", "case": "C1"}, {"name": "all", "case": "C2"}],
 }
 RUNS = 2 * 2 * 3
@@ -149,7 +149,7 @@ def test_a_run_that_a_power_loss_left_in_pieces_is_played_again(
     [
         ({"scenario": {"horizon-slots": 2000}}, "horizon-slots is 1000 there and 2000 here"),
         ({"scenario": {"horizon-slots": 1000}}, "checkpoints is "),
-        ({"policy": [{"name": "grid", "slices": 5}, *TABLES["policy"][1:]]},
+        ({"policy": [{"name": "grid", "preset": "cos", "slices": 5}, *TABLES["policy"][1:]]},
          "policy grid slices is 4 there and 5 here"),
         ({"policy": TABLES["policy"][:1]}, "policy zoom is only there"),
         ({"environment": [*TABLES["environment"], {"name": "third"}]},

@@ -169,6 +169,7 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
         sites = _only_first_asks(sites, settings)
     settings = within(
         settings,
+        is_named="preset" in table.get("policy", {}),
         has_candidates=any(len(site.spaces) > 1 for site in sites),
         has_context_peers=any(site.context_peers for site in sites),
     )

@@ -42,12 +42,15 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
     """Return the slot by which every cell has begun to exploit if contexts take them in turn.
 
     Where cells are split, it is the first slot by which all of one level have. None: not within
-    2**53 slots, or nobody can tell, as labels are late or missing or the policy starts anew.
+    2**53 slots, or nobody can tell: labels are late or missing, the policy starts anew or has an
+    index in place of phases.
     """
     world, settings = scenario.environments[environment], scenario.policies[policy]
     if not _has_all_labels(world) or settings.horizon == "doubling":
         return None
     resolved = scenario.policy(policy, world)
+    if resolved.by_index is not None:
+        return None
     sites = [site for site in network(world, settings).sites if site.receives]
     latest = max(_begins(resolved, site, world) for site in sites)
     return int(latest) if latest < math.inf else None
@@ -63,6 +66,8 @@ def _theorem(settings: Settings, world: Environment) -> str | None:
         return None
     if settings.preset == "cos":
         return "T1"
+    if settings.preset != "dcza":
+        return None
     return next((case for case, process in CASES.items() if process == world.process), None)
 
 

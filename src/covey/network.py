@@ -25,7 +25,7 @@ class Network(Mapping[str, Member]):
     calls `wait` with it, and falls back on its own best function if the answer is still not there.
 
     >>> config = {
-    ...     "policy": {"slices": 4},
+    ...     "policy": {"preset": "cos", "slices": 4},
     ...     "learner": [
     ...         {"name": "north", "functions": ["always-0"], "peers": {"south": 0.1}},
     ...         {"name": "south", "functions": ["sign"]},

@@ -183,7 +183,7 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     """
     settings = fields.read(table, Settings, where=where)
     _check(settings)
-    return _definite(settings) if "preset" not in table else settings
+    return settings if "preset" in table else _definite(settings)
 
 
 class Scene(NamedTuple):
@@ -218,16 +218,16 @@ def _definite(settings: Settings) -> Settings:
     usual = Settings()
     by_phases = [name for name in _OF_PHASES if getattr(settings, name) != getattr(usual, name)]
     is_phased = by_phases or settings.forget != Forget()
-    if settings.preset == "auto" and is_phased:
-        return msgspec.structs.replace(settings, preset="cos")
-    return settings
+    return msgspec.structs.replace(settings, preset="cos") if is_phased else settings
 
 
-def within(settings: Settings, *, has_candidates: bool, has_context_peers: bool) -> Settings:
-    """Return the settings for a network that has these; raise where an index cannot serve it."""
+def within(
+    settings: Settings, *, is_named: bool, has_candidates: bool, has_context_peers: bool
+) -> Settings:
+    """Return the settings for a network that has these; raise if an index was named for it."""
     if not has_candidates and not has_context_peers:
         return settings
-    if settings.preset == "auto":
+    if not is_named:
         return msgspec.structs.replace(settings, preset="cos")
     if settings.preset in INDEXED:
         what = "several candidates" if has_candidates else "context-peers"
