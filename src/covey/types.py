@@ -292,6 +292,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     index: Index | None = None
     elimination: Elimination | None = None
     remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
+    asked_only: bool = False  # it keeps of them only those that its answers were right about
 
 
 class Seat(NamedTuple):
