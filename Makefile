@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench picture clean
+.PHONY: demo test check unit unit-plain bench paper picture clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -27,6 +27,10 @@ bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/batch.py
+
+# The paper's tables beside what comes out; DATA is the folder of its data, by default COVEY_DATA's.
+paper: $(VENV)/.tools
+	$(BIN)/covey reproduce $(if $(DATA),--data $(DATA)) --out experiments/paper
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

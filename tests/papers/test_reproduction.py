@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from covey import cli, replay
+from covey import cli, engine, replay
 from covey.errors import ConfigError, DataError
 from covey.papers import entries, material, running
 from covey.papers.cases import Case, config
@@ -195,7 +195,10 @@ def replayed(case: Case, window: material.Material) -> dict[str, list[object]]:
     ).columns()
 
 
-@pytest.mark.skipif(not REAL, reason="COVEY_DATA names no folder with the data")
+@pytest.mark.skipif(
+    not (REAL and engine.is_compiled()),
+    reason="COVEY_DATA names no folder with the data, or the kernel is too slow for them",
+)
 def test_on_the_real_data_the_goals_are_met_but_for_the_toss_of_a_coin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,8 +71,7 @@ def _markdown(block: Block) -> str:
     if isinstance(block, Items):
         return "\n".join(f"- {line}" for line in block.lines)
     assert isinstance(block, Grid)
-    rule = ["---"] + ["---:"] * (len(block.headings) - 1)
-    lines = [block.headings, rule, *block.rows]
+    lines = [block.headings, ["---"] * len(block.headings), *block.rows]
     return "\n".join("| " + " | ".join(cell or " " for cell in line) + " |" for line in lines)
 
 

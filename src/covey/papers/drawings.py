@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from covey.drawing import FAINT, INK, axes_in, svg
+from covey.drawing import FAINT, INK, axes_in, brief, svg
 from covey.figures import LEARNER_COLOURS, PHASE_COLOURS
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 PRINTED = "printed"
 _SIZE = (520, 260)
+_TITLE = 20  # pixels
 _RINGS: dict[str, Any] = {"marker": "o", "ls": "", "mfc": "none"}
 _DOTS: dict[str, Any] = {"marker": "."}
 Points = Sequence[tuple[float, float]]
@@ -43,9 +44,9 @@ def draw_time(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], sl
 
     def draw(figure: "Figure") -> None:
         for place, (reading, curve) in enumerate(curves.items()):
-            top = 8 + place * height
+            top = _TITLE + place * height
             axes = axes_in(
-                figure, left=48, bottom=(len(curves) - 1 - place) * height + 34, top=top, right=12
+                figure, left=48, bottom=(len(curves) - 1 - place) * height + 34, top=top, right=22
             )
             _draw_phases(axes, curve, slots)
             axes.plot(_middles(curve["error"], slots), curve["error"], color=INK, lw=1.3)
@@ -53,9 +54,12 @@ def draw_time(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], sl
             axes.set_xlim(0, slots)
             axes.set_ylabel("%")
             axes.set_title(reading, loc="left", fontsize=8, color=FAINT, pad=2)
+            axes.xaxis.set_major_formatter(lambda value, _: brief(value))
             axes.grid(axis="y")
 
-    return svg(draw, size=(_SIZE[0], 8 + height * len(curves)), label=f"error over time, {name}")
+    return svg(
+        draw, size=(_SIZE[0], _TITLE + height * len(curves)), label=f"error over time, {name}"
+    )
 
 
 def _draw_phases(axes: "Axes", curve: Mapping[str, Sequence[float]], slots: int) -> None:

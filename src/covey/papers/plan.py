@@ -159,10 +159,10 @@ def _nlearn() -> list[Entry]:
             rule = policy(algorithm, "Z1", reading)
             case = Case(trial=trial, policy=rule, learners=learners)
             keys = keyed((table, algorithm, str(learners)))
-            line = f"{algorithm}, {learners} learners, {trial}"
+            line = f"{algorithm}, {trial}, learners: {learners}"
             found.append(entry(table, line, reading, keys, case, decides=trial == "hybrid"))
     lines = {
-        f"{trial}, {learners} learners": Case(trial=trial, learners=learners)
+        f"{trial}, learners: {learners}": Case(trial=trial, learners=learners)
         for trial, learners in product(("hybrid", "synthetic"), (1, 2, 3, 4))
     }
     return [*found, *yardsticks(table, lines)]

@@ -17,7 +17,7 @@ class About(NamedTuple):
 class Reason(NamedTuple):
     """Why some numbers of a table are not near the printed ones."""
 
-    pattern: str  # of "line, quantity"
+    pattern: str  # of "reading: line, quantity"
     words: str
 
     def fits(self, name: str) -> bool:
@@ -118,9 +118,14 @@ _ZOOMING = Reason(
     "exploration, half of what the paper states; that is a guess.",
 )
 _SPEC_TRAINS_NOT = Reason(
-    r"training",
+    r"^spec: .*training",
     "Where all receive the same instances, the peers are trained by their own arrivals; learner 1 "
     "trains them only if training is tested before its own functions, as in `paper` mode.",
+)
+_WHICH_ERRORS = Reason(
+    r"Z1 S1, time.*error",
+    "Which instances the one good function of learner 1 errs on matters here, not how often it "
+    "errs; functions of other rows or another library give other errors.",
 )
 
 REASONS = {
@@ -137,6 +142,7 @@ REASONS = {
         _ZOOMING,
     ),
     "sim_results": (
+        _SPEC_TRAINS_NOT,
         _SOURCE_BYTES,
         _ZOOMING,
         Reason(
@@ -144,17 +150,18 @@ REASONS = {
             "With Z2 learner 1 hardly ever exploits, so the error is that of the functions that "
             "happen to be trained or explored on these rows.",
         ),
+        _WHICH_ERRORS,
         Reason(
-            r"Z1 S1, time, error",
-            "Which instances the one good function of learner 1 errs on matters here, not how "
-            "often it errs; functions of other rows or another library give other errors.",
+            r"^spec: .*exploration",
+            "`spec` tests own functions first and lets all learners ask, which moves slots from "
+            "training to exploration, and peers' use of the functions to other slots.",
         ),
-        _SPEC_TRAINS_NOT,
     ),
     "sim_results2": (
         _SOURCE_BYTES,
+        _WHICH_ERRORS,
         Reason(
-            r"explore-first helper, error",
+            r"S2.*explore-first helper, error",
             "The printed errors of S2 are those of greedy helpers, which lock in; a helper that "
             "explores first does far better, as the theory says it should.",
         ),
@@ -179,6 +186,7 @@ REASONS = {
     "errorperc": (_ZOOMING,),
     "nlearn": (Reason(r"hybrid|synthetic", "Functions and context are guesses, as said above."),),
     "callcost": (
+        _SPEC_TRAINS_NOT,
         Reason(
             r"training",
             "The three trainings printed here are more in all than `sim_results` prints for the "
@@ -216,12 +224,14 @@ def sums_of_training() -> tuple[float, float]:
     return split, PRINTED["sim_results", "CoS", "Z1", "S2", "A1", "training"].value
 
 
-def explained(table: str, names: Iterable[str]) -> tuple[dict[str, list[str]], list[str]]:
+def explained(
+    table: str, reading: str, names: Iterable[str]
+) -> tuple[dict[str, list[str]], list[str]]:
     """Return names of numbers by the first reason that fits them, and those without one."""
     by_reason: dict[str, list[str]] = {}
     left = []
     for name in names:
-        reason = next((r for r in REASONS.get(table, ()) if r.fits(name)), None)
+        reason = next((r for r in REASONS.get(table, ()) if r.fits(f"{reading}: {name}")), None)
         if reason is None:
             left.append(name)
         else:

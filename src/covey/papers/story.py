@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from covey.drawing import NONE
+from covey.drawing import NONE, shorten
 from covey.papers import remarks
 from covey.papers.claims import CLAIMS
 from covey.papers.document import Block, Drawing, Grid, Items, Section, Text
@@ -33,6 +33,7 @@ TITLE = "The paper's results beside covey's"
 COMMAND = "covey reproduce --data FOLDER --out experiments/paper"
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "depends", "undecided")
 _FEW = 6  # names listed before the rest is counted
+_LETTERS = 300  # of what a verdict depends on
 
 
 def sections(found: Reproduced, *, is_drawn: bool) -> list[Section]:
@@ -184,7 +185,7 @@ def _cell(numbers: Mapping[str, Number], reading: str) -> str:
 
 def _number(number: Number, *, has_range: bool = True, is_marked: bool = True) -> str:
     spread = number.found
-    text = f"{spread.value:.2f}"
+    text = f"{spread.value:.4g}" if number.key[0] == "par_setup" else f"{spread.value:.2f}"
     if is_marked and number.agrees:
         text = f"**{text}**"
     is_wide = f"{spread.low:.2f}" != f"{spread.high:.2f}"
@@ -199,7 +200,7 @@ def _agreement(table: Table) -> list[Block]:
         if there:
             missed = _missed(table, reading)
             blocks.append(Text(f"`{reading}`: {near} of {there} printed numbers come out."))
-            blocks += [Items(_why(table.name, missed))] if missed else []
+            blocks += [Items(_why(table.name, reading, missed))] if missed else []
     if table.name == "callcost":
         split, whole = remarks.sums_of_training()
         blocks.append(Text(f"Training as printed: {split:.2f} here, {whole:.2f} in sim_results."))
@@ -221,8 +222,8 @@ def _seeds(number: Number) -> str:
     return f"; near with {near} of {there} seeds" if near else ""
 
 
-def _why(table: str, missed: Sequence[str]) -> list[str]:
-    by_reason, left = remarks.explained(table, missed)
+def _why(table: str, reading: str, missed: Sequence[str]) -> list[str]:
+    by_reason, left = remarks.explained(table, reading, missed)
     told = [f"{words} Not near: {_listed(names)}." for words, names in by_reason.items()]
     return told + ([f"No reason is known. Not near: {_listed(left)}."] if left else [])
 
@@ -238,7 +239,7 @@ def _claims(found: Reproduced) -> Section:
         [
             f"{claim.text} (line {claim.line})",
             *(judged[name][place].verdict for name in judged),
-            judged["together"][place].on[:300],
+            shorten(judged["together"][place].on, _LETTERS),
         ]
         for place, claim in enumerate(CLAIMS)
     ]
@@ -285,7 +286,7 @@ _OVER_TIME = ("CoS Z1 S2, previous label", "CoS Z1 S2, time", "DCZA Z1 S2, time"
 _AGAINST = {
     "errorperc": ("share of the labels that are seen", "CoS, {} of the labels", SHARES),
     "callcost": ("price of asking", "price {}", PRICES),
-    "nlearn": ("learners (hybrid)", "CoS, {} learners, hybrid", ("1", "2", "3", "4")),
+    "nlearn": ("learners (hybrid)", "CoS, hybrid, learners: {}", ("1", "2", "3", "4")),
 }
 
 
