@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench regret picture clean
+.PHONY: demo test check unit unit-plain bench paper regret picture clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -30,6 +30,10 @@ bench: $(VENV)/.tools
 
 regret: $(VENV)/.covey
 	$(BIN)/python experiments/regret/run.py
+
+# The paper's tables beside what comes out; DATA is the folder of its data, by default COVEY_DATA's.
+paper: $(VENV)/.tools
+	$(BIN)/covey reproduce $(if $(DATA),--data $(DATA)) --out experiments/paper
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

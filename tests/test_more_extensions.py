@@ -264,7 +264,7 @@ def test_a_learner_whose_own_context_says_nothing_still_learns_whom_to_ask() -> 
 # -- peers that see the cell only --------------------------------------------------------------
 
 
-def by_cell(*, is_told_by_the_cell: bool, **north: Any) -> covey.Trace:
+def by_cell(*, is_told_by_the_cell: bool, history: str = "labels", **north: Any) -> covey.Trace:
     """North's functions are bad; south sees the same contexts, where labels may depend on them."""
     rng = np.random.default_rng(5)
     contexts = rng.random((6_000, 1))
@@ -272,7 +272,8 @@ def by_cell(*, is_told_by_the_cell: bool, **north: Any) -> covey.Trace:
     if is_told_by_the_cell:
         is_usual = rng.random(6_000) < 0.95
         labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
-    config = {"policy": {"preset": "cos", "slices": 4}, "learner": [{**NORTH, **north}, SOUTH]}
+    policy = {"preset": "cos", "slices": 4, "history": history}
+    config = {"policy": policy, "learner": [{**NORTH, **north}, SOUTH]}
     predictions = answers(labels, 0.55, 0.5, 0.95)
     return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)
 
@@ -299,6 +300,26 @@ def test_where_the_cell_does_not_tell_the_label_nobody_goes_by_it() -> None:
     trace = by_cell(is_told_by_the_cell=False, **{"context-peers": {"south": 0.02}})
 
     assert Counter(late_arms(trace))["south (context)"] < 0.05 * len(late_arms(trace))
+
+
+def test_who_keeps_only_what_it_was_right_about_says_the_first_label_for_ever() -> None:
+    trace = by_cell(is_told_by_the_cell=True, history="asked", **{"context-peers": {"south": 0.02}})
+    columns = trace.columns()
+    said = {
+        prediction
+        for function, prediction in zip(columns["function"], columns["prediction"], strict=True)
+        if function == "(labels seen)"
+    }
+
+    assert said == {0}
+    assert late_of_north(trace)[0] < 0.85  # right in the cells of that label only
+
+
+def test_a_network_refuses_a_history_that_only_a_replay_knows() -> None:
+    config = {"policy": {"history": "asked"}, "learner": [NORTH, SOUTH]}
+
+    with pytest.raises(ConfigError, match='history = "asked", which only a replay knows'):
+        covey.Network(config, functions={}, dimension=1)
 
 
 def test_what_is_answered_from_memory_is_written_down_as_such() -> None:

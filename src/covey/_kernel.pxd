@@ -44,7 +44,7 @@ cdef class Table:
     cdef dict memory
     cdef long long most_cells, state, window, keep, unit, blind, used
     cdef bint trains_first, explores_to_help, is_pending, is_random, inherits, forgets
-    cdef bint floors_training, is_supervised, learns_costs, remembers, has_rewards, is_direct, is_flat
+    cdef bint floors_training, is_supervised, learns_costs, remembers, asked_only, has_rewards, is_direct, is_flat
     cdef long long[::1] rows, point, path
     cdef int[::1] index
     cpdef decide(self, tuple context, long long slot)

@@ -30,6 +30,7 @@ from covey import (
 )
 from covey import simulation as simulator
 from covey.errors import ConfigError, CoveyError
+from covey.papers import publishing, reproduction
 from covey.problems import Problem
 from covey.progress import Progress
 from covey.theorems import FORMS
@@ -73,6 +74,13 @@ examples:
   covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
 """
 
+REPRODUCE_EXAMPLES = """\
+examples:
+  covey reproduce --data FOLDER --out paper
+  covey reproduce sim_results callcost --data FOLDER --out paper
+  covey reproduce --data FOLDER --out paper --json | jq .claims
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -106,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_bounds(commands)
     access.add(commands, finish=_add_common)
+    _add_reproduce(commands)
     return parser
 
 
@@ -224,6 +233,40 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add_common(command, _bounds)
 
 
+def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "reproduce",
+        help="the paper's tables, recomputed on its data, beside what it prints",
+        description="Recompute every table of the paper on the KDD Cup 1999 data, and say what "
+        "comes out, what does not, and why. Interrupted, the same command goes on where it was.",
+        epilog=REPRODUCE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "table", nargs="*", metavar="TABLE", help=f"{', '.join(reproduction.NAMES)} (default: all)"
+    )
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="folder of the data (default: COVEY_DATA names it)",
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("paper"),
+        metavar="FOLDER",
+        help="finished runs, README.md, report.html and summary.json (default: paper)",
+    )
+    command.add_argument(
+        "--any-file", action="store_true", help="go on with data other than the paper's"
+    )
+    command.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
+    _add_common(command, _reproduce)
+
+
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -280,6 +323,27 @@ def _simulate(options: argparse.Namespace) -> None:
     if options.html:
         files.replace(out / "report.html", scoreboard.html(found).encode())
         print(f"report: {out / 'report.html'}", file=sys.stderr)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    wish = reproduction.Wish(
+        options.table, options.data, options.out, options.any_file, options.workers
+    )
+    try:
+        with Progress("reproduce", is_quiet=options.quiet) as progress:
+            found = reproduction.reproduce(wish, progress=progress)
+    except KeyboardInterrupt:
+        print(
+            f"\ncovey: {wish.folder} keeps the finished figures; repeat the command to go on",
+            file=sys.stderr,
+        )
+        raise
+    page = publishing.write(found, wish.folder)
+    if options.json:
+        print(msgspec.json.encode(publishing.summary(found)).decode())
+    else:
+        print(publishing.text(found))
+    print(f"report: {page}", file=sys.stderr)
 
 
 def _bounds(options: argparse.Namespace) -> None:

@@ -189,6 +189,7 @@ class Table:
         self.learns_costs = rule.learns_costs
         self.remembers = rule.remembers
         self.floors_training = rule.floors_training
+        self.asked_only = rule.asked_only
         self.memory: dict[int, Any] = {}  # row -> the label seen most, how often, of how many, each
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
@@ -1241,6 +1242,8 @@ class Table:
     def _remember(self, row: int, label: Any) -> int:
         """Keep a label; the one that was seen most stays ahead until another is seen more often."""
         leader, count, total, counts = self.memory.get(row, NOTHING)
+        if self.asked_only and label != (leader or 0):
+            return 0
         counts = counts or {}
         counts[label] = seen = counts.get(label, 0) + 1
         if seen > count:
@@ -1250,6 +1253,8 @@ class Table:
 
     def _remember_around(self, label: Any, slot: int) -> int:
         """Keep a label in the cells of `path` that were known when its instance came."""
+        if self.asked_only:
+            return 0
         for k in range(self.found):
             if self.rows[self.path[k] * self.stride + SINCE] <= slot:
                 self._remember(self.path[k], label)
@@ -1386,7 +1391,7 @@ class Ledger:
 
     def _recall(self, asker: Ledger) -> int:
         """Return the label seen most in the asker's cells, by the clearest of them; -1: none."""
-        answer = -1
+        answer = 0 if asker.asked.asked_only else -1
         largest = 0.0
         for k in range(asker.count):
             table = self._table(asker.own[k])

@@ -131,6 +131,7 @@ def _check_can_run(setup: ReplayConfig) -> None:
             "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
         ),
         (setup.ensemble, "[ensemble]"),
+        (setup.settings.history == "asked", 'history = "asked"'),
     ):
         if is_there:
             raise ConfigError(

@@ -67,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     pending: bool | None = None
     askers: Literal["all", "first"] | None = None
     hidden_from: Literal["all", "first"] | None = None
+    history: Literal["labels", "asked"] = "labels"  # of who is shown the cell only
     label_wait: int | None = None  # slots
     inherit: bool = False
     forget: Forget = Forget()
@@ -143,6 +144,7 @@ class Policy(NamedTuple):
             inherits=settings.inherit,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
+            asked_only=settings.history == "asked",
             index=self.by_index,
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),

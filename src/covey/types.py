@@ -293,6 +293,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     elimination: Elimination | None = None
     remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
     floors_training: bool = False  # what peers say of themselves is held against own records
+    asked_only: bool = False  # it keeps of them only those that its answers were right about
 
 
 class Seat(NamedTuple):
