@@ -14,7 +14,8 @@ from compiler import NoFloor, floor
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
-from covey.policies import DCZA, CoS, Settings, resolve
+from covey.policies import DCZA, CoS, resolve
+from covey.settings import Settings
 from covey.types import Cell
 
 NAME = "kernel"

@@ -4,7 +4,8 @@ import numpy as np
 from figures import Figure, Row, Verdict, short
 
 from covey.engine import Clock, Table
-from covey.policies import DCZA, CoS, Settings, resolve
+from covey.policies import DCZA, CoS, resolve
+from covey.settings import Settings
 
 NAME = "memory"
 TITLE = "Memory of the state"

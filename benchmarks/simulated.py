@@ -8,9 +8,10 @@ from timing import Timing, interleave
 
 from covey.environments import Environment
 from covey.games import start
-from covey.policies import CoS, Settings
+from covey.policies import CoS
 from covey.regret import Oracle
 from covey.runs import MOST_SLOTS, log, network, play
+from covey.settings import Settings
 from covey.worlds import World
 
 NAME = "simulated"

@@ -6,7 +6,7 @@ from typing import Any
 
 from covey.environments import Environment
 from covey.errors import LimitError
-from covey.policies import Settings
+from covey.settings import Settings
 from covey.types import Run
 
 

@@ -24,8 +24,9 @@ from covey.bounds import (
 )
 from covey.errors import ConfigError
 from covey.partitions import Uniform, slices_for
-from covey.policies import DCZA, CoS, Threshold, resolve
+from covey.policies import DCZA, CoS, resolve
 from covey.problems import Problem
+from covey.settings import Threshold
 from covey.theorems import THEOREMS, Form, split_power
 from theory import PAPER, changed, forms, problems, value
 

@@ -10,7 +10,8 @@ import pytest
 from covey import config
 from covey.config import Site
 from covey.errors import ConfigError
-from covey.policies import DCZA, Settings
+from covey.policies import DCZA
+from covey.settings import Settings
 
 WHOLE = """
 [data]

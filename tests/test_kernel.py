@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import covey
 from covey.engine import Clock, Table
 from covey.errors import LimitError
-from covey.policies import DCZA, CoS, Settings, resolve
+from covey.policies import DCZA, CoS, resolve
+from covey.settings import Settings
 from networks import Case, cases, kernel_rows, reference_rows
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from covey.errors import ConflictingLabel, ContextError, UnknownTicket
 from covey.learner import Learner
-from covey.policies import DCZA, CoS, Settings, resolve
+from covey.policies import DCZA, CoS, resolve
+from covey.settings import Settings
 from covey.types import Cell
 
 

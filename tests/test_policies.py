@@ -11,19 +11,8 @@ import covey
 from covey import config
 from covey.errors import ConfigError
 from covey.partitions import Uniform, Zooming
-from covey.policies import (
-    DCZA,
-    INDEXED,
-    MODES,
-    PRESETS,
-    CoS,
-    Policy,
-    Settings,
-    Switches,
-    Threshold,
-    resolve,
-    settings_from,
-)
+from covey.policies import DCZA, INDEXED, PRESETS, CoS, Policy, resolve, settings_from
+from covey.settings import MODES, Settings, Switches, Threshold
 
 
 def policy_of(settings: Settings, *, dimension: int = 1, most_functions: int = 2) -> Policy:

@@ -10,9 +10,10 @@ import covey
 from covey.environments import Drift, Environment
 from covey.errors import ConfigError
 from covey.games import start
-from covey.policies import DCZA, CoS, Settings
+from covey.policies import DCZA, CoS
 from covey.regret import CAUSES
 from covey.runs import log, network, play
+from covey.settings import Settings
 from covey.types import Run
 from covey.worlds import World
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table, is_compiled
-from covey.policies import PRESETS, CoS, Settings, resolve, settings_from
+from covey.policies import PRESETS, CoS, resolve, settings_from
+from covey.settings import Settings
 from covey.traces import Decided
 from covey.types import Seat
 

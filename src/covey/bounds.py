@@ -16,8 +16,8 @@ import msgspec
 from covey.errors import ConfigError
 from covey.fields import nearest
 from covey.partitions import slices_for
-from covey.policies import Threshold
 from covey.problems import Problem
+from covey.settings import Threshold
 from covey.theorems import FORMS, THEOREMS, Form, Statement, Term, cos_power
 
 FARTHEST = 1e30  # slots; a bound that says nothing by then never will in practice

@@ -12,7 +12,8 @@ import msgspec
 from covey import contexts, fields, spaces
 from covey.ensemble import Weighing, weighing_from
 from covey.errors import ConfigError
-from covey.policies import Policy, Settings, resolve, settings_from, within
+from covey.policies import Policy, resolve, settings_from, within
+from covey.settings import Settings
 from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
 from covey.views import View, ViewTable, checked_views
 from covey.wiring import Wiring

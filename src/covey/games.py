@@ -8,8 +8,9 @@ import numpy as np
 from covey.config import ReplayConfig, Site
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
-from covey.policies import Policy, Settings
+from covey.policies import Policy
 from covey.roads import Repricing, Roads
+from covey.settings import Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.spaces import Space, cell_name
 from covey.traces import Decided, Trace, joined

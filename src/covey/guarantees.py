@@ -9,10 +9,11 @@ from covey.config import Site
 from covey.environments import CASES, Environment
 from covey.errors import ConfigError
 from covey.partitions import Zooming
-from covey.policies import Policy, Settings
+from covey.policies import Policy
 from covey.problems import Problem
 from covey.runs import network
 from covey.scenario import Scenario
+from covey.settings import Settings
 
 _FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")
 

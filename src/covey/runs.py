@@ -18,8 +18,8 @@ from covey.encoding import Log
 from covey.environments import Environment
 from covey.errors import ConfigError
 from covey.games import start
-from covey.policies import Settings
 from covey.regret import CAUSES, Oracle
+from covey.settings import Settings
 from covey.traces import Trace
 from covey.types import PHASES, Array, Run
 from covey.worlds import Stretch, World

@@ -18,7 +18,8 @@ from covey.capacity import most_bytes
 from covey.config import read_toml
 from covey.environments import MOST_SLOTS, Environment, check_horizon, environment_from
 from covey.errors import ConfigError
-from covey.policies import Policy, Settings, resolve, settings_from
+from covey.policies import Policy, resolve, settings_from
+from covey.settings import Settings
 from covey.smoothness import adapt, epochs
 
 _FIRST_CHECKPOINT = 10  # slots

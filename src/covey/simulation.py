@@ -21,8 +21,8 @@ from covey import files, runs
 from covey.environments import Environment
 from covey.errors import ConfigError, CoveyError, DataError, LimitError
 from covey.logs import parquet_module
-from covey.policies import Settings
 from covey.scenario import Scenario
+from covey.settings import Settings
 from covey.traces import TraceFile
 from covey.types import Run
 

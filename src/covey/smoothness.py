@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from covey.policies import Settings
+from covey.settings import Settings
 
 LEAST_LABELS = 20  # per cell
 LEAST_PAIRS = 2  # per level

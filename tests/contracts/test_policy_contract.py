@@ -6,7 +6,8 @@ import pytest
 
 from covey.engine import Clock, Table
 from covey.errors import ConfigError
-from covey.policies import MODES, PRESETS, Policy, Settings, Threshold, resolve, settings_from
+from covey.policies import PRESETS, Policy, resolve, settings_from
+from covey.settings import MODES, Settings, Threshold
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
 INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]

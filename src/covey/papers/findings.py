@@ -8,7 +8,8 @@ from typing import NamedTuple
 from covey.papers.entries import READINGS, Entry, printed_key
 from covey.papers.playing import Played
 from covey.papers.printed import PRINTED, Key, Printed
-from covey.policies import Threshold, resolve, settings_from
+from covey.policies import resolve, settings_from
+from covey.settings import Threshold
 
 HERE = "here"  # a number that does not depend on how the paper is read
 ERROR_POINTS, ERROR_SHARE = 0.3, 0.25

@@ -1,0 +1,151 @@
+"""How to decide, as a person writes it: the `[policy]` table, its ranges, the paper's readings."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from covey.errors import ConfigError
+from covey.types import Reward
+
+COUNTS = ("arrivals", "labelled", "uses")
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """D(t) = scale * t ** power * ln t: an arm seen at most so often is not known well enough."""
+
+    scale: float
+    power: float
+
+    def at(self, slot: float) -> float:
+        """Return D(slot)."""
+        return float(self.scale * slot**self.power * math.log(slot))
+
+    def formula(self) -> str:
+        """Return D(t) as a person writes it."""
+        growth = f" t^{self.power:.4g}" if self.power else ""
+        return f"{self.scale:g}{growth} ln t"
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Which labels of a cell estimates go by: the latest, or all with lesser and lesser weight."""
+
+    window: int | None = None  # labels
+    discount: float | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """How to decide, as a person writes it; None means "what the preset and the mode say"."""
+
+    preset: str = "auto"
+    mode: Literal["spec", "paper"] = "spec"
+    parameters: Literal["z1", "z2", "theorem"] = "z1"
+    slices: int | None = None
+    horizon: int | Literal["doubling"] | None = None  # slots
+    first_epoch: int = 1024  # slots, where the horizon is doubling
+    alpha: float | Literal["estimated"] = 1.0
+    most_functions: int | None = None
+    split_scale: float = 1.0
+    split_power: float | None = None
+    explore: Threshold | None = None
+    train: Threshold | None = None
+    explore_peers: Threshold | None = None
+    order: Literal["own-train-peers", "train-own-peers"] | None = None
+    helper: Literal["explore-first", "greedy"] | None = None
+    count: Literal["arrivals", "labelled", "uses"] | None = None
+    level_offset: Literal[0, 1] | None = None
+    ties: Literal["lowest", "random"] | None = None
+    seed: int = 0
+    pending: bool | None = None
+    askers: Literal["all", "first"] | None = None
+    hidden_from: Literal["all", "first"] | None = None
+    history: Literal["labels", "asked"] = "labels"  # of who is shown the cell only
+    label_wait: int | None = None  # slots
+    inherit: bool = False
+    forget: Forget = Forget()
+    reward: Reward | None = None
+    carry_serving_costs: bool = False
+    index_scale: float | None = None
+    lipschitz: float = 0.25
+    finest_level: int = 6
+    check_claims: bool | None = None  # None: only in worlds with liars
+    relearn_every: int = 100  # slots, where costs of links are learnt
+    max_level: int = 40
+    max_cells: int = 5_000_000
+
+
+class Switches(msgspec.Struct, frozen=True):
+    """The readings of the paper, in one record; the two modes are two values of it."""
+
+    order: str
+    helper: str
+    count: str
+    level_offset: int
+    ties: str
+    pending: bool
+    askers: str
+    hidden_from: str
+
+
+MODES = {
+    "spec": Switches(
+        "own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"
+    ),
+    "paper": Switches(
+        "train-own-peers", "explore-first", "arrivals", 1, "lowest", False, "first", "first"
+    ),
+}
+
+
+def check_ranges(settings: Settings) -> None:
+    """Raise `ConfigError` with a sentence for the first value that is out of its range."""
+    for name in ("explore", "train", "explore_peers"):
+        threshold = getattr(settings, name)
+        if threshold is not None:
+            _check_threshold(name.replace("_", "-"), threshold)
+    _check_forget(settings.forget)
+    for name, low, high in _RANGES:
+        value = getattr(settings, name)
+        is_number = value is not None and not isinstance(value, str)
+        if is_number and not low <= value <= high:
+            key = name.replace("_", "-")
+            raise ConfigError(f"[policy] {key} is {value}; it must lie from {low:g} to {high:g}")
+
+
+_RANGES = (
+    ("horizon", 1, 2**53),
+    ("first_epoch", 1, 2**53),
+    ("alpha", 1e-3, 1),
+    ("most_functions", 1, 10**6),
+    ("split_scale", 1e-9, 1e18),
+    ("split_power", 0, 64),
+    ("seed", 0, 2**40),
+    ("label_wait", 0, 2**53),
+    ("index_scale", 1e-6, 1e6),
+    ("lipschitz", 1e-9, 1e9),
+    ("finest_level", 0, 30),
+    ("relearn_every", 1, 2**53),
+    ("max_level", 0, 52),
+    ("max_cells", 1, 2**31 - 2),
+)
+
+
+def _check_forget(forget: Forget) -> None:
+    if forget.window is not None and forget.discount is not None:
+        raise ConfigError("[policy] forget has a window and a discount; choose one")
+    if forget.window is not None and not 1 <= forget.window <= 10**6:
+        raise ConfigError(
+            f"[policy] forget.window is {forget.window}; it must be 1 to 1000000 labels"
+        )
+    if forget.discount is not None and not 0 < forget.discount <= 0.9999:
+        raise ConfigError(
+            f"[policy] forget.discount is {forget.discount}; it must lie above 0 and "
+            "not above 0.9999"
+        )
+
+
+def _check_threshold(name: str, threshold: Threshold) -> None:
+    if not 0 <= threshold.scale < math.inf:
+        raise ConfigError(f"[policy] {name}.scale is {threshold.scale}; it must be 0 or more")
+    if not 0 <= threshold.power < 1:
+        raise ConfigError(f"[policy] {name}.power is {threshold.power}; it must lie in [0, 1)")
