@@ -96,7 +96,10 @@ def _models(rng: np.random.Generator, rules: np.ndarray) -> dict[str, object]:
 def _best(
     way: Way, models: dict[str, object], rng: np.random.Generator, rules: np.ndarray, rounds: int
 ) -> float:
-    config = {"policy": {"slices": 4}, "learner": [{"name": "site", "functions": list(models)}]}
+    config = {
+        "policy": {"preset": "cos", "slices": 4},
+        "learner": [{"name": "site", "functions": list(models)}],
+    }
     member = covey.Network(config, functions=models, dimension=1)["site"]
     for _ in range(BATCHES_BEFORE):
         in_a_batch(member, _draw(rng, rules))

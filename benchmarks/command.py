@@ -81,7 +81,9 @@ def _toml() -> str:
         f'[[learner]]\nname = "{site["name"]}"\nfunctions = {json.dumps(site["functions"])}\n'
         for site in network.config()["learner"]
     ]
-    return "\n".join(['[data]\nlabel = "label"\ncontext = ["x"]\n', "[policy]\n", *sites])
+    return "\n".join(
+        ['[data]\nlabel = "label"\ncontext = ["x"]\n', '[policy]\npreset = "cos"\n', *sites]
+    )
 
 
 def _run(arguments: list[str], folder: Path) -> Used:

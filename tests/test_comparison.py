@@ -13,7 +13,7 @@ SLOTS = [10, 100, 1000, 10_000]
 CHOSEN = scenario.load(
     {
         "scenario": {"horizon-slots": SLOTS[-1], "seeds": 2, "checkpoints": SLOTS},
-        "policy": [{"name": "grid"}, {"name": "zoom", "preset": "dcza"}],
+        "policy": [{"name": "grid", "preset": "cos"}, {"name": "zoom", "preset": "dcza"}],
         "environment": [{"name": "one", "case": "C1"}, {"name": "all", "case": "C2"}],
     }
 )

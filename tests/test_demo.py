@@ -138,7 +138,7 @@ def test_cooperation_halves_the_total_error(outcome: Outcome) -> None:
     together = percent(sum(learner.errors for learner in outcome.learners), outcome.slots)
     alone = percent(sum(learner.alone_errors for learner in outcome.learners), outcome.slots)
 
-    # 14.8 and 29.3 on this stream; over a dozen seeds 14.7 to 16.7 and 29.0 to 30.5.
+    # 14.8 and 29.0 on this stream; over a dozen seeds 14.5 to 15.8 and 29.0 to 30.2.
     assert together < 18
     assert alone > 26
 
@@ -150,38 +150,43 @@ def test_every_site_makes_fewer_errors_with_peers(
     learner = learners[site]
     gained = percent(learner.alone_errors - learner.errors, learner.slots)
 
-    # 6.7, 18.8, 17.4 and 15.7 points; over a dozen seeds no site gains less than 6.
+    # 11.1, 20.0, 19.4 and 5.8 points; over a dozen seeds no site gains less than 4.
     assert gained > 3
 
 
-def test_the_network_beats_its_best_function(outcome: Outcome) -> None:
+def test_every_site_beats_the_best_function_by_far_where_help_is_cheap(outcome: Outcome) -> None:
     errors = [error for error in outcome.functions.values() if error is not None]
 
     assert len(errors) == 8
-    assert all(percent(site.errors, site.slots) < min(errors) - 5 for site in outcome.learners)
+    ahead = {s.name: min(errors) - percent(s.errors, s.slots) for s in outcome.learners}
+    # 1.7 points at the branch, 0.2 to 2.7 over a dozen seeds; elsewhere never less than 13.
+    assert 0 < ahead.pop("branch") < 5
+    assert min(ahead.values()) > 10
 
 
-def test_most_of_what_the_branch_gains_goes_on_prices(learners: dict[str, LearnerOutcome]) -> None:
+def test_much_of_what_the_branch_gains_goes_on_prices(learners: dict[str, LearnerOutcome]) -> None:
     spent = {
         name: learner.cost_total / (learner.alone_errors - learner.errors)
         for name, learner in learners.items()
     }
 
-    # 0.70 of a right answer for each error avoided, 0.66 to 0.87 over a dozen seeds.
-    assert 0.4 < spent.pop("branch") < 1
-    assert max(spent.values()) < 0.3
+    # 0.35 of a right answer for each error avoided, 0.35 to 0.60 over a dozen seeds; others 0.1.
+    assert 0.3 < spent.pop("branch") < 0.7
+    assert max(spent.values()) < 0.15
 
 
 @pytest.mark.parametrize("site", demo.SITES)
-def test_all_phases_are_seen_early_and_exploitation_prevails_late(
+def test_trying_becomes_rarer_and_nobody_is_trained(
     learners: dict[str, LearnerOutcome], site: str
 ) -> None:
     timeline = learners[site].timeline
     early, late = slice(len(timeline.slots) // 10), slice(len(timeline.slots) * 3 // 4, None)
 
-    assert sum(timeline.train[early]) > 0.03 * sum(timeline.slots[early])
-    assert sum(timeline.explore[early]) > 0.3 * sum(timeline.slots[early])
-    assert sum(timeline.train[late] + timeline.explore[late]) < 0.1 * sum(timeline.slots[late])
+    tried = [sum(timeline.explore[part]) / sum(timeline.slots[part]) for part in (early, late)]
+    # 15 to 28 % of the slots early, 7 to 15 % late.
+    assert tried[0] > 0.1
+    assert tried[1] < 0.7 * tried[0]
+    assert sum(timeline.train) == 0
 
 
 @pytest.mark.parametrize(
@@ -202,8 +207,8 @@ def test_preferences_follow_the_fields_of_the_functions(
     arrivals = sum(cell.arrivals for cell in cells)
 
     assert len(cells) == 9
-    # Some cells settle on an arm that was lucky in its first tries: six are few.
-    assert sum(cell.arrivals for cell in cells if cell.arm == arm) > 0.6 * arrivals
+    # 0.92 or more on this stream; cells with few flows are still undecided.
+    assert sum(cell.arrivals for cell in cells if cell.arm == arm) > 0.8 * arrivals
 
 
 def lies(cell: CellView, *, is_large: bool, is_night: bool) -> bool:

@@ -153,15 +153,8 @@ context = [            # what a site knows of a flow before it decides whom to t
 # Time stamps would do as well:  { column = "time", scale = "hour" }
 
 [policy]
-preset = "cos"         # a grid of equal cells; "dcza" splits cells where flows are many
 slices = 6             # per dimension: cells of four hours by a factor of ten in bytes
-
-# An arm seen at most scale * t**power * ln(t) times in a cell is tried again, at slot t. With
-# power 0 that is 6 times by slot 20,000; the paper's power 0.125 would make it 21 times, too many
-# for about 140 flows per site and cell. With a far longer log, leave these three lines out.
-explore = { scale = 0.6, power = 0.0 }          # own functions
-train = { scale = 2.0, power = 0.0 }            # peers that have seen too little of a cell
-explore-peers = { scale = 0.6, power = 0.0 }    # peers that are trained, but not known yet
+# preset = "cos"       # the paper's three phases, in place of an index that needs no horizon
 
 # Each site: its functions (columns of the log with their answers) and what each peer asks, as a
 # share of what a right answer is worth. A peer left out is never asked; peers = {} is nobody.

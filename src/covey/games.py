@@ -164,6 +164,8 @@ class Game:
         policy = self.field.policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
         best = table.best(row)
+        if policy.by_index is not None:  # few labels may look best, and yet nobody goes by them
+            best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)
         # Coordinates that the space does not have may have any value.
         low, high = [0.0] * self.field.width, [1.0] * self.field.width

@@ -18,8 +18,9 @@ _BUSIEST = 12  # cells listed where they cannot be drawn
 _PREFERENCES = "Whom each region prefers"
 _HOW_DRAWN = (
     "Each box is a cell of the context space, every context scaled to run from 0 to 1, in the "
-    "colour of the arm that did best there, less its price: a grey is an own function, a hue "
-    "is the peer of that colour. Percents are shares of the learner's arrivals. Hatched cells "
+    "colour of the arm that did best there, less its price (by an index, of the one with most "
+    "labels): a grey is an own function, a hue is the peer of that colour. Percents are "
+    "shares of the learner's arrivals. Hatched cells "
     "had less than a tenth of the visits of an average cell, so that their preference is "
     "little more than a guess."
 )

@@ -148,7 +148,7 @@ class CellView(msgspec.Struct, frozen=True):
     low: Context
     high: Context
     arrivals: int
-    arm: str | None  # the one with the largest estimate; None before any label
+    arm: str | None  # of the largest estimate; by an index, of most labels; None before any
     estimate: float | None
     space: tuple[int, ...] | None = None  # places of the contexts it goes by; None: all of them
 
