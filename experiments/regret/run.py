@@ -193,7 +193,8 @@ def _costs(found: Found) -> str:
         "## Time and bytes",
         f"CPU time per slot of one learner, 4 learners with 2 functions each, the best of a few "
         f"rounds; {measured.place}.",
-        "The decisions alone (CoS, Z1), as a run goes on and as more cells are in use:",
+        "The decisions alone (CoS), as a run goes on (Z1, 12 slices) and as more cells are in use "
+        "(a label of each arm is enough, and every cell has begun to exploit):",
         _flat(measured.by_slot),
         _flat(measured.by_cells),
         f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')}",
