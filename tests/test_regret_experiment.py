@@ -46,7 +46,7 @@ def make(out: Path) -> str:
 def test_every_scenario_of_the_folder_is_played(page: Path) -> None:
     named = sorted(path.name for path in FOLDER.glob("*.toml"))
 
-    assert len(named) == 8
+    assert len(named) == 9
     assert [name for name in named if f"({name})" not in page.read_text()] == []
 
 

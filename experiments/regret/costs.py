@@ -139,12 +139,13 @@ def _over_slots(sizes: Sizes) -> Iterator[Line]:
 
 
 def _over_cells(sizes: Sizes) -> Iterator[Line]:
-    """Time decisions on grids of which every cell is in use, contexts all over them."""
+    """Time decisions on grids of which every cell is in use and exploits, contexts all over."""
+    once = {"scale": 0, "power": 0}  # a label of each arm is enough
     for cells in sizes.cells:
-        field = Field(CoS(slices=cells))
+        field = Field(CoS(slices=cells, explore=once, train=once, explore_peers=once))
         middles = (np.arange(cells) + 0.5) / cells
-        while field.slots < max(2 * cells, 20 * 12):
-            field.play(cells, np.random.default_rng(field.slots).permutation(middles))
+        for seed in range(2 * (FUNCTIONS + LEARNERS)):
+            field.play(cells, np.random.default_rng(seed).permutation(middles))
         length = min(STRETCH, 100 * cells)
         best = min(field.play(length) for _ in range(sizes.rounds))
         used = sum(len(table) for table in field.tables) / LEARNERS

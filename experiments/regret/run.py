@@ -38,6 +38,7 @@ class Found(NamedTuple):
     growth: list[Played]
     scaled: list[list[Played]]  # by dimension
     liars: Played
+    useful: Played  # liars that are sometimes the best
     costs: costs.Costs
 
 
@@ -70,6 +71,7 @@ def _find(kept: Path, effort: Effort) -> Found:
         growth=playing.play_series("growth", kept, effort),
         scaled=[playing.play_series(f"growth-scaled-{d}d", kept, effort) for d in (1, 2)],
         liars=playing.play("liars", kept, effort),
+        useful=playing.play("liars-useful", kept, effort),
         costs=_measured(kept / "costs.json", effort),
     )
 
@@ -175,8 +177,8 @@ def _liars(found: Found) -> str:
     played = found.liars
     return _joined(
         f"## Lying peers ([liars.toml](liars.toml), {_played_as(played)})",
-        "One of four learners lies of itself, and half of its answers are wrong on top of its "
-        "mistakes; *checked* is `check-claims = true` "
+        "One of four learners lies of itself, and its answers are so often wrong that it is never "
+        "better than another; *checked* is `check-claims = true` "
         "([what it does](../../docs/policies.md#peers-that-lie)), *trusting* is false. "
         "Shares of decisions in percent, of all learners that receive; the liar, where it receives "
         "too, is one of them. *Worst cell*: the largest over seeds, learners and cells of at "
@@ -184,6 +186,11 @@ def _liars(found: Found) -> str:
         "and nobody lies.",
         tables.liar_table(played),
         tables.liar_goal(played, 0.03),
+        "### A liar of some use "
+        f"([liars-useful.toml](liars-useful.toml), {_played_as(found.useful)})",
+        "Where a liar is the best there is, it is asked, and should be: then the share of its "
+        "cells says nothing, and the regret does.",
+        tables.liar_table(found.useful),
     )
 
 
@@ -193,7 +200,8 @@ def _costs(found: Found) -> str:
         "## Time and bytes",
         f"CPU time per slot of one learner, 4 learners with 2 functions each, the best of a few "
         f"rounds; {measured.place}.",
-        "The decisions alone (CoS, Z1), as a run goes on and as more cells are in use:",
+        "The decisions alone (CoS), as a run goes on (Z1, 12 slices) and as more cells are in use "
+        "(a label of each arm is enough, and every cell has begun to exploit):",
         _flat(measured.by_slot),
         _flat(measured.by_cells),
         f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')}",
