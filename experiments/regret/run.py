@@ -160,7 +160,10 @@ def _growth(found: Found) -> str:
         "c · T^p through the regret at the later half of the horizons; *within the longest*: "
         "through that of the slots of the longest runs. ± is Student's 95 % over seeds. On the "
         "right, regret of one receiving learner and, in brackets, how much of the time it trained "
-        "or explored. A regret that grows less than the theorem allows keeps to it.",
+        "or explored. A regret that grows less than the theorem allows keeps to it. "
+        "The exponent for DCZA in C3 and C4 is proved for p = 3α only; played is the p of C1 and C2 "
+        "([why that matters](../../docs/bounds.md)). DCZA loses in steps, as cells are split, so that "
+        "its exponents swing.",
         tables.growth_table(series),
         "### When CoS begins to exploit where contexts are spread evenly",
         "Before, all is training and exploring, and no exponent says anything. Computed "
@@ -188,7 +191,7 @@ def _liars(found: Found) -> str:
         tables.liar_goal(played, 0.03),
         "### A liar of some use "
         f"([liars-useful.toml](liars-useful.toml), {_played_as(found.useful)})",
-        "Where a liar is the best there is, it is asked, and should be: then the share of its "
+        "Where a liar is about the best there is, it is asked, and may be: then the share of its "
         "cells says nothing, and the regret does.",
         tables.liar_table(found.useful),
     )
@@ -218,10 +221,12 @@ def _flat(lines: Sequence[costs.Line]) -> str:
             f"{line.nanoseconds:.0f}",
             f"{line.nanoseconds / lines[0].nanoseconds:.2f}",
             f"{line.bytes_per_cell:.0f}",
+            *(f"{part:.0f}" for part in line.parts.values()),
         ]
         for line in lines
     ]
-    return tables.table(["", "ns per learner-slot", "to the first", "bytes per used cell"], rows)
+    heads = ["", "ns per learner-slot", "to the first", "bytes per used cell"]
+    return tables.table([*heads, *lines[0].parts], rows)
 
 
 def _within(lines: Sequence[costs.Line], what: str) -> str:
