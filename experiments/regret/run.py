@@ -161,9 +161,9 @@ def _growth(found: Found) -> str:
         "through that of the slots of the longest runs. ± is Student's 95 % over seeds. On the "
         "right, regret of one receiving learner and, in brackets, how much of the time it trained "
         "or explored. A regret that grows less than the theorem allows keeps to it. "
-        "The exponent for DCZA in C3 and C4 is proved for p = 3α only; played is the p of C1 and C2 "
-        "([why that matters](../../docs/bounds.md)). DCZA loses in steps, as cells are split, so that "
-        "its exponents swing.",
+        "The exponent for DCZA in C3 and C4 is proved for p = 3 alpha only; played is the p of C1 "
+        "and C2 ([why that matters](../../docs/bounds.md)). DCZA loses in steps, as cells are "
+        "split, so that its exponents swing.",
         tables.growth_table(series),
         "### When CoS begins to exploit where contexts are spread evenly",
         "Before, all is training and exploring, and no exponent says anything. Computed "
@@ -207,7 +207,10 @@ def _costs(found: Found) -> str:
         "(a label of each arm is enough, and every cell has begun to exploit):",
         _flat(measured.by_slot),
         _flat(measured.by_cells),
-        f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')}",
+        f"{_within(measured.by_slot, 'slots')} {_within(measured.by_cells, 'cells')} "
+        f"The last column of the second table has contexts that keep to {costs.FEW_CELLS} of all "
+        "these cells: what differs from there is, most likely, the wait for memory that no cache "
+        "holds.",
         "Whole runs (`covey.runs.play`), the world and the regret included, and where the time "
         "goes (`benchmarks/simulated.py` has the same for CoS):",
         _by_policy(measured.by_policy),
