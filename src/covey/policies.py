@@ -223,13 +223,15 @@ def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     return policy._replace(title=title, elimination=elimination)
 
 
-def _indexed(name: str, windows: int, scale: float, discount: float | None = None) -> "Preset":
+def _indexed(
+    name: str, windows: int, scale: float, discount: float | None = None, slices_usually: int = 12
+) -> "Preset":
     """Return a preset that takes the arm which may be worth most, by what its owner says."""
 
     def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
         index = Index(scale=_index_scale(settings, scale), windows=windows)
-        slices = _slices(settings, scene.dimension)
+        slices = _slices(settings, scene.dimension, usual=slices_usually)
         title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
         return _by_index(title, Uniform(slices), scene, switches, used, index)
 
@@ -289,7 +291,7 @@ def _index_scale(settings: Settings, usual: float) -> float:
 
 Preset = Callable[[Settings, Switches, Scene], Policy]
 PRESETS: dict[str, Preset] = {
-    "auto": _indexed("auto", 1, 0.5, 0.95),
+    "auto": _indexed("auto", 1, 0.5, 0.95, slices_usually=8),
     "cos": _cos,
     "dcza": _dcza,
     "share-ucb": _indexed("Share-UCB", 0, 1.0),
@@ -301,7 +303,7 @@ PRESETS: dict[str, Preset] = {
 INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 
 
-def _slices(settings: Settings, dimension: int) -> int:
+def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
     if settings.slices is not None:
         return settings.slices
     if dimension == 0:
@@ -311,7 +313,7 @@ def _slices(settings: Settings, dimension: int) -> int:
         return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
     if settings.parameters == "theorem":
         raise ConfigError("the theorem's parameters for cos need a horizon (in slots), or slices")
-    return 12
+    return usual
 
 
 def _horizon(settings: Settings) -> int | None:
