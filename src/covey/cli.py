@@ -28,9 +28,10 @@ from covey import (
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError
+from covey.errors import ConfigError, CoveyError, StoreError
 from covey.problems import Problem
 from covey.progress import Progress
+from covey.store import Store
 from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_simulate(commands)
     _add_bounds(commands)
+    _add_check(commands)
     return parser
 
 
@@ -222,6 +224,17 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add_common(command, _bounds)
 
 
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "check",
+        help="do the counters of a node's store agree with its labels?",
+        description="Recompute every counter of a store from its labelled tickets and say whether "
+        "they agree. The node that writes the store must be stopped.",
+    )
+    command.add_argument("store", type=Path, metavar="STORE", help="the file of a node")
+    _add_common(command, _check)
+
+
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -291,6 +304,18 @@ def _bounds(options: argparse.Namespace) -> None:
         print(msgspec.json.encode(sheet).decode())
     else:
         print(sheets.details(sheet) if options.theorem else sheets.summary(sheet))
+
+
+def _check(options: argparse.Namespace) -> None:
+    with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
+        differences, size = store.check(), store.size()
+    if options.json:
+        print(msgspec.json.encode({**size, "differences": differences}).decode())
+    elif not differences:
+        print("{tickets} tickets, {labels} with their label, {owed} owed to peers".format(**size))
+        print("every counter is the sum of its labels")
+    if differences:
+        raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
 
 
 def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:

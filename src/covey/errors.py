@@ -7,8 +7,10 @@ CoveyError
 ├── FunctionError       a classification function failed               (RuntimeError)
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
+├── StoreError          a store that cannot be used, or not be written (OSError)
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
+    │   └── LateLabel           given out, and waited for too long
     └── ConflictingLabel    another label was settled for this ticket
 """
 
@@ -41,12 +43,20 @@ class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
 
+class StoreError(CoveyError, OSError):
+    """A store that is damaged, newer, of another site or in use, or that cannot be written."""
+
+
 class TicketError(CoveyError, LookupError):
     """A label that cannot be settled."""
 
 
 class UnknownTicket(TicketError):
     """The ticket was never given out, or its label was waited for too long."""
+
+
+class LateLabel(UnknownTicket):
+    """The ticket was given out, but its label was waited for too long."""
 
 
 class ConflictingLabel(TicketError):

@@ -98,6 +98,11 @@ class Learner:
         self._expiry_slot = 0
 
     @property
+    def kept_tickets(self) -> range:
+        """The tickets that it still knows, up to the latest."""
+        return range(self._oldest_ticket, self._next_ticket)
+
+    @property
     def open_tickets(self) -> int:
         """How many labels are waited for."""
         return len(self.waiting())
@@ -208,7 +213,7 @@ class Learner:
         self.accept(decision, label if labels else NO_ANSWER)
         return decision
 
-    def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
+    def accept(self, decision: Decision, label: Label, peer_ticket: int | str | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
         slot = decision.slot
         if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
@@ -342,16 +347,23 @@ class Learner:
             if is_open and decision.space == space:
                 under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
         place, table = self._under_way.start, self._empty_table(space)
+        # A table that counted them already has room for them.
+        room = len(table.counters(0)) - len(old.counters(0))
         for row, counts in enumerate(under_way):
             known = old.counters(row)
-            table.load(old.cell(row), [*known[:place], *counts, *known[place:]])
+            end = place + len(counts) - room
+            table.load(old.cell(row), [*known[:place], *counts, *known[end:]])
             table.know(row, old.known(row))
         return table
 
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
-        cell = self._tables[decision.space].cell(decision.code >> 20)
-        return cell._replace(space=decision.space) if decision.space else cell
+        return self.known_cell(decision.space, decision.code >> 20)
+
+    def known_cell(self, space: str, row: int) -> Cell:
+        """Return the known cell of a number."""
+        cell = self._tables[space].cell(row)
+        return cell._replace(space=space) if space else cell
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
@@ -359,18 +371,34 @@ class Learner:
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
-        cells = []
-        seen = []
-        for space, table in self._tables.items():
-            for row in range(len(table)):
-                name = self._name(space, table.cell(row))
-                counters = table.counters(row)
-                if self._rule.is_pending:
-                    del counters[self._under_way]
-                cells.append((name, counters))
-                if self._rule.remembers:
-                    seen.append((name, table.known(row)))
-        return Snapshot(self.slot, cells, seen)
+        tables = self._tables
+        lines = [self.line(space, row) for space in tables for row in range(self.lines(space))]
+        seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
+        return Snapshot(self.slot, [(name, counters) for name, counters, _ in lines], seen)
+
+    def lines(self, space: str) -> int:
+        """Return how many cells of a context space are known; they are numbered from 0."""
+        return len(self._tables[space])
+
+    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
+        """Return the name of a known cell, its counters, and the labels kept for who asks by it."""
+        table = self._tables[space]
+        counters = table.counters(row)
+        if self._rule.is_pending:
+            del counters[self._under_way]
+        return self._name(space, table.cell(row)), counters, table.known(row)
+
+    def reopen(self, decisions: Sequence[Decision], kept: range) -> None:
+        """Wait again for the labels of decisions of which a restored learner gave tickets out."""
+        self._oldest_ticket, self._next_ticket = kept.start, kept.stop
+        for decision in decisions:
+            if decision.choice is not RECALL:
+                decision.choice = self._choices[decision.code & 0xFFFFF]
+            self._tickets[decision.ticket] = decision
+        if self._rule.is_pending:
+            for space, restored in self._tables.items():
+                self._tables[space] = self._with_under_way(space, restored)
+            self._table = self._tables[self._space]
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
@@ -456,11 +484,8 @@ class Learner:
 
     def _unknown(self, ticket: int) -> UnknownTicket:
         was_given = isinstance(ticket, int) and 0 < ticket < self._next_ticket
-        why = (
-            f"its label was due within {self.label_wait} slots"
-            if was_given
-            else "it was never given"
-        )
+        wait = f"its label was due within {self.label_wait} slots"
+        why = wait if was_given else "it was never given"
         return UnknownTicket(f"learner {self.name!r} does not know ticket {ticket!r}: {why}")
 
     def _settle_again(self, decision: Decision, label: Label) -> Settlement:
