@@ -50,8 +50,7 @@ def open_book(policy: Policy, store: Store, *, remembers: bool = True) -> Book:
         policy=policy,
         remembers=remembers,
     )
-    loaded = store.load("north", shape_of(policy, ["f", "g", "south"]))
-    return Book(learner, {"": policy}, loaded)
+    return Book(learner, store.load("north", shape_of(learner)))
 
 
 def decide(book: Book, context: float, arrivals: int = 0) -> Decision:
@@ -71,6 +70,7 @@ def flush(book: Book, store: Store) -> None:
     batch = book.take()
     if batch is not None:
         store.commit(batch)
+        book.is_written(batch)
 
 
 class Sums(RuleBasedStateMachine):

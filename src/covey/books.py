@@ -4,15 +4,12 @@ Nothing here reads or writes. `take` hands over the batch that makes the store a
 learner; a learner that is opened from what the store then holds goes on as this one would.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from covey.decisions import NO_ANSWER, UNKNOWN, Decision, Settlement
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.footprints import Footprints
 from covey.learner import Learner
-from covey.policies import Policy
 from covey.store import Batch, Loaded, Owed, Ticket, Truth
 from covey.types import Label
 
@@ -39,17 +36,16 @@ class Reply(msgspec.Struct, frozen=True):
 class Book:
     """One learner, its tickets by id, and what has happened since the last batch."""
 
-    def __init__(self, learner: Learner, policies: Mapping[str, Policy], loaded: Loaded) -> None:
-        """`policies` has the policy of every context space."""
+    def __init__(self, learner: Learner, loaded: Loaded) -> None:
         self.learner = learner
-        levels = {name: one.partition.levels(one.dimension) for name, one in policies.items()}
         learner.restore(loaded.snapshot)
         learner.reopen([ticket.decision() for ticket in loaded.tickets], loaded.kept)
-        self._footprints = Footprints(learner, levels)
+        self._footprints = Footprints(learner)
         self._footprints.take()  # all of it is in the store already
         self._keys = {ticket.ticket: (ticket.source, ticket.id) for ticket in loaded.tickets}
         self._tickets = {(one.source, one.id): one for one in loaded.tickets}
         self._oldest = loaded.kept.start
+        self._written = loaded.kept.stop  # tickets before this one are in the store
         self._asked = {
             where: count if learner.tells_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
@@ -118,11 +114,14 @@ class Book:
         self._has_moved = True
 
     def settle(self, ticket: Ticket, label: Label) -> Settlement:
-        """Take the true label of a ticket that the learner still knows; raise as it does."""
-        decision = self.learner.check(ticket.ticket, label)
+        """Take the true label of a ticket; raise as the learner does, and `LateLabel`."""
+        decision = self.learner.held(ticket.ticket)
+        if decision is None:
+            return settle_old(ticket, label, id=ticket.id)
         settlement = self.learner.settle(ticket.ticket, label)
         if not settlement.is_new:
             return settlement
+        self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
         self._batch.truths.append(Truth(ticket.ticket, label, settlement.is_right))
         if settlement.peer and ticket.peer_ticket is not None:
             self._batch.owed.append(Owed(settlement.peer, ticket.peer_ticket, label))
@@ -145,6 +144,11 @@ class Book:
         batch.lines = self._footprints.take()
         return batch
 
+    def is_written(self, batch: Batch) -> None:
+        """Note that a batch is in the store; what is old enough may be looked up there."""
+        self._written = batch.kept.stop
+        self._expire()
+
     def _note(self, decision: Decision) -> None:
         self._footprints.note(decision)
         self._has_moved = True
@@ -154,11 +158,11 @@ class Book:
         self._asked[where] = self._asked.get(where, 0) + 1
 
     def _expire(self) -> None:
-        """Forget the ids of tickets that the learner knows no longer."""
-        oldest = self.learner.kept_tickets.start
+        """Forget the ids of tickets that the learner knows no longer and the store does."""
+        oldest = min(self.learner.kept_tickets.start, self._written)
         for ticket in range(self._oldest, oldest):
             self._tickets.pop(self._keys.pop(ticket))
-        self._oldest = oldest
+        self._oldest = max(self._oldest, oldest)
 
 
 def settle_old(ticket: Ticket | None, label: Label, *, id: str) -> Settlement:  # noqa: A002
@@ -175,11 +179,11 @@ def settle_old(ticket: Ticket | None, label: Label, *, id: str) -> Settlement:  
     return Settlement(False, ticket.prediction is not NO_ANSWER and ticket.prediction == label)
 
 
-def shape_of(policy: Policy, arms: list[str]) -> str:
+def shape_of(learner: Learner) -> str:
     """Return what counters mean, in words: if this changes, what is stored does not fit."""
-    forget = policy.settings.forget
+    cells = [f"{one.partition} of {one.dimension} dimensions" for one in learner.policies.values()]
+    settings = next(iter(learner.policies.values())).settings
     return (
-        f"the arms {', '.join(arms)}; contexts of {policy.dimension} dimensions in cells of "
-        f"{policy.partition}; preset {policy.settings.preset}, forget {forget.window} and "
-        f"{forget.discount}"
+        f"the arms {', '.join(learner.arms)}; cells of {' and '.join(cells)}; preset "
+        f"{settings.preset}, forget {settings.forget.window} and {settings.forget.discount}"
     )

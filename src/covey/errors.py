@@ -7,6 +7,7 @@ CoveyError
 ├── FunctionError       a classification function failed               (RuntimeError)
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
+├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
@@ -41,6 +42,10 @@ class LimitError(CoveyError, RuntimeError):
 
 class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+class PeerError(CoveyError, ConnectionError):
+    """A peer that did not answer in time, or answered something that makes no sense."""
 
 
 class StoreError(CoveyError, OSError):

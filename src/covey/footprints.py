@@ -1,7 +1,5 @@
 """Which rows of a learner's tables have moved since they were last written."""
 
-from collections.abc import Mapping
-
 from covey.decisions import Decision
 from covey.learner import Learner
 from covey.store import Line
@@ -11,12 +9,14 @@ from covey.types import Cell, Context, Level
 class Footprints:
     """The cells that events have moved: those of a decision, and those around it."""
 
-    def __init__(self, learner: Learner, levels: Mapping[str, tuple[Level, ...]]) -> None:
-        """`levels` has the partition of every context space, coarsest level first."""
+    def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self._levels = levels
+        self._levels = {
+            space: policy.partition.levels(policy.dimension)
+            for space, policy in learner.policies.items()
+        }
         self._places: dict[Cell, int] = {}
-        self._known = dict.fromkeys(levels, 0)
+        self._known = dict.fromkeys(self._levels, 0)
         self._moved: dict[tuple[str, int], None] = {}
 
     def note(self, decision: Decision) -> None:

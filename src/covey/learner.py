@@ -75,12 +75,12 @@ class Learner:
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
         self._asked = len(functions) + len(peers)  # arms before this one see the instance
-        self._arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
-        self._costs = tuple(costs)
+        self.arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
+        self.costs = tuple(costs)
         self._loss = loss
         self._rule = policy.rule(
             functions=len(functions),
-            costs=self._costs,
+            costs=self.costs,
             position=position,
             rewards=tuple(rewards),
             unit=1 if loss is None else WHOLE,
@@ -88,10 +88,10 @@ class Learner:
             **more,
         )
         self._space = space
-        self._policies = {space: policy} if spaces is None else dict(spaces)
-        self._tables = {name: self._empty_table(name) for name in self._policies}
+        self.policies = {space: policy} if spaces is None else dict(spaces)
+        self._tables = {name: self._empty_table(name) for name in self.policies}
         self._table = self._tables[space]
-        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = 1
         self._next_ticket = 1
@@ -167,9 +167,9 @@ class Learner:
         Nothing that was learnt is lost, and decisions under way keep the price they were made at.
         """
         arm = self._functions + self._peers.index(peer)
-        self._costs = (*self._costs[:arm], cost, *self._costs[arm + 1 :])
-        self._rule = msgspec.structs.replace(self._rule, costs=self._costs)
-        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
+        self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
+        self._rule = msgspec.structs.replace(self._rule, costs=self.costs)
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         for table in self._tables.values():
             table.set_cost(arm, cost)
 
@@ -341,7 +341,7 @@ class Learner:
         self._table = self._tables[self._space]
 
     def _with_under_way(self, space: str, old: Table) -> Table:
-        under_way = [[0] * len(self._arms) for _ in range(len(old))]
+        under_way = [[0] * len(self.arms) for _ in range(len(old))]
         for decision in self._tickets.values():
             is_open = decision.truth is UNKNOWN and decision.choice.phase not in ("train", "recall")
             if is_open and decision.space == space:
@@ -403,7 +403,7 @@ class Learner:
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
         self.slot = snapshot.slot
-        none, place = [0] * len(self._arms), self._under_way.start
+        none, place = [0] * len(self.arms), self._under_way.start
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
             space, cell = self._parse(name)
@@ -414,12 +414,12 @@ class Learner:
             table.know(table.meet(cell, self.slot), labels)
 
     def _name(self, space: str, cell: Cell) -> str:
-        name = self._policies[space].partition.name(cell)
+        name = self.policies[space].partition.name(cell)
         return f"{space}/{name}" if space else name
 
     def _parse(self, name: str) -> tuple[str, Cell]:
         space, _, cell = name.rpartition("/")
-        return space, self._policies[space].partition.parse(cell)
+        return space, self.policies[space].partition.parse(cell)
 
     def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
         """Return the table of the asker's context space, and the row of its cell there."""
@@ -441,11 +441,11 @@ class Learner:
     @property
     def _under_way(self) -> slice:
         """Where a row that counts labels under way has them: after labels, right and untrained."""
-        start = 3 + 2 * len(self._arms) + self._asked - self._functions
-        return slice(start, start + len(self._arms))
+        start = 3 + 2 * len(self.arms) + self._asked - self._functions
+        return slice(start, start + len(self.arms))
 
     def _empty_table(self, space: str) -> Table:
-        policy = self._policies[space]
+        policy = self.policies[space]
         rule = self._rule
         if space != self._space:
             levels = policy.partition.levels(policy.dimension)
@@ -463,11 +463,11 @@ class Learner:
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]
-        price = 0.0 if phase == "serve" else self._costs[arm]
+        price = 0.0 if phase == "serve" else self.costs[arm]
         if arm < self._functions:
-            return Choice(phase, self._arms[arm], price, arm)
+            return Choice(phase, self.arms[arm], price, arm)
         peer = self._peers[arm - self._functions]
-        return Choice(phase, self._arms[arm], price, -1, peer, arm >= self._asked)
+        return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
 
     def _expire(self, slot: int) -> None:
         """Stop waiting for labels that are older than the wait; tickets are in order of slots."""
