@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from covey.errors import ConfigError, ConflictingLabel, FunctionError
+from covey.errors import ConfigError, ConflictingLabel, CoveyError, FunctionError
 from covey.types import Label
 
 UNKNOWN = msgspec.UNSET
@@ -94,6 +94,8 @@ class Function(NamedTuple):
         return f"function {self.name!r} of learner {self.owner!r}"
 
     def _failed(self, error: Exception) -> FunctionError:
+        if isinstance(error, CoveyError):  # it says enough
+            return FunctionError(f"{self}: {error}")
         is_new = type(error).__name__ == "NotFittedError" and self.teach is not None
         hint = _FRESH if is_new else ""
         return FunctionError(f"{self} raised {type(error).__name__}: {error}{hint}")
@@ -172,8 +174,11 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
     """Return `given` as a function of instances.
 
     Takes an object with `predict_one` (River), one with `predict` for rows (scikit-learn), one with
-    `predict` and `learn` for an instance, a pair of these two callables, or any callable.
+    `predict` and `learn` for an instance, a pair of these two callables, any callable, or a
+    function that was made before.
     """
+    if isinstance(given, Function):
+        return given._replace(name=name, owner=owner)
     if isinstance(given, Frozen):
         return as_function(given.function, name=name, owner=owner)._replace(
             teach=None, teach_many=None

@@ -1,0 +1,1 @@
+"""Where functions come from: a `[[function]]` table -> something that classifies."""

@@ -1,0 +1,103 @@
+"""The kinds of `[[function]]` tables by name, and the functions that tables describe."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.classifiers import Function, as_function, fresh, frozen
+from covey.errors import ConfigError
+from covey.fields import nearest, read
+from covey.sources import constant, onnx, python, remote, river, skops
+from covey.sources.lessons import remembering
+from covey.sources.tables import Kind, Taught
+
+KINDS: dict[str, Kind] = {
+    "constant": constant.KIND,
+    "onnx": onnx.KIND,
+    "python": python.KIND,
+    "remote": remote.KIND,
+    "river": river.KIND,
+    "skops": skops.KIND,
+}
+
+
+def functions_from(tables: object, *, owner: str, folder: Path) -> dict[str, Function]:
+    """Return the functions of a site's `[[function]]` tables, by name.
+
+    Files are looked for relative to `folder`, that of the configuration. Raises `ConfigError` with
+    a sentence if a table cannot be used, and `MissingExtra` if its library is not installed.
+    """
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise ConfigError("function is not a list of tables; write [[function]], in two brackets")
+    functions: dict[str, Function] = {}
+    files: dict[Path, str] = {}
+    for number, raw in enumerate(tables, 1):
+        where = f"[[function]] {number}"
+        table = _table(raw, where)
+        if table.name in functions:
+            raise ConfigError(f"{where}: the name {table.name!r} is taken; names must differ")
+        _check_own_lessons(table, folder, files)
+        functions[table.name] = _function(table, owner=owner, folder=folder)
+    return functions
+
+
+def function_from(raw: object, *, owner: str, folder: Path) -> Function:
+    """Return the function of one table."""
+    (function,) = functions_from([raw], owner=owner, folder=folder).values()
+    return function
+
+
+def _table(raw: object, where: str) -> Any:
+    kind = raw.get("kind") if isinstance(raw, Mapping) else None
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where} has no kind; known: {', '.join(KINDS)}")
+    if kind not in KINDS:
+        raise ConfigError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
+    table = read(raw, KINDS[kind].table, where=where)
+    if not table.name:
+        raise ConfigError(f"{where}: the name is empty; give it one")
+    return table
+
+
+def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None:
+    if not isinstance(table, Taught) or table.lessons is None:
+        return
+    other = files.setdefault((folder / table.lessons).resolve(), table.name)
+    if other != table.name:
+        raise ConfigError(
+            f"functions {other!r} and {table.name!r} keep their lessons in the same file, "
+            f"{table.lessons}; give each its own"
+        )
+
+
+def _function(table: Any, *, owner: str, folder: Path) -> Function:
+    if isinstance(table, Taught):
+        _check_lessons(table)
+    given = KINDS[table.kind].load(table, folder)
+    if not isinstance(table, Taught):
+        return as_function(given, name=table.name, owner=owner)
+    if table.classes:
+        given = fresh(given, classes=table.classes)
+    if not table.learns:
+        given = frozen(given)
+    function = as_function(given, name=table.name, owner=owner)
+    if table.lessons is None:
+        return function
+    if function.teach is None:
+        raise ConfigError(
+            f"function {table.name!r} cannot be taught, so it has no lessons to keep; leave out "
+            "lessons"
+        )
+    return remembering(function, folder / table.lessons, most=table.lessons_kept)
+
+
+def _check_lessons(table: Taught) -> None:
+    who = f"function {table.name!r}"
+    if not table.learns and (table.classes or table.lessons is not None):
+        key = "classes" if table.classes else "lessons"
+        raise ConfigError(
+            f"{who} has {key}, which are for functions that learn; write learns = true or leave "
+            f"out {key}"
+        )
+    if table.lessons_kept < 1:
+        raise ConfigError(f"{who}: lessons-kept is {table.lessons_kept}; it must be 1 or more")

@@ -1,0 +1,177 @@
+"""`kind = "remote"`: a model behind the Open Inference Protocol v2, asked over HTTP in batches."""
+
+import math
+import os
+import ssl
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.errors import ConfigError, DataError
+from covey.sources.posting import Post, checked, is_here
+from covey.sources.rows import Columns, numbers, winners
+from covey.sources.tables import Kind, Named, Scalar
+
+Datatype = Literal["FP64", "FP32", "INT64", "INT32"]
+NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
+
+
+class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
+    """A model's address up to its name (or version), and the tensors it speaks in."""
+
+    url: str
+    timeout_s: float = 5.0
+    token_variable: str | None = None  # the environment variable that holds the bearer token
+    ca: str | None = None  # file of the certificates that vouch for the server
+    input: str = "input-0"
+    datatype: Datatype = "FP64"
+    output: str | None = None
+    columns: list[str] | None = None
+    classes: list[Scalar] | None = None
+
+
+class Tensor(msgspec.Struct):
+    """A named output of a model."""
+
+    name: str
+    shape: list[int]
+    data: list[Any]
+
+
+class Inference(msgspec.Struct):
+    """What a model answers."""
+
+    outputs: list[Tensor]
+
+
+class Model(NamedTuple):
+    """A model that takes rows, somewhere else."""
+
+    post: Post
+    input: str
+    datatype: Datatype
+    output: str | None
+    columns: Columns
+    classes: list[Scalar] | None
+
+    def predict(self, instances: Any) -> list[Any]:
+        """Return the labels of the instances, by one request."""
+        if len(instances) == 0:
+            return []
+        width = len(self.columns) if self.columns else None
+        rows = numbers(instances, self.columns, width=width, kind=NUMBERS[self.datatype])
+        status, content = self.post.send(self._question(rows))
+        if status != 200:
+            raise DataError(f"{self.post.url} answered {status}{_complaint(content)}")
+        return self._labels(_decoded(self.post.url, content), len(rows))
+
+    def _question(self, rows: np.ndarray) -> bytes:
+        tensor = {
+            "name": self.input,
+            "shape": list(rows.shape),
+            "datatype": self.datatype,
+            "data": rows.ravel().tolist(),
+        }
+        wanted = {} if self.output is None else {"outputs": [{"name": self.output}]}
+        return msgspec.json.encode({"inputs": [tensor], **wanted})
+
+    def _labels(self, answer: Inference, count: int) -> list[Any]:
+        tensor = self._tensor(answer.outputs)
+        values = _flat(tensor.data)
+        if not tensor.shape or tensor.shape[0] != count or math.prod(tensor.shape) != len(values):
+            raise DataError(
+                f"{self.post.url} gave output {tensor.name!r} of shape {tensor.shape} with "
+                f"{len(values)} values for {count} rows"
+            )
+        if self.classes is not None:
+            return list(winners(_scores(tensor, values), self.classes))
+        if len(values) != count:
+            raise DataError(
+                f"{self.post.url} gave output {tensor.name!r} of shape {tensor.shape} for {count} "
+                "rows; if these are scores, give classes"
+            )
+        return values
+
+    def _tensor(self, outputs: list[Tensor]) -> Tensor:
+        fitting = [one for one in outputs if self.output in (None, one.name)]
+        if len(fitting) == 1:
+            return fitting[0]
+        names = ", ".join(one.name for one in outputs) or "none"
+        raise DataError(f"{self.post.url} gave the outputs {names}; name one of them as output")
+
+
+def load(table: Remote, folder: Path) -> Model:
+    """Return the model; it is not asked anything before the first instance comes."""
+    who = f"function {table.name!r}"
+    try:
+        parts = checked(table.url)
+    except ConfigError as error:
+        raise ConfigError(f"{who}: {error}") from None
+    if not 0 < table.timeout_s < math.inf:
+        raise ConfigError(f"{who}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
+    token = _token(table, who)
+    if token is not None and parts.scheme == "http" and not is_here(parts.hostname):
+        raise ConfigError(f"{who} would send its token in the clear; use https")
+    post = Post(
+        url=table.url.rstrip("/") + "/infer",
+        timeout_s=table.timeout_s,
+        token=token,
+        tls=_tls(table, who, folder) if parts.scheme == "https" else None,
+    )
+    return Model(post, table.input, table.datatype, table.output, table.columns, table.classes)
+
+
+def _token(table: Remote, who: str) -> str | None:
+    if table.token_variable is None:
+        return None
+    token = os.environ.get(table.token_variable, "")
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(
+            f"{who}: the environment variable {table.token_variable} holds no token; set it, or "
+            "leave out token-variable"
+        )
+    return token
+
+
+def _tls(table: Remote, who: str, folder: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if table.ca is None else folder / table.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{who}: cannot read certificates from {table.ca}: {error}") from None
+
+
+def _decoded(url: str, content: bytes) -> Inference:
+    try:
+        return msgspec.json.decode(content, type=Inference)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{url} gave no answer of the protocol: {error}") from None
+
+
+def _complaint(content: bytes) -> str:
+    try:
+        said = msgspec.json.decode(content, type=dict[str, Any]).get("error", "")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return f": {str(said)[:200]}" if said else ""
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    """Return the values of a tensor, which may come nested."""
+    while data and isinstance(data[0], list):
+        if not all(isinstance(one, list) for one in data):
+            break
+        data = [value for row in data for value in row]
+    return data
+
+
+def _scores(tensor: Tensor, values: list[Any]) -> np.ndarray:
+    if not all(isinstance(value, int | float) for value in values):
+        raise DataError(
+            f"output {tensor.name!r} has values that are not numbers, but classes need scores"
+        )
+    return np.array(values, dtype=float).reshape(tensor.shape)
+
+
+KIND = Kind(Remote, load)

@@ -1,0 +1,80 @@
+"""Functions from installed code: named, or made."""
+
+from pathlib import Path
+
+import pytest
+
+from covey.errors import ConfigError, FunctionError
+from models import Table, loaded
+
+
+def table(entry: str, **more: object) -> Table:
+    return {"name": "f", "kind": "python", "entry": entry, **more}
+
+
+def test_a_name_in_a_module_is_the_function(tmp_path: Path) -> None:
+    assert loaded(table("models:by_sign"), tmp_path).answer([1.0]) == "spam"
+
+
+def test_a_class_is_made(tmp_path: Path) -> None:
+    assert loaded(table("models:Majority"), tmp_path).answer("x") == "ham"
+
+
+def test_options_are_what_it_is_made_with(tmp_path: Path) -> None:
+    assert (
+        loaded(table("models:Majority", options={"first": "scan"}), tmp_path).answer("") == "scan"
+    )
+
+
+def test_what_it_makes_is_taught_unless_it_shall_not_learn(tmp_path: Path) -> None:
+    learning, fixed = (
+        loaded(table("models:Majority", learns=learns), tmp_path) for learns in (True, False)
+    )
+    learning.learn("x", "spam")
+    fixed.learn("x", "spam")
+
+    assert (learning.answer("x"), fixed.answer("x")) == ("spam", "ham")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("models", "entry is 'models'; write package.module:name"),
+        ("no_such_module:f", "No module named 'no_such_module'; install it where covey is"),
+        ("models:by_sing", "models has no by_sing"),
+        ("models:Majority.guess", "models has no Majority.guess"),
+    ],
+)
+def test_an_entry_that_leads_nowhere_is_refused(entry: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"function 'f': {said}"):
+        loaded(table(entry), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("models:broken", "models:broken raised OSError .* its options: no licence"),
+        ("models:Majority", "raised TypeError .* unexpected keyword"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(entry: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        loaded(table(entry, options={"colour": 1}), tmp_path)
+
+
+def test_a_module_that_raises_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raising_module.py").write_text("None.gone\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ConfigError, match="importing raising_module raised AttributeError: .*gone"):
+        loaded(table("raising_module:f"), tmp_path)
+
+
+def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="function 'f' is a list; give a callable"):
+        loaded(table("models:COLUMNS"), tmp_path)
+
+
+def test_a_function_that_raises_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FunctionError, match="'f' of learner 'north' raised TypeError"):
+        loaded(table("models:by_sign"), tmp_path).answer(None)
