@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_bounds(commands)
     _add_check(commands)
+    _add_serve(commands)
     return parser
 
 
@@ -235,6 +236,19 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_common(command, _check)
 
 
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "serve",
+        help="a node: answer instances and take labels over HTTP",
+        description="Serve the site of a configuration by the Open Inference Protocol, on the "
+        "loopback. What it learns is in its store; stopped and started, it goes on.",
+        epilog="example:\n  covey serve site.toml\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("site", type=Path, metavar="SITE", help="TOML: node, policy, functions")
+    _add_common(command, _serve)
+
+
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -316,6 +330,16 @@ def _check(options: argparse.Namespace) -> None:
         print("every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
+
+
+def _serve(options: argparse.Namespace) -> None:
+    # Not at the top: no other command needs an event loop, or aiohttp.
+    import asyncio
+
+    from covey import server, sites
+
+    served = sites.load(options.site)
+    asyncio.run(server.serve(served, is_up=lambda url: print(url, file=sys.stderr, flush=True)))
 
 
 def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
