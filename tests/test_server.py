@@ -194,6 +194,20 @@ def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
+def test_labels_under_way_count_unless_the_policy_says_otherwise(
+    tmp_path: Path, pending: str, says: list[int]
+) -> None:
+    text = SITE.replace("slices = 4\n", "slices = 4\n" + pending)
+
+    async def story(client: Client) -> None:
+        told = [(await client.post(INFER, infer(id_)))[1] for id_ in "ab"]
+
+        assert [one["outputs"][0]["data"][0] for one in told] == says
+
+    run(tmp_path, story, text)
+
+
 def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     text = SITE.replace("dimension = 1\n", "").replace(
         "[policy]",

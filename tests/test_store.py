@@ -125,6 +125,17 @@ def test_a_batch_that_was_not_committed_is_gone_after_a_crash(tmp_path: Path) ->
     assert [one.ticket for one in again.tickets] == [1]
 
 
+def test_a_file_is_synced_at_every_commit(tmp_path: Path) -> None:
+    """Without FULL, a commit in WAL mode may be lost with the power."""
+    base = Store(tmp_path / "a")._base
+
+    told = [
+        base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+    ]
+
+    assert told == ["wal", 2]
+
+
 def test_starts_are_counted(store: Store) -> None:
     assert [store.load("north", "shape").starts for _ in range(2)] == [2, 3]
 

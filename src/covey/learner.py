@@ -455,11 +455,13 @@ class Learner:
         return Table(Clock(policy.scales(), policy.powers()), rule)
 
     def _undecided(self, row: int, context: Context, slot: int) -> Decision:
-        if self._rule.is_supervised:
-            asks = tuple(self._peers[k] for k in self._table.stale(row, slot))
-        else:
-            asks = self._peers
-        return Decision(row << 20, context, slot, OPEN, asks, space=self._space)
+        is_supervised = self._rule.is_supervised
+        stale = self._table.stale(row, slot) if is_supervised else range(len(self._peers))
+        asks = tuple(self._peers[k] for k in stale)
+        decision = Decision(row << 20, context, slot, OPEN, asks, space=self._space)
+        if not asks:  # everybody is closed
+            self.inform(decision, ()) if is_supervised else self.consult(decision, ())
+        return decision
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]

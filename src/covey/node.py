@@ -16,7 +16,7 @@ import msgspec
 from covey.books import Book, Key, Question, Reply, settle_old, shape_of
 from covey.classifiers import Function
 from covey.config import Site
-from covey.decisions import NO_ANSWER, OPEN, Decision, Settlement
+from covey.decisions import NO_ANSWER, Decision, Settlement
 from covey.errors import ConfigError, ConflictingLabel, DataError, LimitError, PeerError
 from covey.journal import Journal
 from covey.learner import Learner
@@ -215,7 +215,7 @@ class Node:
         deadline_s = min((one.deadline_s() for one in self._guards.values()), default=math.inf)
         decision = self.learner.decide(context, slot)
         try:
-            while decision.choice is OPEN:
+            while decision.asks:
                 await self._consult(decision, deadline_s)
             if decision.choice.function < 0:
                 return decision, await self._ask(instance, decision, deadline_s)
@@ -300,9 +300,7 @@ class Node:
         """Decide as if there were nobody to ask."""
         with self._all_shut():
             decision = self.learner.decide(context, slot)
-            if decision.choice is OPEN and self.learner.is_supervised:
-                self.learner.inform(decision, [])
-            elif decision.choice is OPEN:
+            if decision.asks:
                 self.learner.consult(decision, [NOTHING_TOLD for _ in self.learner.behind()])
         return decision
 

@@ -163,6 +163,7 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     doors = Doors(store, {}, random.SystemRandom(), threads)
     node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
     runner = web.AppRunner(Service(served, node).app(), access_log=None, handle_signals=False)
+    stop = _stop_signal()
     try:
         await runner.setup()
         site = web.TCPSite(runner, served.host, served.port)
@@ -170,7 +171,7 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
         node.start()
         host, port = runner.addresses[0][:2]
         is_up(f"http://{host}:{port}/v2/models/{served.serving.name}")
-        await _told_to_stop()
+        await stop.wait()
     finally:
         await runner.cleanup()  # requests under way are answered first
         node.stop()
@@ -178,12 +179,13 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
         store.close()
 
 
-async def _told_to_stop() -> None:
+def _stop_signal() -> asyncio.Event:
+    """Return what is set when the process is told to stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    return stop
 
 
 async def _all(calls: Any) -> list[Ticket]:

@@ -67,11 +67,14 @@ def load(path: Path) -> ServedSite:
     place = _place(serving, setup)
     _check(serving, setup, place)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
+    learner = learner_of(setup, place, width)
+    if setup.settings.pending is None:
+        learner.count_under_way()  # many clients at once must not all explore the same arm
     return ServedSite(
         serving,
         setup,
         setup.sites[place],
-        learner_of(setup, place, width),
+        learner,
         _frozen(functions_of(setup.sites[place], given)),
         path.parent / serving.store,
         host,
