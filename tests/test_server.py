@@ -403,7 +403,7 @@ def test_a_site_that_cannot_serve_is_refused_with_a_sentence(
 
 def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE)
-    for life in range(3):
+    for life in range(2):
         process, root = started(tmp_path)
         for k in range(10):
             post(root + INFER, infer(f"{life}-{k}"))
@@ -418,8 +418,8 @@ def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Pa
     assert process.returncode == 0
     assert cli.main(["check", str(tmp_path / "north.store")]) == 0
     store = Store(tmp_path / "north.store")
-    kept = [store.find("", f"{life}-{k}") for life in range(3) for k in range(10)]
-    assert [one.truth for one in kept if one is not None] == [0] * 30
+    kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
+    assert [one.truth for one in kept if one is not None] == [0] * 20
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[str], str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from covey.errors import PeerError, StoreError, TicketError
@@ -26,7 +27,7 @@ class Outbox:
         self._guards = guards
         self._chance = chance
         self._tell = tell
-        self._queues: dict[str, list[Owed]] = {peer: [] for peer in guards}
+        self._queues: dict[str, deque[Owed]] = {peer: deque() for peer in guards}
         self._news = {peer: asyncio.Event() for peer in guards}
         self._empty = asyncio.Event()
         self._empty.set()
@@ -80,7 +81,7 @@ class Outbox:
         except TicketError:
             self.refused += 1
         await self._tell(owed)
-        self._queues[peer].pop(0)
+        self._queues[peer].popleft()
         if not self._queues[peer]:
             self._news[peer].clear()
         if not len(self):

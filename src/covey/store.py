@@ -243,12 +243,8 @@ class Store:
         """Recompute every counter from the labelled tickets; return a sentence per difference."""
         with self._sentences("read"):
             broken = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
-        kept, folded = self.counters(), self._counted(FOLD)
         found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
-        for key in sorted(kept.keys() | folded.keys()):
-            if kept.get(key) != folded.get(key):
-                found.append(_difference(key, kept.get(key, (0, 0)), folded.get(key, (0, 0))))
-        return found
+        return found + self._differences()
 
     def size(self) -> dict[str, int]:
         """Return how many tickets there are, how many have their label, and how many are owed."""
@@ -306,9 +302,17 @@ class Store:
                 f"{self._where} was written with {kept[1]}; now it is {shape}, and its counters "
                 "would mean something else; put the configuration back, or begin a new file"
             )
-        differences = self.check()
+        differences = self._differences()
         if differences:
             raise StoreError(f"{self._where} is damaged: {differences[0]}; restore it from a copy")
+
+    def _differences(self) -> list[str]:
+        kept, folded = self.counters(), self._counted(FOLD)
+        return [
+            _difference(key, kept.get(key, (0, 0)), folded.get(key, (0, 0)))
+            for key in sorted(kept.keys() | folded.keys())
+            if kept.get(key) != folded.get(key)
+        ]
 
     def _load(self) -> Loaded:
         slot, oldest, following, starts = self._base.execute(
