@@ -96,10 +96,8 @@ class Sums(RuleBasedStateMachine):
     @rule(target=ids, place=st.integers(0, 1), said=st.integers(0, 1), ahead=st.integers(0, 2))
     def serve(self, place: int, said: int, ahead: int) -> Any:
         self.count += 1
-        level = len(self.policy.partition.levels(1)) > 1
-        decision = self.book.learner.assist(
-            Cell(int(level), (place,)), self.book.learner.slot + ahead
-        )
+        slot = max(1, self.book.learner.slot + ahead)
+        decision = self.book.learner.assist(self._cell(place), slot)
         self.book.accept(decision, Question("south", str(self.count)), Reply(said, said, "f"))
         return self._given("south", said)
 
@@ -109,7 +107,7 @@ class Sums(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 1))
     def report(self, place: int) -> None:
-        self.book.learner.report(Cell(0, (0,)), self.book.learner.slot)
+        self.book.learner.report(self._cell(place), max(1, self.book.learner.slot))
         self.book.note_request()
 
     @rule(key=ids, label=st.integers(0, 1))
@@ -163,6 +161,10 @@ class Sums(RuleBasedStateMachine):
             kept = self.store.find(*key)
             assert kept is not None
             assert kept.truth == label
+
+    def _cell(self, place: int) -> Cell:
+        """Return one of two cells, of the second level where there are several."""
+        return Cell(int(len(self.policy.partition.levels(1)) > 1), (place,))
 
     def _given(self, source: str, said: int) -> Any:
         key = (source, str(self.count))

@@ -189,7 +189,7 @@ def test_a_request_is_never_passed_on() -> None:
         world = world_of(config(3))
 
         for k in range(50):
-            request = Request(str(k), "g1:0", k, 1)
+            request = Request(str(k), "g1:0", k + 1, 1)
             helped = await world.nodes["site1"].assist(request, source="site0")
             assert helped.function == "f1"
 
@@ -401,6 +401,19 @@ def test_a_node_holds_no_more_than_its_limits() -> None:
         said = [await tried() for _ in range(4)]
 
         assert said == ["", "", "", "3 tickets are held; send their labels, or wait"]
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("slot", [0, -1, 2**53 + 1])
+def test_a_slot_that_cannot_be_is_refused_with_a_sentence(slot: int) -> None:
+    async def main() -> None:
+        node = world_of().nodes["site0"]
+
+        with pytest.raises(DataError, match="it must lie from 1 to"):
+            await node.assist(Request("r", "g1:0", slot, 1), source="site1")
+
+        assert node.learner.slot == 0
 
     virtual.run(main())
 

@@ -381,6 +381,6 @@ def _prices(learner: Learner) -> dict[str, float]:
 
 
 def _checked_slot(slot: int) -> int:
-    if not 0 <= slot <= MOST_SLOTS:
-        raise DataError(f"the slot is {slot}; it must lie from 0 to 2**53")
+    if not 1 <= slot <= MOST_SLOTS:
+        raise DataError(f"the slot is {slot}; it must lie from 1 to 2**53")
     return slot
