@@ -371,9 +371,9 @@ def test_a_node_whose_store_fails_stops_and_says_so() -> None:
         ticket = await node.predict(1, (0.5,))
         world.stores["site0"].close()
 
-        for _ in range(2):
+        for id_ in (ticket.id, ticket.id, "unknown"):
             with pytest.raises(StoreError):
-                await node.learn(ticket.id, 1)
+                await node.learn(id_, 1)
         with pytest.raises(StoreError):
             await node.predict(1, (0.5,))
 

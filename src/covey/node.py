@@ -139,6 +139,7 @@ class Node:
         Raises `UnknownTicket`, `LateLabel` or `ConflictingLabel`.
         """
         label = plain_label(label)
+        self._check_alive()
         ticket = self._book.find(source, id)
         if ticket is None:
             ticket = await self._doors.work(self._doors.store.find, source, id)
@@ -348,9 +349,12 @@ class Node:
             raise DataError(f"cell {name!r} does not have {policy.dimension} coordinates")
         return cell._replace(space=space) if space else cell
 
-    def _check_room(self, *, is_own: bool) -> None:
+    def _check_alive(self) -> None:
         if self._journal.failure is not None:
             raise self._journal.failure
+
+    def _check_room(self, *, is_own: bool) -> None:
+        self._check_alive()
         if self._book.kept >= self._limits.tickets:
             raise LimitError(f"{self._book.kept} tickets are held; send their labels, or wait")
         # Peers have room of their own, so that they cannot take that of the site's clients.
