@@ -1,42 +1,120 @@
-"""One stream, the same decisions everywhere: replay and a network of real functions."""
+"""One stream, the same decisions everywhere: replay, a network in process, and nodes."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import covey
+import virtual
+from covey.books import Question
 from covey.policies import PRESETS
 
 SITES = 3
 SLOTS = 1_500
+NODE_SLOTS = 500
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-@pytest.mark.parametrize("mode", ["spec", "paper"])
-def test_replay_and_the_network_in_process_decide_the_same(preset: str, mode: str) -> None:
+Row = tuple[Any, ...]  # phase, arm, function, price, whether it was right
+
+
+class Stream(NamedTuple):
+    """A recorded stream, and functions that say what was recorded of them."""
+
+    predictions: Any
+    labels: Any
+    contexts: Any
+    at: list[str]
+
+    @property
+    def functions(self) -> dict[str, Callable[[int], int]]:
+        rows = enumerate(self.predictions)
+        return {f"f{k}": lambda slot, row=row: int(row[slot]) for k, row in rows}
+
+
+@pytest.fixture(scope="module")
+def stream() -> Stream:
     rng = np.random.default_rng(11)
-    config = _config(preset, mode)
     labels = rng.integers(0, 2, SLOTS)
     is_right = rng.random((2 * SITES, SLOTS)) < rng.uniform(0.5, 1.0, (2 * SITES, 1))
     predictions = np.where(is_right, labels, 1 - labels)
     contexts = rng.random((SLOTS, 2))
     at = [f"site{k}" for k in rng.integers(0, SITES, SLOTS)]
-    recorded = covey.replay(
-        config, predictions=predictions, labels=labels, contexts=contexts, at=at
-    ).columns()
+    return Stream(predictions, labels, contexts, at)
 
-    functions = {f"f{k}": lambda slot, row=row: int(row[slot]) for k, row in enumerate(predictions)}
-    network = covey.Network(config, functions=functions, dimension=2)
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("mode", ["spec", "paper"])
+def test_replay_and_the_network_in_process_decide_the_same(
+    stream: Stream, preset: str, mode: str
+) -> None:
+    config = _config(preset, mode)
+    network = covey.Network(config, functions=stream.functions, dimension=2)
     live = []
     for slot in range(SLOTS):
-        site = network[at[slot]]
-        answer = site.predict(slot, tuple(contexts[slot]), slot=slot + 1)
-        settlement = site.learn(answer.ticket, int(labels[slot]))
+        site = network[stream.at[slot]]
+        answer = site.predict(slot, tuple(stream.contexts[slot]), slot=slot + 1)
+        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
         live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
 
+    assert live == _replayed(stream, config)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("mode", ["spec", "paper"])
+def test_replay_and_nodes_over_a_slow_network_decide_the_same(
+    stream: Stream, preset: str, mode: str
+) -> None:
+    config = _config(preset, mode)
+
+    live = virtual.run(_through_nodes(stream, config, restart_every=NODE_SLOTS + 1))
+
+    assert live == _replayed(stream, config)[:NODE_SLOTS]
+
+
+@pytest.mark.parametrize("preset", ["cos", "dcza"])
+def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, preset: str) -> None:
+    config = _config(preset, "spec")
+
+    live = virtual.run(_through_nodes(stream, config, restart_every=10))
+
+    assert live == _replayed(stream, config)[:NODE_SLOTS]
+
+
+def _replayed(stream: Stream, config: dict[str, Any]) -> list[Row]:
+    recorded = covey.replay(
+        config,
+        predictions=stream.predictions,
+        labels=stream.labels,
+        contexts=stream.contexts,
+        at=stream.at,
+    ).columns()
     names = ("phase", "arm", "function", "cost", "correct")
-    assert live == list(zip(*(recorded[name] for name in names), strict=True))
+    return list(zip(*(recorded[name] for name in names), strict=True))
+
+
+async def _through_nodes(
+    stream: Stream, config: dict[str, Any], *, restart_every: int
+) -> list[Row]:
+    world = virtual.World(config, stream.functions, dimension=2)
+    world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
+    live = []
+    for slot in range(NODE_SLOTS):
+        name = stream.at[slot]
+        if slot % restart_every == restart_every - 1:
+            world.crash(name)
+            world.boot(name)
+        node, asked = world.nodes[name], Question("", str(slot))
+        context = tuple(stream.contexts[slot].tolist())
+        ticket = await node.predict(slot, context, question=asked, slot=slot + 1)
+        settlement = await node.learn(str(slot), int(stream.labels[slot]))
+        await node.drained()
+        row = (ticket.phase, ticket.arm, ticket.function, ticket.price, settlement.is_right)
+        live.append(row)
+    for node in world.nodes.values():
+        node.stop()
+    return live
 
 
 def _config(preset: str, mode: str) -> dict[str, Any]:

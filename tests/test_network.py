@@ -9,6 +9,7 @@ from sklearn.dummy import DummyClassifier
 
 import covey
 from covey.errors import ConfigError, ConflictingLabel, DataError, FunctionError, UnknownTicket
+from covey.policies import PRESETS
 
 CONFIG: dict[str, Any] = {
     "policy": {"slices": 1, "explore": {"scale": 0, "power": 0}},
@@ -42,6 +43,26 @@ def test_a_peer_is_asked_at_its_price_and_answers_with_its_own_function() -> Non
     answer = north.predict(0.5, (0.3,))
 
     assert (answer.label, answer.arm, answer.function, answer.price) == (1, "south", "sign", 0.2)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_with_every_link_closed_a_site_answers_by_itself(preset: str) -> None:
+    setup = {**CONFIG, "policy": {"preset": preset, "slices": 1, "horizon": 100}}
+    sites = covey.Network(setup, functions=FUNCTIONS, dimension=1)
+    sites.reprice("north", "south", None)
+
+    answers = [sites["north"].predict(0.5, (0.3,)) for _ in range(20)]
+
+    assert {answer.function for answer in answers} == {"guess"}
+
+
+def test_a_site_without_labels_and_without_peers_answers_by_itself() -> None:
+    north, south = CONFIG["learner"]
+    setup = {**CONFIG, "learner": [{**north, "supervised": False, "peers": {}}, south]}
+
+    answer = covey.Network(setup, functions=FUNCTIONS, dimension=1)["north"].predict(0.5, (0.3,))
+
+    assert answer.function == "guess"
 
 
 def test_a_label_is_passed_on_to_the_peer_that_was_asked() -> None:

@@ -55,7 +55,7 @@ class Contexts:
     """The coordinates of a configuration, ready to read a log or live records."""
 
     def __init__(self, scales: Sequence[Scale]) -> None:
-        self._configured = list(scales)
+        self.scales = list(scales)
         self._scales = list(scales)
         self._memory = _Memory()
         self._has_previous = any(isinstance(scale, PreviousLabel) for scale in scales)
@@ -72,7 +72,7 @@ class Contexts:
         rows = Rows(columns, first_slot=1, count=0)
         self._scales = [
             scale.learnt(rows) if isinstance(scale, Rank) and scale.sample_rows else scale
-            for scale in self._configured
+            for scale in self.scales
         ]
 
     def extract(

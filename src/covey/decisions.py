@@ -34,7 +34,7 @@ class Decision(msgspec.Struct, gc=False):
     asks: tuple[str, ...] = ()  # peers to be asked for their arrivals in the cell
     label: Label | msgspec.UnsetType = UNKNOWN
     ticket: int = 0
-    peer_ticket: int | None = None
+    peer_ticket: int | str | None = None
     truth: Label | msgspec.UnsetType = UNKNOWN
     refreshed: tuple[tuple[int, int], ...] = ()  # peers' counters as they were
     # An own function and the instance that it is to be taught once the label is there.
@@ -49,7 +49,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_new: bool
     is_right: bool
     peer: str | None = None  # whom to pass the label on to, and under which ticket
-    peer_ticket: int | None = None
+    peer_ticket: int | str | None = None
     is_kept: bool = False  # nothing moved: the label is kept until a busy peer's answer comes
 
 

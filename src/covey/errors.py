@@ -7,9 +7,12 @@ CoveyError
 ├── FunctionError       a classification function failed               (RuntimeError)
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
+├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
+├── StoreError          a store that cannot be used, or not be written (OSError)
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
+    │   └── LateLabel           given out, and waited for too long
     └── ConflictingLabel    another label was settled for this ticket
 """
 
@@ -46,12 +49,24 @@ class PeerRefused(CoveyError, ConnectionError):
     """A site showed no certificate, or not one that the allow list has."""
 
 
+class PeerError(CoveyError, ConnectionError):
+    """A peer that did not answer in time, or answered something that makes no sense."""
+
+
+class StoreError(CoveyError, OSError):
+    """A store that is damaged, newer, of another site or in use, or that cannot be written."""
+
+
 class TicketError(CoveyError, LookupError):
     """A label that cannot be settled."""
 
 
 class UnknownTicket(TicketError):
     """The ticket was never given out, or its label was waited for too long."""
+
+
+class LateLabel(UnknownTicket):
+    """The ticket was given out, but its label was waited for too long."""
 
 
 class ConflictingLabel(TicketError):

@@ -75,12 +75,12 @@ class Learner:
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
         self._asked = len(functions) + len(peers)  # arms before this one see the instance
-        self._arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
-        self._costs = tuple(costs)
+        self.arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
+        self.costs = tuple(costs)
         self._loss = loss
         self._rule = policy.rule(
             functions=len(functions),
-            costs=self._costs,
+            costs=self.costs,
             position=position,
             rewards=tuple(rewards),
             unit=1 if loss is None else WHOLE,
@@ -88,14 +88,19 @@ class Learner:
             **more,
         )
         self._space = space
-        self._policies = {space: policy} if spaces is None else dict(spaces)
-        self._tables = {name: self._empty_table(name) for name in self._policies}
+        self.policies = {space: policy} if spaces is None else dict(spaces)
+        self._tables = {name: self._empty_table(name) for name in self.policies}
         self._table = self._tables[space]
-        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = 1
         self._next_ticket = 1
         self._expiry_slot = 0
+
+    @property
+    def kept_tickets(self) -> range:
+        """The tickets that it still knows, up to the latest."""
+        return range(self._oldest_ticket, self._next_ticket)
 
     @property
     def open_tickets(self) -> int:
@@ -162,9 +167,9 @@ class Learner:
         Nothing that was learnt is lost, and decisions under way keep the price they were made at.
         """
         arm = self._functions + self._peers.index(peer)
-        self._costs = (*self._costs[:arm], cost, *self._costs[arm + 1 :])
-        self._rule = msgspec.structs.replace(self._rule, costs=self._costs)
-        self._choices = [self._choice(code) for code in range(4 * len(self._arms))]
+        self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
+        self._rule = msgspec.structs.replace(self._rule, costs=self.costs)
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         for table in self._tables.values():
             table.set_cost(arm, cost)
 
@@ -208,7 +213,7 @@ class Learner:
         self.accept(decision, label if labels else NO_ANSWER)
         return decision
 
-    def accept(self, decision: Decision, label: Label, peer_ticket: int | None = None) -> int:
+    def accept(self, decision: Decision, label: Label, peer_ticket: int | str | None = None) -> int:
         """Take the label that the arm gave, and give out the ticket for the true one."""
         slot = decision.slot
         if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
@@ -336,22 +341,29 @@ class Learner:
         self._table = self._tables[self._space]
 
     def _with_under_way(self, space: str, old: Table) -> Table:
-        under_way = [[0] * len(self._arms) for _ in range(len(old))]
+        under_way = [[0] * len(self.arms) for _ in range(len(old))]
         for decision in self._tickets.values():
             is_open = decision.truth is UNKNOWN and decision.choice.phase not in ("train", "recall")
             if is_open and decision.space == space:
                 under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
         place, table = self._under_way.start, self._empty_table(space)
+        # A table that counted them already has room for them.
+        room = len(table.counters(0)) - len(old.counters(0))
         for row, counts in enumerate(under_way):
             known = old.counters(row)
-            table.load(old.cell(row), [*known[:place], *counts, *known[place:]])
+            end = place + len(counts) - room
+            table.load(old.cell(row), [*known[:place], *counts, *known[end:]])
             table.know(row, old.known(row))
         return table
 
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
-        cell = self._tables[decision.space].cell(decision.code >> 20)
-        return cell._replace(space=decision.space) if decision.space else cell
+        return self.known_cell(decision.space, decision.code >> 20)
+
+    def known_cell(self, space: str, row: int) -> Cell:
+        """Return the known cell of a number."""
+        cell = self._tables[space].cell(row)
+        return cell._replace(space=space) if space else cell
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
@@ -359,23 +371,39 @@ class Learner:
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
-        cells = []
-        seen = []
-        for space, table in self._tables.items():
-            for row in range(len(table)):
-                name = self._name(space, table.cell(row))
-                counters = table.counters(row)
-                if self._rule.is_pending:
-                    del counters[self._under_way]
-                cells.append((name, counters))
-                if self._rule.remembers:
-                    seen.append((name, table.known(row)))
-        return Snapshot(self.slot, cells, seen)
+        tables = self._tables
+        lines = [self.line(space, row) for space in tables for row in range(self.lines(space))]
+        seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
+        return Snapshot(self.slot, [(name, counters) for name, counters, _ in lines], seen)
+
+    def lines(self, space: str) -> int:
+        """Return how many cells of a context space are known; they are numbered from 0."""
+        return len(self._tables[space])
+
+    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
+        """Return the name of a known cell, its counters, and the labels kept for who asks by it."""
+        table = self._tables[space]
+        counters = table.counters(row)
+        if self._rule.is_pending:
+            del counters[self._under_way]
+        return self._name(space, table.cell(row)), counters, table.known(row)
+
+    def reopen(self, decisions: Sequence[Decision], kept: range) -> None:
+        """Wait again for the labels of decisions of which a restored learner gave tickets out."""
+        self._oldest_ticket, self._next_ticket = kept.start, kept.stop
+        for decision in decisions:
+            if decision.choice is not RECALL:
+                decision.choice = self._choices[decision.code & 0xFFFFF]
+            self._tickets[decision.ticket] = decision
+        if self._rule.is_pending:
+            for space, restored in self._tables.items():
+                self._tables[space] = self._with_under_way(space, restored)
+            self._table = self._tables[self._space]
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
         self.slot = snapshot.slot
-        none, place = [0] * len(self._arms), self._under_way.start
+        none, place = [0] * len(self.arms), self._under_way.start
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
             space, cell = self._parse(name)
@@ -386,12 +414,12 @@ class Learner:
             table.know(table.meet(cell, self.slot), labels)
 
     def _name(self, space: str, cell: Cell) -> str:
-        name = self._policies[space].partition.name(cell)
+        name = self.policies[space].partition.name(cell)
         return f"{space}/{name}" if space else name
 
     def _parse(self, name: str) -> tuple[str, Cell]:
         space, _, cell = name.rpartition("/")
-        return space, self._policies[space].partition.parse(cell)
+        return space, self.policies[space].partition.parse(cell)
 
     def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
         """Return the table of the asker's context space, and the row of its cell there."""
@@ -413,11 +441,11 @@ class Learner:
     @property
     def _under_way(self) -> slice:
         """Where a row that counts labels under way has them: after labels, right and untrained."""
-        start = 3 + 2 * len(self._arms) + self._asked - self._functions
-        return slice(start, start + len(self._arms))
+        start = 3 + 2 * len(self.arms) + self._asked - self._functions
+        return slice(start, start + len(self.arms))
 
     def _empty_table(self, space: str) -> Table:
-        policy = self._policies[space]
+        policy = self.policies[space]
         rule = self._rule
         if space != self._space:
             levels = policy.partition.levels(policy.dimension)
@@ -427,19 +455,21 @@ class Learner:
         return Table(Clock(policy.scales(), policy.powers()), rule)
 
     def _undecided(self, row: int, context: Context, slot: int) -> Decision:
-        if self._rule.is_supervised:
-            asks = tuple(self._peers[k] for k in self._table.stale(row, slot))
-        else:
-            asks = self._peers
-        return Decision(row << 20, context, slot, OPEN, asks, space=self._space)
+        is_supervised = self._rule.is_supervised
+        stale = self._table.stale(row, slot) if is_supervised else range(len(self._peers))
+        asks = tuple(self._peers[k] for k in stale)
+        decision = Decision(row << 20, context, slot, OPEN, asks, space=self._space)
+        if not asks:  # everybody is closed
+            self.inform(decision, ()) if is_supervised else self.consult(decision, ())
+        return decision
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]
-        price = 0.0 if phase == "serve" else self._costs[arm]
+        price = 0.0 if phase == "serve" else self.costs[arm]
         if arm < self._functions:
-            return Choice(phase, self._arms[arm], price, arm)
+            return Choice(phase, self.arms[arm], price, arm)
         peer = self._peers[arm - self._functions]
-        return Choice(phase, self._arms[arm], price, -1, peer, arm >= self._asked)
+        return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
 
     def _expire(self, slot: int) -> None:
         """Stop waiting for labels that are older than the wait; tickets are in order of slots."""
@@ -456,11 +486,8 @@ class Learner:
 
     def _unknown(self, ticket: int) -> UnknownTicket:
         was_given = isinstance(ticket, int) and 0 < ticket < self._next_ticket
-        why = (
-            f"its label was due within {self.label_wait} slots"
-            if was_given
-            else "it was never given"
-        )
+        wait = f"its label was due within {self.label_wait} slots"
+        why = wait if was_given else "it was never given"
         return UnknownTicket(f"learner {self.name!r} does not know ticket {ticket!r}: {why}")
 
     def _settle_again(self, decision: Decision, label: Label) -> Settlement:

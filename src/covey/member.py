@@ -400,7 +400,7 @@ class Member:
             if decision.lesson is not UNKNOWN:
                 lessons.setdefault(decision.lesson[0], []).append((decision, label))
             if decision.peer_ticket is not None and self._is_waited_for(decision):
-                shares.setdefault(decision.choice.peer, {})[decision.peer_ticket] = label
+                shares.setdefault(decision.choice.peer, {})[_peer_ticket(decision)] = label
         for number, group in lessons.items():
             self._teach_batch(self._functions[number], group)
         for peer, share in shares.items():

@@ -50,15 +50,15 @@ class Network(Mapping[str, Member]):
         wait: Wait | None = None,
     ) -> None:
         setup = load(config)
-        _check_can_run(setup)
+        check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
         self._members: dict[str, Member] = {}
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
         for place, site in enumerate(setup.sites):
-            learner = _learner(setup, place, width)
-            self._members[site.name] = Member(site, learner, _functions(site, functions))
+            learner = learner_of(setup, place, width)
+            self._members[site.name] = Member(site, learner, functions_of(site, functions))
         for member in self._members.values():
             member.meet(self._members, wait)
         _check_all_used(setup, functions)
@@ -91,7 +91,8 @@ class Network(Mapping[str, Member]):
         return len(self._members)
 
 
-def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
+def learner_of(setup: ReplayConfig, place: int, width: int) -> Learner:
+    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all."""
     site = setup.sites[place]
     names = [other.name for other in setup.sites]
     spaces = setup.plan.of_width(width)
@@ -119,7 +120,7 @@ def _learner(setup: ReplayConfig, place: int, width: int) -> Learner:
     )
 
 
-def _check_can_run(setup: ReplayConfig) -> None:
+def check_can_run(setup: ReplayConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
     many = [site.name for site in setup.sites if len(site.spaces) > 1]
     waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
@@ -139,7 +140,8 @@ def _check_can_run(setup: ReplayConfig) -> None:
             )
 
 
-def _functions(site: Site, given: Mapping[str, Any]) -> list[Function]:
+def functions_of(site: Site, given: Mapping[str, Any]) -> list[Function]:
+    """Return the functions of a site by the names that it lists, out of those given."""
     missing = [name for name in site.functions if name not in given]
     if missing:
         raise ConfigError(

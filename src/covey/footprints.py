@@ -1,0 +1,67 @@
+"""Which rows of a learner's tables have moved since they were last written."""
+
+from covey.decisions import Decision
+from covey.learner import Learner
+from covey.store import Line
+from covey.types import Cell, Context, Level
+
+
+class Footprints:
+    """The cells that events have moved: those of a decision, and those around it."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._levels = {
+            space: policy.partition.levels(policy.dimension)
+            for space, policy in learner.policies.items()
+        }
+        self._places: dict[Cell, int] = {}
+        self._known = dict.fromkeys(self._levels, 0)
+        self._moved: dict[tuple[str, int], None] = {}
+
+    def note(self, decision: Decision) -> None:
+        """Note that an event of `decision` may have moved its cell and those around it."""
+        space = decision.space
+        self._moved[space, decision.code >> 20] = None
+        levels = self._levels[space]
+        if len(levels) == 1:
+            return
+        self._look(space)
+        cell = self._learner.cell(decision)
+        around = _around(decision.context, levels) if decision.context else _above(cell, levels)
+        for one in around:
+            row = self._places.get(one._replace(space=space))
+            if row is not None:
+                self._moved[space, row] = None
+
+    def take(self) -> list[Line]:
+        """Return the cells that moved or became known, and begin anew."""
+        for space in self._levels:
+            self._look(space)
+        moved, self._moved = sorted(self._moved), {}
+        return [Line(space, row, *self._learner.line(space, row)) for space, row in moved]
+
+    def _look(self, space: str) -> None:
+        """Take note of the cells that have become known."""
+        known, count = self._known[space], self._learner.lines(space)
+        for row in range(known, count):
+            self._places[self._learner.known_cell(space, row)] = row
+            self._moved[space, row] = None
+        self._known[space] = count
+
+
+def _around(context: Context, levels: tuple[Level, ...]) -> list[Cell]:
+    """Return the cell of every level that a context lies in; the last slice is closed."""
+    return [
+        Cell(k, tuple([min(int(x * float(side)), side - 1) for x in context]))
+        for k, (side, _) in enumerate(levels)
+    ]
+
+
+def _above(cell: Cell, levels: tuple[Level, ...]) -> list[Cell]:
+    """Return a cell and the coarser ones that it lies in."""
+    side = levels[cell.level].side
+    return [
+        Cell(k, tuple([c * levels[k].side // side for c in cell.coordinates]))
+        for k in range(cell.level + 1)
+    ]

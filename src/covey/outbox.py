@@ -1,0 +1,88 @@
+"""Labels on their way to the peers that were asked: tried again until they are taken."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from covey.errors import PeerError, StoreError, TicketError
+from covey.peers import Guard
+from covey.store import Owed
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+
+class Outbox:
+    """One queue per peer, in memory; the store has the same labels until they are told."""
+
+    def __init__(
+        self,
+        guards: Mapping[str, Guard],
+        owed: Sequence[Owed],
+        chance: random.Random,
+        tell: Callable[[Owed], Awaitable[None]],
+    ) -> None:
+        """`tell` notes for good that a label is owed no longer."""
+        self._guards = guards
+        self._chance = chance
+        self._tell = tell
+        self._queues: dict[str, deque[Owed]] = {peer: deque() for peer in guards}
+        self._news = {peer: asyncio.Event() for peer in guards}
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.refused = 0  # labels that a peer did not wait for any longer, or had otherwise
+        for one in owed:
+            if one.peer in guards:  # else it stays in the store, should the peer come back
+                self.add(one)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def start(self) -> None:
+        """Begin to deliver, to every peer on its own."""
+        self._tasks = [
+            asyncio.get_running_loop().create_task(self._deliver(peer)) for peer in self._guards
+        ]
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        for task in self._tasks:
+            task.cancel()
+
+    def add(self, owed: Owed) -> None:
+        """Take a label that the store has already."""
+        self._queues[owed.peer].append(owed)
+        self._news[owed.peer].set()
+        self._empty.clear()
+
+    async def drained(self) -> None:
+        """Return when nothing is owed."""
+        await self._empty.wait()
+
+    async def _deliver(self, peer: str) -> None:
+        pause_s = FIRST_PAUSE_S
+        queue = self._queues[peer]
+        while True:
+            await self._news[peer].wait()
+            try:
+                await self._deliver_one(peer, queue[0])
+                pause_s = FIRST_PAUSE_S
+            except PeerError:
+                await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
+                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+            except StoreError:
+                return  # the node has stopped; the label is still in its store
+
+    async def _deliver_one(self, peer: str, owed: Owed) -> None:
+        try:
+            await self._guards[peer].deliver(owed.id, owed.label)
+        except TicketError:
+            self.refused += 1
+        await self._tell(owed)
+        self._queues[peer].popleft()
+        if not self._queues[peer]:
+            self._news[peer].clear()
+        if not len(self):
+            self._empty.set()

@@ -1,0 +1,167 @@
+"""Whom a node may ask: the seam behind which another site stands, and what guards it."""
+
+import asyncio
+import math
+import random
+import reprlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from covey.classifiers import as_label
+from covey.decisions import NO_ANSWER
+from covey.errors import CoveyError, DataError, PeerError, TicketError
+from covey.types import Label, Report
+
+Given = TypeVar("Given")
+NO_INSTANCE = msgspec.UNSET
+MOST_ARRIVALS = MOST_WHOLE = 2**53
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A question to a peer; the id makes asking twice the same as asking once."""
+
+    id: str
+    cell: str
+    slot: int
+    instance: Any = NO_INSTANCE  # left out: the peer is shown the cell and never the instance
+
+
+class Help(msgspec.Struct, frozen=True):
+    """What a peer answers; the true label is delivered under the id of the request."""
+
+    label: Label
+    function: str
+    width: int = 0  # where helpers say so: how far it may be from their best, in millionths
+
+
+class Peer(Protocol):
+    """Another site. Whatever goes wrong on the way is an `OSError` or a `PeerError`."""
+
+    async def ask(self, request: Request) -> Help:
+        """Return a label for an instance, or for a cell alone."""
+
+    async def report(self, cell: str, slot: int) -> Report:
+        """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        """Return how accurate answers in a cell would be, and by how many labels."""
+
+    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002 - the problem's word
+        """Say the true label of a request; raise `TicketError` if it is not waited for."""
+
+
+def plain_label(label: Any) -> Label:
+    """Return a label that can be stored and sent: text, a whole number, a number, true or false.
+
+    Raises `DataError` for any other.
+    """
+    try:
+        plain = as_label(label)
+    except ValueError as error:
+        raise DataError(f"the label is {error}") from None
+    is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
+    if is_large or not isinstance(plain, str | int | float):
+        raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
+    return plain
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a node waits for a peer, and when it stops asking for a while."""
+
+    timeout_s: float = 1.0
+    failures: int = 3  # in a row, after which the peer is left alone
+    rest_s: float = 1.0  # the first time; then twice as long, and so on
+    most_rest_s: float = 60.0
+
+
+class Guard:
+    """A peer behind a deadline and a breaker; whatever goes wrong is a `PeerError`."""
+
+    def __init__(self, name: str, peer: Peer, patience: Patience, chance: random.Random) -> None:
+        self.name = name
+        self._peer = peer
+        self._patience = patience
+        self._chance = chance
+        self._failures = 0
+        self._rests = 0
+        self._until_s = -math.inf
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the peer failed so often that it is left alone for now."""
+        return asyncio.get_running_loop().time() < self._until_s
+
+    async def ask(self, request: Request, deadline_s: float) -> Help:
+        """Ask for a label."""
+        helped = await self._call(lambda: self._peer.ask(request), deadline_s)
+        if helped.label is not NO_ANSWER:
+            try:
+                plain_label(helped.label)
+            except DataError as error:
+                raise self._failed(f"something else: {error}") from None
+        if not isinstance(helped.width, int) or not 0 <= helped.width <= 1_000_000:
+            raise self._failed(f"a width of {helped.width!r}")
+        return helped
+
+    async def report(self, cell: str, slot: int, deadline_s: float) -> Report:
+        """Ask for the arrivals in a cell."""
+        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot), deadline_s)
+        if type(arrivals) is not int or not 0 <= arrivals < MOST_ARRIVALS:
+            raise self._failed(f"{arrivals!r} arrivals")
+        if not low <= high:  # bounds may lie beyond 0 and 1, but must be numbers
+            raise self._failed(f"an accuracy between {low!r} and {high!r}")
+        return arrivals, low, high
+
+    async def estimate(
+        self, cell: str, slot: int, deadline_s: float, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        """Ask how accurate answers would be."""
+        accuracy, labels = await self._call(
+            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context), deadline_s
+        )
+        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_ARRIVALS:
+            raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
+        return accuracy, labels
+
+    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002 - the problem's word
+        """Say a true label; a peer that rests is tried all the same, as its labels wait."""
+        await self._try(lambda: self._peer.deliver(id, label), self.deadline_s())
+
+    def deadline_s(self) -> float:
+        """Return until when a peer that is asked now is waited for, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self._patience.timeout_s
+
+    async def _call(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
+        if self.is_resting:
+            raise PeerError(f"peer {self.name!r} failed {self._failures} times and is left alone")
+        return await self._try(call, deadline_s)
+
+    async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                given = await call()
+        except TicketError:
+            self._succeed()
+            raise
+        except TimeoutError:
+            raise self._failed("nothing in time") from None
+        except (CoveyError, OSError) as error:
+            raise self._failed(str(error)) from error
+        self._succeed()
+        return given
+
+    def _succeed(self) -> None:
+        self._failures = self._rests = 0
+        self._until_s = -math.inf
+
+    def _failed(self, said: str) -> PeerError:
+        self._failures += 1
+        if self._failures >= self._patience.failures or self._rests:
+            rest_s = min(self._patience.most_rest_s, self._patience.rest_s * 2**self._rests)
+            self._rests = min(self._rests + 1, 32)
+            # Jitter keeps nodes that lost the same peer from coming back all at once.
+            pause_s = rest_s * self._chance.uniform(0.5, 1.0)
+            self._until_s = asyncio.get_running_loop().time() + pause_s
+        return PeerError(f"peer {self.name!r} gave {said}")

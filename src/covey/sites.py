@@ -1,0 +1,168 @@
+"""TOML -> one site that serves: its learner, its functions, its store, and what clients send it."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from covey import config, fields
+from covey.classifiers import Function
+from covey.config import ReplayConfig, Site
+from covey.contexts import PreviousLabel
+from covey.errors import ConfigError
+from covey.learner import Learner
+from covey.network import check_can_run, functions_of, learner_of
+from covey.peers import Patience
+from covey.sources.registry import functions_from
+
+MOST_DIMENSIONS = 16
+MOST_FEATURES = 4_096
+Datatype = Literal["BOOL", "INT64", "FP64", "BYTES"]
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The `[node]` table: which site this is, and where it serves."""
+
+    name: str
+    features: dict[str, Datatype]
+    store: str
+    address: str = "127.0.0.1:8080"
+    instance: Literal["record", "row"] = "record"  # what functions are given
+    dimension: int | None = None  # of contexts that clients send
+    body_kib: int = 256
+    rows: int = 1_024  # of a request
+    timeout_s: float = 1.0
+
+
+class ServedSite(NamedTuple):
+    """All that a node and its server are made of."""
+
+    serving: Serving
+    setup: ReplayConfig
+    site: Site
+    learner: Learner
+    functions: list[Function]
+    store: Path
+    host: str
+    port: int
+    patience: Patience
+
+    @property
+    def has_contexts(self) -> bool:
+        """Whether contexts are made of features; else clients send them."""
+        return bool(self.setup.context.dimension)
+
+
+def load(path: Path) -> ServedSite:
+    """Return the site of a TOML file; raise `ConfigError` with a sentence if it cannot serve."""
+    table = config.read_toml(path)
+    if "node" not in table:
+        raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
+    serving = fields.read(table.pop("node"), Serving, where="[node]")
+    host, port = _address(serving.address)
+    given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
+    setup = config.load(table)
+    place = _place(serving, setup)
+    _check(serving, setup, place)
+    width = serving.dimension if serving.dimension is not None else setup.context.dimension
+    learner = learner_of(setup, place, width)
+    if setup.settings.pending is None:
+        learner.count_under_way()  # many clients at once must not all explore the same arm
+    return ServedSite(
+        serving,
+        setup,
+        setup.sites[place],
+        learner,
+        _frozen(functions_of(setup.sites[place], given)),
+        path.parent / serving.store,
+        host,
+        port,
+        Patience(timeout_s=serving.timeout_s),
+    )
+
+
+def _frozen(functions: list[Function]) -> list[Function]:
+    taught = [function.name for function in functions if function.teach is not None]
+    if taught:
+        raise ConfigError(
+            f"function {taught[0]!r} can be taught, which a node does not do yet; write "
+            "learns = false"
+        )
+    return functions
+
+
+def _place(serving: Serving, setup: ReplayConfig) -> int:
+    names = [site.name for site in setup.sites]
+    if serving.name not in names:
+        hint = fields.nearest(serving.name, names)
+        raise ConfigError(f"[node] name: there is no learner {serving.name!r}{hint}")
+    return names.index(serving.name)
+
+
+def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
+    check_can_run(setup)
+    _check_numbers(serving)
+    site = setup.sites[place]
+    scales: Any = setup.context
+    for is_there, what in (
+        (site.peers or site.context_peers, "peers, and there is no way to them yet: peers = {}"),
+        (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
+        (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
+        (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
+        (
+            any(isinstance(scale, PreviousLabel) for scale in scales.scales),
+            "the previous label as context, which a node does not know in time: leave it out",
+        ),
+        (setup.settings.ties == "random", 'ties = "random", which cannot be taken up again'),
+    ):
+        if is_there:
+            raise ConfigError(f"learner {site.name!r} has {what}")
+    _check_contexts(serving, setup)
+
+
+def _check_contexts(serving: Serving, setup: ReplayConfig) -> None:
+    if setup.context.dimension:
+        if serving.dimension is not None:
+            raise ConfigError("[node] dimension: contexts are made of features; leave it out")
+        for column in setup.context.columns:
+            if column not in serving.features:
+                hint = fields.nearest(column, serving.features)
+                raise ConfigError(f"[data] context: {column!r} is no feature of [node]{hint}")
+
+
+def _check_numbers(serving: Serving) -> None:
+    bounds: Mapping[str, tuple[float, float, float]] = {
+        "features": (len(serving.features), 1, MOST_FEATURES),
+        "dimension": (serving.dimension or 0, 0, MOST_DIMENSIONS),
+        "body-kib": (serving.body_kib, 1, 65_536),
+        "rows": (serving.rows, 1, 65_536),
+        "timeout-s": (serving.timeout_s, 0.001, 600),
+    }
+    for key, (value, low, high) in bounds.items():
+        if not low <= value <= high:
+            raise ConfigError(f"[node] {key} is {value}; it must lie from {low:g} to {high:g}")
+    for name in ("context", "instances"):
+        if name in serving.features:
+            raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
+
+
+def _address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"[node] address is {address!r}; write it like 127.0.0.1:8080")
+    if not _is_loopback(host):
+        raise ConfigError(
+            f"[node] address is {address!r}, which others can reach; a node serves on the loopback "
+            "only (127.0.0.1) while it has neither TLS nor tokens"
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,439 @@
+"""What a site must not forget, in one SQLite file: tickets, labels, counters, labels owed to peers.
+
+A batch is written whole or not at all, and `commit` returns only when it is on the disk. Whoever
+acknowledges a label does so after that. One process has the file at a time.
+"""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
+from covey.errors import StoreError
+from covey.types import Label
+
+APPLICATION = 0x636F7679  # "covy"
+VERSION = 1
+UNCOUNTED = ("train", "recall")  # phases whose labels move no counter of an arm
+MOST_ROWS = 1 << 62
+
+SCHEMA = """
+CREATE TABLE site (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  name TEXT NOT NULL,
+  shape TEXT NOT NULL,
+  slot INTEGER NOT NULL CHECK (slot >= 0),
+  oldest INTEGER NOT NULL CHECK (oldest >= 1),
+  following INTEGER NOT NULL CHECK (following >= oldest),
+  starts INTEGER NOT NULL CHECK (starts >= 0)
+) STRICT;
+CREATE TABLE cells (
+  space TEXT NOT NULL,
+  line INTEGER NOT NULL CHECK (line >= 0),
+  name TEXT NOT NULL,
+  counters TEXT NOT NULL,
+  seen TEXT NOT NULL,
+  PRIMARY KEY (space, line)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE tickets (
+  ticket INTEGER PRIMARY KEY CHECK (ticket >= 1),
+  source TEXT NOT NULL,
+  id TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  slot INTEGER NOT NULL CHECK (slot >= 0),
+  cell TEXT NOT NULL,
+  code INTEGER NOT NULL CHECK (code >= 0),
+  phase TEXT NOT NULL CHECK (phase IN ('train', 'explore', 'exploit', 'serve', 'recall')),
+  arm TEXT NOT NULL,
+  function TEXT NOT NULL,
+  price REAL NOT NULL,
+  space TEXT NOT NULL,
+  context TEXT NOT NULL,
+  prediction TEXT,
+  answer TEXT,
+  peer TEXT NOT NULL,
+  peer_ticket TEXT,
+  width INTEGER NOT NULL,
+  truth TEXT,
+  is_right INTEGER CHECK (is_right IN (0, 1)),
+  CHECK ((truth IS NULL) = (is_right IS NULL)),
+  UNIQUE (source, id)
+) STRICT;
+CREATE TABLE counters (
+  cell TEXT NOT NULL,
+  source TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  labels INTEGER NOT NULL CHECK (labels >= 1),
+  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
+  PRIMARY KEY (cell, source, arm)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE outbox (
+  peer TEXT NOT NULL,
+  id TEXT NOT NULL,
+  label TEXT NOT NULL,
+  PRIMARY KEY (peer, id)
+) STRICT, WITHOUT ROWID;
+"""
+FOLD = f"""
+SELECT cell, source, arm, COUNT(*), SUM(is_right) FROM tickets
+WHERE truth IS NOT NULL AND phase NOT IN {UNCOUNTED} GROUP BY cell, source, arm
+"""  # noqa: S608 - phases are constants
+COUNT_ONE = """
+INSERT INTO counters SELECT cell, source, arm, 1, is_right FROM tickets
+WHERE ticket = :ticket AND phase NOT IN ('train', 'recall')
+ON CONFLICT DO UPDATE SET labels = labels + 1, right = right + excluded.right
+"""
+LABEL_ONE = """
+UPDATE tickets SET truth = :truth, is_right = :is_right WHERE ticket = :ticket AND truth IS NULL
+"""
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision as it is kept: what was answered to whom, and the true label once it is there."""
+
+    ticket: int
+    source: str  # who asked, and so who may say the true label; "": the site's own clients
+    id: str  # under which the source knows it
+    digest: str  # of what was asked, so that another question under the same id is noticed
+    slot: int
+    cell: str
+    code: int
+    phase: str
+    arm: str
+    function: str
+    price: float
+    space: str
+    context: tuple[float, ...]
+    prediction: Label  # what the arm said; NO_ANSWER: nothing
+    answer: Label  # what the source was told
+    peer: str = ""
+    peer_ticket: str | None = None
+    width: int = 0
+    truth: Label | msgspec.UnsetType = UNKNOWN
+
+    def decision(self) -> Decision:
+        """Return the learner's side of it; the learner puts the choice back."""
+        return Decision(
+            self.code,
+            self.context,
+            self.slot,
+            RECALL if self.phase == "recall" else OPEN,
+            label=self.prediction,
+            ticket=self.ticket,
+            peer_ticket=self.peer_ticket,
+            truth=self.truth,
+            space=self.space,
+            width=self.width,
+        )
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A known cell of the learner: where it stands in its tables, and its counters."""
+
+    space: str
+    line: int
+    name: str
+    counters: list[int]
+    seen: list[tuple[Any, int]] = []
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """The true label of a ticket, and whether what the arm said was right."""
+
+    ticket: int
+    label: Label
+    is_right: bool
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """A label that a peer is to be told, under the id that it was asked with."""
+
+    peer: str
+    id: str
+    label: Label
+
+
+class Batch(msgspec.Struct):
+    """What is written together, or not at all."""
+
+    slot: int = 0
+    kept: range = range(1, 1)  # tickets that the learner knows
+    lines: list[Line] = []
+    tickets: list[Ticket] = []
+    truths: list[Truth] = []
+    owed: list[Owed] = []
+    told: list[Owed] = []  # owed no longer
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """All that a learner goes on from."""
+
+    snapshot: Snapshot
+    tickets: list[Ticket]  # that it still knows, labelled or not
+    kept: range
+    owed: list[Owed]
+    asked: dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
+    starts: int  # how often the store has been loaded
+
+
+class Store:
+    """The file of one site; `Store.memory()` keeps the same in memory, for as long as it lives."""
+
+    def __init__(self, path: str | Path, *, is_new_allowed: bool = True) -> None:
+        self._where = str(path)
+        is_file = self._where != ":memory:"
+        if is_file and not is_new_allowed and not Path(path).exists():
+            raise StoreError(f"there is no store {path}; give the file that a node has written")
+        with self._sentences("opened"):
+            self._base = sqlite3.connect(
+                self._where, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._set_up()
+            except BaseException:
+                self._base.close()
+                raise
+
+    @classmethod
+    def memory(cls) -> "Store":
+        """Return a store without a file."""
+        return cls(":memory:")
+
+    def load(self, name: str, shape: str) -> Loaded:
+        """Return what was written, for a site of this name and of this shape.
+
+        The shape says what its counters mean: arms, policy, contexts. Raises `StoreError` if the
+        store is of another site or shape, or if its counters are not the sum of its labels.
+        """
+        with self._sentences("read"), self._transaction():
+            self._base.execute(
+                "INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0, 1, 1, 0)", (name, shape)
+            )
+            self._base.execute("UPDATE site SET starts = starts + 1")
+            self._check_site(name, shape)
+            return self._load()
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch and return when it is on the disk.
+
+        Raises `StoreError` if that fails; then it is not known what is on the disk, and the store
+        must not be used before it is opened again.
+        """
+        with self._sentences("written"), self._transaction():
+            self._write(batch)
+
+    def find(self, source: str, id: str) -> Ticket | None:  # noqa: A002 - the problem's word
+        """Return the ticket that `source` knows as `id`, however old; None if there is none."""
+        with self._sentences("read"):
+            rows = self._base.execute(
+                "SELECT * FROM tickets WHERE source = ? AND id = ?", (source, id)
+            ).fetchall()
+        return _ticket(rows[0]) if rows else None
+
+    def counters(self) -> dict[tuple[str, str, str], tuple[int, int]]:
+        """Return cell, source, arm -> labels, right."""
+        return self._counted("SELECT cell, source, arm, labels, right FROM counters")
+
+    def check(self) -> list[str]:
+        """Recompute every counter from the labelled tickets; return a sentence per difference."""
+        with self._sentences("read"):
+            broken = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
+        found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
+        return found + self._differences()
+
+    def size(self) -> dict[str, int]:
+        """Return how many tickets there are, how many have their label, and how many are owed."""
+        query = "SELECT COUNT(*), COUNT(truth), (SELECT COUNT(*) FROM outbox) FROM tickets"
+        with self._sentences("read"):
+            (row,) = self._base.execute(query).fetchall()
+        return dict(zip(("tickets", "labels", "owed"), row, strict=True))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._base.close()
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+            self._base.execute(f"PRAGMA {setting}").fetchall()
+        with self._transaction():
+            application, version = (
+                self._base.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            )
+            is_empty = not self._base.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]
+            if is_empty and not application:
+                self._create()
+                return
+        if application != APPLICATION:
+            raise StoreError(f"{self._where} is not a store of covey; give another file")
+        if version > VERSION:
+            raise StoreError(
+                f"{self._where} was written by a newer covey (its form is {version}, this one "
+                f"knows {VERSION}); use that one"
+            )
+        (found,) = self._base.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise StoreError(f"{self._where} is damaged ({found}); restore it from a copy")
+
+    def _create(self) -> None:
+        for statement in SCHEMA.split(";"):
+            self._base.execute(statement)
+        self._base.execute(f"PRAGMA application_id = {APPLICATION}")
+        self._base.execute(f"PRAGMA user_version = {VERSION}")
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _check_site(self, name: str, shape: str) -> None:
+        kept = self._base.execute("SELECT name, shape FROM site").fetchone()
+        if kept[0] != name:
+            raise StoreError(
+                f"{self._where} is the store of site {kept[0]!r}, not of {name!r}; give each its "
+                "own file"
+            )
+        if kept[1] != shape:
+            raise StoreError(
+                f"{self._where} was written with {kept[1]}; now it is {shape}, and its counters "
+                "would mean something else; put the configuration back, or begin a new file"
+            )
+        differences = self._differences()
+        if differences:
+            raise StoreError(f"{self._where} is damaged: {differences[0]}; restore it from a copy")
+
+    def _differences(self) -> list[str]:
+        kept, folded = self.counters(), self._counted(FOLD)
+        return [
+            _difference(key, kept.get(key, (0, 0)), folded.get(key, (0, 0)))
+            for key in sorted(kept.keys() | folded.keys())
+            if kept.get(key) != folded.get(key)
+        ]
+
+    def _load(self) -> Loaded:
+        slot, oldest, following, starts = self._base.execute(
+            "SELECT slot, oldest, following, starts FROM site"
+        ).fetchone()
+        lines = self._base.execute("SELECT name, counters, seen FROM cells ORDER BY space, line")
+        cells, seen = [], []
+        for name, counters, labels in lines.fetchall():
+            cells.append((name, json.loads(counters)))
+            seen.append((name, [(label, count) for label, count in json.loads(labels)]))
+        kept = self._base.execute("SELECT * FROM tickets WHERE ticket >= ? ORDER BY 1", (oldest,))
+        owed = self._base.execute("SELECT peer, id, label FROM outbox ORDER BY peer, id")
+        asked = self._base.execute(
+            "SELECT cell, peer, COUNT(*), COUNT(truth) FROM tickets WHERE peer <> '' GROUP BY 1, 2"
+        )
+        return Loaded(
+            Snapshot(slot, cells, [one for one in seen if one[1]]),
+            [_ticket(row) for row in kept],
+            range(oldest, following),
+            [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
+            {(cell, peer): (count, labelled) for cell, peer, count, labelled in asked},
+            starts,
+        )
+
+    def _counted(self, query: str) -> dict[tuple[str, str, str], tuple[int, int]]:
+        with self._sentences("read"):
+            rows = self._base.execute(query).fetchall()
+        return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def _write(self, batch: Batch) -> None:
+        base = self._base
+        base.execute(
+            "UPDATE site SET slot = ?, oldest = ?, following = ?",
+            (batch.slot, batch.kept.start, batch.kept.stop),
+        )
+        base.executemany(
+            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)",
+            [(a.space, a.line, a.name, json.dumps(a.counters), _text(a.seen)) for a in batch.lines],
+        )
+        places = ", ".join("?" * (len(Ticket.__struct_fields__) + 1))
+        base.executemany(f"INSERT INTO tickets VALUES ({places})", map(_row, batch.tickets))  # noqa: S608
+        for truth in batch.truths:
+            self._write_truth(truth)
+        rows = [(one.peer, one.id, _text(one.label)) for one in batch.owed]
+        base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?)", rows)
+        base.executemany(
+            "DELETE FROM outbox WHERE peer = ? AND id = ?", [(a.peer, a.id) for a in batch.told]
+        )
+
+    def _write_truth(self, truth: Truth) -> None:
+        given = {
+            "ticket": truth.ticket,
+            "truth": _text(truth.label),
+            "is_right": int(truth.is_right),
+        }
+        if self._base.execute(LABEL_ONE, given).rowcount != 1:
+            raise StoreError(
+                f"{self._where} has no ticket {truth.ticket} that waits for a label; "
+                "nothing of the batch was written"
+            )
+        self._base.execute(COUNT_ONE, given)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._base.execute("COMMIT")
+        except BaseException:
+            # A commit that failed may have rolled back by itself.
+            if self._base.in_transaction:
+                self._base.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _sentences(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(_sentence(self._where, verb, error)) from error
+
+
+def _sentence(where: str, verb: str, error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY"):
+        return f"{where} is in use by another process; a store has one node at a time"
+    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+        return f"{where} is damaged, or not a store of covey ({error}); restore it from a copy"
+    if name == "SQLITE_FULL":
+        return f"{where} cannot be written, the disk is full; make room and start again"
+    return f"{where} cannot be {verb}: {error}"
+
+
+def _difference(key: Sequence[str], kept: tuple[int, int], folded: tuple[int, int]) -> str:
+    cell, source, arm = key
+    return (
+        f"cell {cell}, source {source or 'own'}, arm {arm}: {kept[1]} right of {kept[0]} are kept, "
+        f"but the labelled tickets have {folded[1]} of {folded[0]}"
+    )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _row(ticket: Ticket) -> tuple[Any, ...]:
+    """Return a ticket as the columns of its table; it is labelled later."""
+    fields = msgspec.structs.asdict(ticket)
+    fields["context"] = _text(ticket.context)
+    for name in ("prediction", "answer"):
+        fields[name] = None if fields[name] is NO_ANSWER else _text(fields[name])
+    fields["truth"] = None
+    return (*fields.values(), None)
+
+
+def _ticket(row: Sequence[Any]) -> Ticket:
+    fields = dict(zip(Ticket.__struct_fields__, row, strict=False))
+    fields["context"] = tuple(json.loads(fields["context"]))
+    for name in ("prediction", "answer"):
+        fields[name] = NO_ANSWER if fields[name] is None else json.loads(fields[name])
+    fields["truth"] = UNKNOWN if fields["truth"] is None else json.loads(fields["truth"])
+    return Ticket(**fields)

@@ -1,0 +1,340 @@
+"""What clients send and get, in the words of the Open Inference Protocol, version 2. No I/O.
+
+Whatever is wrong with a message is a `Problem` with a stable code; nothing is coerced.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from covey.sites import Datatype, Serving
+from covey.store import Ticket
+from covey.types import Context
+
+MOST_ID = 200
+MOST_DEPTH = 8
+INSTANCES, CONTEXT = "instances", "context"
+NUMBERS = ("FP16", "FP32", "FP64")
+WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+MOST_WHOLE = 2**53
+Scalar = str | int | float | bool
+
+
+class Problem(Exception):
+    """Why a request cannot be served: a status, a stable code, and a sentence."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+    def body(self) -> bytes:
+        """Return it as `application/problem+json`, with the protocol's own `error` beside."""
+        told = {
+            "type": "about:blank",
+            "title": self.code.replace("_", " "),
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            "error": self.detail,
+        }
+        return msgspec.json.encode(told)
+
+
+class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A named tensor; `data` is flat or nested, row by row."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[Any]
+    parameters: dict[str, Scalar] = {}
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client asks for."""
+
+    name: str
+    parameters: dict[str, Scalar] = {}
+
+
+class Inference(msgspec.Struct, forbid_unknown_fields=True):
+    """A request for labels."""
+
+    inputs: list[Tensor]
+    id: str | None = None
+    parameters: dict[str, Scalar] = {}
+    outputs: list[Wanted] | None = None
+
+
+class Feedback(msgspec.Struct, forbid_unknown_fields=True):
+    """A true label for a ticket."""
+
+    id: str
+    truth: Scalar
+    parameters: dict[str, Scalar] = {}
+
+
+class Row(NamedTuple):
+    """One instance of a request, and its context if the client sent one."""
+
+    record: dict[str, Any]
+    context: Context | None
+
+
+def feedback(body: bytes) -> Feedback:
+    """Return a true label that was sent."""
+    told: Feedback = _typed(_parsed(body), Feedback)
+    _check_id(told.id)
+    if isinstance(told.truth, int) and abs(told.truth) > MOST_WHOLE:
+        raise _invalid("truth is a whole number beyond 2**53")
+    return told
+
+
+def inference(body: bytes) -> tuple[Inference, str]:
+    """Return a request, and the digest of what it asks."""
+    raw = _parsed(body)
+    request: Inference = _typed(raw, Inference)
+    if request.id is not None:
+        _check_id(request.id)
+    for wanted in request.outputs or []:
+        if wanted.name not in ("label", "ticket"):
+            raise _invalid(f"there is no output {wanted.name!r}; there are label and ticket")
+    asked = json.dumps(raw["inputs"], sort_keys=True, ensure_ascii=True)
+    return request, hashlib.sha256(asked.encode()).hexdigest()
+
+
+def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> list[Row]:
+    """Return the rows of a request; with a `dimension`, contexts are sent beside them."""
+    tensors = {tensor.name: tensor for tensor in request.inputs}
+    if len(tensors) != len(request.inputs):
+        raise _invalid("two inputs have the same name")
+    contexts = _contexts(tensors.pop(CONTEXT, None), dimension)
+    columns = _columns(tensors, serving)
+    count = len(next(iter(columns.values())))
+    if any(len(column) != count for column in columns.values()):
+        raise _invalid("the inputs differ in their number of rows")
+    if count > serving.rows:
+        raise Problem(413, "too_many_rows", f"{count} rows; at most {serving.rows} at once")
+    if count == 0:
+        raise _invalid("there are no rows")
+    if contexts is not None and len(contexts) != count:
+        raise _invalid(f"there are {len(contexts)} contexts for {count} rows")
+    records = [{name: column[k] for name, column in columns.items()} for k in range(count)]
+    return [
+        Row(record, None if contexts is None else contexts[k]) for k, record in enumerate(records)
+    ]
+
+
+def answer(
+    tickets: Sequence[Ticket],
+    *,
+    model: str,
+    id: str,  # noqa: A002 - the protocol's word
+    wanted: Sequence[Wanted] | None,
+) -> bytes:
+    """Return the answer to a request as JSON."""
+    labels = [ticket.answer for ticket in tickets]
+    outputs = {
+        "label": _output("label", labels),
+        "ticket": _output("ticket", [ticket.id for ticket in tickets]),
+    }
+    names = list(outputs) if wanted is None else [one.name for one in wanted]
+    told: dict[str, Any] = {
+        "model_name": model,
+        "id": id,
+        "outputs": [outputs[name] for name in names],
+    }
+    if len(tickets) == 1:
+        (ticket,) = tickets
+        told["parameters"] = {
+            "phase": ticket.phase,
+            "arm": ticket.arm,
+            "function": ticket.function,
+            "price": ticket.price,
+        }
+    return msgspec.json.encode(told)
+
+
+def metadata(serving: Serving, *, dimension: int | None) -> bytes:
+    """Return what the model takes and gives."""
+    inputs: list[dict[str, Any]] = [
+        {"name": name, "datatype": kind, "shape": [-1]} for name, kind in serving.features.items()
+    ]
+    if dimension is not None:
+        inputs.append({"name": CONTEXT, "datatype": "FP64", "shape": [-1, dimension]})
+    outputs = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in ("label", "ticket")]
+    return msgspec.json.encode(
+        {"name": serving.name, "platform": "covey", "inputs": inputs, "outputs": outputs}
+    )
+
+
+# -- JSON ---------------------------------------------------------------------------------------
+
+
+def _parsed(body: bytes) -> Any:
+    """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
+    try:
+        text = body.decode("utf-8")
+        raw = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite
+        )
+        # A lone surrogate can be written in JSON, but neither stored nor sent.
+        json.dumps(raw, ensure_ascii=False).encode("utf-8")
+    except UnicodeError:
+        raise Problem(400, "bad_json", "the body is not UTF-8 text") from None
+    except RecursionError:
+        raise Problem(400, "bad_json", "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Problem(400, "bad_json", f"the body is not valid JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise _invalid("the body must be a JSON object")
+    return raw
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in an object")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
+
+
+def _typed(raw: Any, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+
+
+def _check_id(id: str) -> None:  # noqa: A002 - the protocol's word
+    if not 1 <= len(id) <= MOST_ID or not id.isprintable():
+        raise _invalid(f"id must have 1 to {MOST_ID} characters that can be printed")
+
+
+def _invalid(detail: str) -> Problem:
+    return Problem(422, "invalid", detail)
+
+
+# -- tensors ------------------------------------------------------------------------------------
+
+
+def _contexts(tensor: Tensor | None, dimension: int | None) -> list[Context] | None:
+    if dimension is None:
+        if tensor is not None:
+            raise _invalid("contexts are made of the features here; leave out input 'context'")
+        return None
+    if tensor is None:
+        if dimension:
+            raise _invalid(f"input 'context' is missing; give FP64 of shape [rows, {dimension}]")
+        return None
+    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
+        raise _invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
+    values = _values(tensor, "FP64")
+    for value in values:
+        if not 0.0 <= value <= 1.0:
+            raise _invalid(f"input 'context' holds {value}; it must lie in [0, 1]")
+    return [tuple(values[k * dimension : (k + 1) * dimension]) for k in range(tensor.shape[0])]
+
+
+def _columns(tensors: Mapping[str, Tensor], serving: Serving) -> dict[str, list[Any]]:
+    """Return a column per feature, sent one by one or together as `instances`."""
+    features = serving.features
+    if INSTANCES in tensors and len(tensors) == 1:
+        return _together(tensors[INSTANCES], features)
+    for name in tensors:
+        if name not in features:
+            raise _invalid(f"there is no feature {name!r}; there are {', '.join(features)}")
+    columns = {}
+    for name, kind in features.items():
+        if name not in tensors:
+            raise _invalid(f"input {name!r} is missing")
+        tensor = tensors[name]
+        if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
+            raise _invalid(f"input {name!r} has shape {tensor.shape}; expected [rows]")
+        columns[name] = _values(tensor, kind)
+    return columns
+
+
+def _together(tensor: Tensor, features: Mapping[str, Datatype]) -> dict[str, list[Any]]:
+    width = len(features)
+    if len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise _invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
+    (kind, *others) = set(features.values())
+    if others:
+        raise _invalid("the features differ in their datatype; send each as an input of its own")
+    values = _values(tensor, kind)
+    return {name: values[k::width] for k, name in enumerate(features)}
+
+
+def _values(tensor: Tensor, kind: Datatype) -> list[Any]:
+    """Return the values of a tensor, flat and checked against the datatype that is expected."""
+    where = f"input {tensor.name!r}"
+    takes, is_one = _KINDS[kind]
+    if tensor.datatype not in takes:
+        raise _invalid(f"{where} has datatype {tensor.datatype!r}; expected {kind}")
+    if any(side < 0 for side in tensor.shape):
+        raise _invalid(f"{where} has shape {tensor.shape}; no side may be negative")
+    values = _flat(tensor.data, where)
+    if len(values) != math.prod(tensor.shape):
+        raise _invalid(f"{where} has {len(values)} values for shape {tensor.shape}")
+    for value in values:
+        if not is_one(value):
+            raise _invalid(f"{where} holds {str(value)[:40]!r}, which is no {kind}")
+    return [float(value) for value in values] if kind == "FP64" else values
+
+
+def _flat(data: list[Any], where: str) -> list[Any]:
+    values: list[Any] = data
+    for _ in range(MOST_DEPTH):
+        if not any(isinstance(value, list) for value in values):
+            return values
+        if not all(isinstance(value, list) for value in values):
+            raise _invalid(f"{where} mixes lists and values")
+        values = [value for inner in values for value in inner]
+    raise _invalid(f"{where} is nested more than {MOST_DEPTH} deep")
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) <= MOST_WHOLE
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_whole(value)
+
+
+_KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
+    "BOOL": (("BOOL",), lambda value: type(value) is bool),
+    "INT64": (WHOLE, _is_whole),
+    "FP64": ((*NUMBERS, *WHOLE), _is_number),
+    "BYTES": (("BYTES",), lambda value: type(value) is str),
+}
+
+
+def _output(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a tensor of one column; values of several types are sent as text."""
+    kinds = {type(value) for value in values}
+    for kind, datatype in ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES")):
+        if kinds == {kind}:
+            return {"name": name, "shape": [len(values)], "datatype": datatype, "data": values}
+    return {
+        "name": name,
+        "shape": [len(values)],
+        "datatype": "BYTES",
+        "data": [str(value) for value in values],
+    }

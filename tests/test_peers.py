@@ -1,0 +1,122 @@
+"""A guard turns whatever a peer does into an answer in time or a `PeerError`."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+import virtual
+from covey.errors import CoveyError, PeerError, UnknownTicket
+from covey.peers import Guard, Help, Patience, Request
+from covey.types import Label, Report
+
+PATIENCE = Patience(timeout_s=1.0, failures=3, rest_s=2.0, most_rest_s=8.0)
+
+
+class Scripted:
+    """A peer that does what is next: an exception is raised, a number is a delay."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script)
+        self.calls = 0
+
+    async def report(self, cell: str, slot: int) -> Report:
+        self.calls += 1
+        step = self.script.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        await asyncio.sleep(step)
+        return 5, 0.0, 1.0
+
+    async def ask(self, request: Request) -> Help:
+        raise NotImplementedError
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        raise NotImplementedError
+
+    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002
+        await self.report("", 0)
+
+
+def guard(peer: Scripted) -> Guard:
+    return Guard("south", peer, PATIENCE, random.Random(3))  # noqa: S311
+
+
+async def tried(one: Guard) -> str:
+    try:
+        await one.report("g1:0", 1, one.deadline_s())
+    except PeerError as error:
+        return str(error)
+    return ""
+
+
+def test_an_answer_in_time_is_passed_on() -> None:
+    async def main() -> None:
+        one = guard(Scripted(0.9))
+
+        assert await one.report("g1:0", 1, one.deadline_s()) == (5, 0.0, 1.0)
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("step", [1.1, OSError("reset"), ConnectionError("gone"), CoveyError("x")])
+def test_whatever_goes_wrong_is_a_peer_error(step: Any) -> None:
+    async def main() -> None:
+        assert (await tried(guard(Scripted(step)))).startswith("peer 'south' gave")
+
+    virtual.run(main())
+
+
+def test_three_failures_in_a_row_let_it_rest_and_one_success_forgets_them() -> None:
+    async def main() -> None:
+        gone = OSError("gone")
+        peer = Scripted(gone, gone, 0.0, gone, gone, gone, gone, 0.0)
+        one = guard(peer)
+
+        resting = []
+        for _ in range(6):
+            await tried(one)
+            resting.append(one.is_resting)
+        said = await tried(one)
+
+        assert resting == [False] * 5 + [True]
+        assert "is left alone" in said
+        assert peer.calls == 6
+
+    virtual.run(main())
+
+
+def test_rests_double_up_to_the_longest_and_end_with_an_answer() -> None:
+    async def main() -> None:
+        clock = asyncio.get_running_loop()
+        one = guard(Scripted(*[OSError("gone")] * 8, 0.0))
+        for _ in range(2):
+            await tried(one)
+        rests = []
+        for _ in range(6):
+            await tried(one)
+            before = clock.time()
+            while one.is_resting:
+                await asyncio.sleep(0.01)
+            rests.append(clock.time() - before)
+
+        wholes = (2, 4, 8, 8, 8, 8)  # each is cut by at most a half
+        assert all(a / 2 <= rest <= a + 0.02 for rest, a in zip(rests, wholes, strict=True))
+        assert len(set(rests)) == 6
+        assert await tried(one) == ""
+        assert not one.is_resting
+
+    virtual.run(main())
+
+
+def test_a_label_that_the_peer_does_not_want_is_an_answer_too() -> None:
+    async def main() -> None:
+        one = guard(Scripted(*[UnknownTicket("no")] * 5))
+        for _ in range(5):
+            with pytest.raises(UnknownTicket):
+                await one.deliver("x", 1)
+
+        assert not one.is_resting
+
+    virtual.run(main())

@@ -1,0 +1,445 @@
+"""A served site over real HTTP on the loopback: the protocol, labels, and whatever else is sent."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from covey import cli, server, sites
+from covey.store import Store
+
+SITE = """
+[node]
+name = "north"
+features = { size = "FP64", kind = "BYTES" }
+store = "north.store"
+address = "127.0.0.1:0"
+dimension = 1
+body-kib = 16
+rows = 100
+
+[policy]
+slices = 4
+label-wait = 20
+
+[[learner]]
+name = "north"
+functions = ["zero", "one"]
+
+[[function]]
+name = "zero"
+kind = "constant"
+label = 0
+
+[[function]]
+name = "one"
+kind = "constant"
+label = 1
+"""
+INPUTS = [
+    {"name": "size", "shape": [1], "datatype": "FP64", "data": [1.5]},
+    {"name": "kind", "shape": [1], "datatype": "BYTES", "data": ["a"]},
+    {"name": "context", "shape": [1, 1], "datatype": "FP64", "data": [[0.3]]},
+]
+INFER, FEEDBACK = "/v2/models/north/infer", "/v2/models/north/feedback"
+
+
+class Client:
+    """What a client does: it posts, and reads a status and JSON."""
+
+    def __init__(self, session: aiohttp.ClientSession, root: str) -> None:
+        self._session = session
+        self.root = root
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self._session.get(self.root + path) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **headers}
+        async with self._session.post(self.root + path, data=data, headers=sent) as response:
+            return response.status, await response.json(content_type=None)
+
+
+@asynccontextmanager
+async def serving(folder: Path, text: str = SITE) -> AsyncIterator[Client]:
+    (folder / "site.toml").write_text(text)
+    is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        server.serve(sites.load(folder / "site.toml"), is_up=is_up.set_result)
+    )
+    await asyncio.wait([task, is_up], return_when=asyncio.FIRST_COMPLETED)
+    root = (await is_up).removesuffix("/v2/models/north")
+    async with aiohttp.ClientSession() as session:
+        yield Client(session, root)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def run(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = SITE) -> None:
+    async def main() -> None:
+        async with serving(folder, text) as client:
+            await story(client)
+
+    asyncio.run(main())
+
+
+def infer(id_: str | None = "a", **changes: Any) -> dict[str, Any]:
+    body = {"inputs": INPUTS, **changes}
+    return body if id_ is None else {"id": id_, **body}
+
+
+def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        assert await client.get("/v2/health/live") == (200, {"live": True})
+        assert await client.get("/v2/health/ready") == (200, {"ready": True})
+        assert await client.get("/v2/models/north/ready") == (200, {"ready": True})
+        status, told = await client.get("/v2")
+        assert (status, told["extensions"]) == (200, ["covey_feedback"])
+        status, told = await client.get("/v2/models/north")
+        assert [one["name"] for one in told["inputs"]] == ["size", "kind", "context"]
+        assert told["inputs"][2] == {"name": "context", "datatype": "FP64", "shape": [-1, 1]}
+
+    run(tmp_path, story)
+
+
+def test_an_answer_echoes_the_id_and_says_how_it_came_about(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a"))
+
+        assert status == 200
+        assert (told["model_name"], told["id"]) == ("north", "a")
+        assert told["outputs"] == [
+            {"name": "label", "shape": [1], "datatype": "INT64", "data": [0]},
+            {"name": "ticket", "shape": [1], "datatype": "BYTES", "data": ["a"]},
+        ]
+        assert told["parameters"] == {
+            "phase": "explore",
+            "arm": "zero",
+            "function": "zero",
+            "price": 0.0,
+        }
+
+    run(tmp_path, story)
+
+
+def test_a_label_is_202_then_200_then_409_and_404_where_unknown(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        told = [
+            await client.post(FEEDBACK, {"id": id_, "truth": truth})
+            for id_, truth in (("a", 0), ("a", 0), ("a", 1), ("b", 0))
+        ]
+
+        assert [status for status, _ in told] == [202, 200, 409, 404]
+        assert told[0][1] == {"id": "a", "new": True, "right": True}
+        assert [body["code"] for _, body in told[2:]] == ["conflict", "ticket_unknown"]
+
+    run(tmp_path, story)
+    assert Store(tmp_path / "north.store").counters() == {("g4:1", "", "zero"): (1, 1)}
+
+
+def test_a_label_that_comes_too_late_is_410(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for k in range(30):
+            await client.post(INFER, infer(str(k)))
+
+        status, told = await client.post(FEEDBACK, {"id": "0", "truth": 0})
+
+        assert (status, told["code"]) == (410, "label_too_late")
+
+    run(tmp_path, story)
+
+
+def test_the_same_request_again_gets_the_same_answer_and_another_409(tmp_path: Path) -> None:
+    other = [{**INPUTS[0], "data": [2.5]}, *INPUTS[1:]]
+
+    async def story(client: Client) -> None:
+        first = await client.post(INFER, infer("a"))
+        again = await client.post(INFER, infer("a"))
+        status, told = await client.post(INFER, infer("a", inputs=other))
+
+        assert again == first
+        assert (status, told["code"]) == (409, "conflict")
+
+    run(tmp_path, story)
+
+
+def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
+    rows = 100
+    inputs = [
+        {"name": "size", "shape": [rows], "datatype": "FP32", "data": [1] * rows},
+        {"name": "kind", "shape": [rows, 1], "datatype": "BYTES", "data": [["a"]] * rows},
+        {"name": "context", "shape": [rows, 1], "datatype": "FP64", "data": [0.5] * rows},
+    ]
+
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a", inputs=inputs))
+
+        assert status == 200
+        assert told["outputs"][1]["data"] == [f"a:{k}" for k in range(rows)]
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
+def test_labels_under_way_count_unless_the_policy_says_otherwise(
+    tmp_path: Path, pending: str, says: list[int]
+) -> None:
+    text = SITE.replace("slices = 4\n", "slices = 4\n" + pending)
+
+    async def story(client: Client) -> None:
+        told = [(await client.post(INFER, infer(id_)))[1] for id_ in "ab"]
+
+        assert [one["outputs"][0]["data"][0] for one in told] == says
+
+    run(tmp_path, story, text)
+
+
+def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
+    text = SITE.replace("dimension = 1\n", "").replace(
+        "[policy]",
+        '[data]\ncontext = [{ column = "size", scale = "linear", low = 0, high = 10 }]\n[policy]',
+    )
+
+    async def story(client: Client) -> None:
+        assert (await client.post(INFER, infer("a", inputs=INPUTS[:2])))[0] == 200
+        status, told = await client.post(INFER, infer("b"))
+        assert (status, "leave out input 'context'" in told["detail"]) == (422, True)
+        far = [{**INPUTS[0], "data": [11]}, INPUTS[1]]
+        status, told = await client.post(INFER, infer("c", inputs=far))
+        assert (status, told["code"]) == (422, "invalid")
+
+    run(tmp_path, story, text)
+    found = Store(tmp_path / "north.store").find("", "a")
+    assert found is not None
+    assert (found.cell, found.context) == ("g4:0", (0.15,))
+
+
+def changed(place: int, **changes: Any) -> list[dict[str, Any]]:
+    return [{**one, **changes} if k == place else one for k, one in enumerate(INPUTS)]
+
+
+DEEP = b"[" * 100_000
+BAD: dict[str, tuple[Any, int]] = {
+    "empty": (b"", 400),
+    "no JSON": (b"{", 400),
+    "NaN": (json.dumps(infer(inputs=changed(0, data=[float("nan")]))).encode(), 400),
+    "Infinity": (json.dumps(infer(inputs=changed(0, data=[float("inf")]))).encode(), 400),
+    "1e400": (json.dumps(infer()).encode().replace(b"1.5", b"1e400"), 400),
+    "4,301 digits": (json.dumps(infer()).encode().replace(b"1.5", b"9" * 4301), 400),
+    "deep": (b'{"inputs":' + DEEP[:10_000] + b"]" * 6_000, 400),
+    "deep but small": (json.dumps(infer()).replace("[1.5]", "[" * 9 + "1.5" + "]" * 9), 422),
+    "a key twice": (b'{"inputs": [], "inputs": []}', 400),
+    "not UTF-8": (b'{"id": "\xff"}', 400),
+    "a lone surrogate": (b'{"id": "\\ud800", "inputs": []}', 400),
+    "UTF-16": (json.dumps(infer()).encode("utf-16"), 400),
+    "a list": (b"[]", 422),
+    "null": (b"null", 422),
+    "an unknown field": (infer(more=1), 422),
+    "true for 1": (infer(inputs=changed(0, data=[True])), 422),
+    "text for 1": (infer(inputs=changed(0, data=["1"])), 422),
+    "2**53 + 1": (infer(inputs=changed(0, data=[2**53 + 1])), 422),
+    "a number for text": (infer(inputs=changed(1, data=[1])), 422),
+    "null in data": (infer(inputs=changed(0, data=[None])), 422),
+    "an object in data": (infer(inputs=changed(0, data=[{}])), 422),
+    "lists and values": (infer(inputs=changed(0, shape=[2], data=[1, [2]])), 422),
+    "too few values": (infer(inputs=changed(0, shape=[2])), 422),
+    "a negative shape": (infer(inputs=changed(0, shape=[-1])), 422),
+    "a huge shape": (infer(inputs=changed(0, shape=[10**30])), 422),
+    "no shape": (infer(inputs=changed(0, shape=[])), 422),
+    "no rows": (infer(inputs=changed(0, shape=[0], data=[])), 422),
+    "another datatype": (infer(inputs=changed(0, datatype="COMPLEX")), 422),
+    "an unknown feature": (infer(inputs=[*INPUTS, {**INPUTS[0], "name": "more"}]), 422),
+    "a missing feature": (infer(inputs=INPUTS[1:]), 422),
+    "an input twice": (infer(inputs=[*INPUTS, INPUTS[0]]), 422),
+    "no context": (infer(inputs=INPUTS[:2]), 422),
+    "a context outside": (infer(inputs=changed(2, data=[1.0000001])), 422),
+    "a context of two": (infer(inputs=changed(2, shape=[1, 2], data=[0.1, 0.1])), 422),
+    "an unknown output": (infer(outputs=[{"name": "x"}]), 422),
+    "an empty id": (infer(""), 422),
+    "a long id": (infer("x" * 201), 422),
+    "NUL in the id": (infer("a\0"), 422),
+    "a number for the id": (infer(id_=None, id=1), 422),
+    "too large": (infer("x" * 20_000), 413),
+}
+
+
+def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = {}
+        for name, (body, _) in BAD.items():
+            sent = body.encode() if isinstance(body, str) else body
+            status, problem = await client.post(INFER, sent)
+            told[name] = status
+            assert problem["status"] == status
+            assert {"code", "detail", "error", "title", "type"} <= problem.keys()
+
+        assert told == {name: status for name, (_, status) in BAD.items()}
+
+    run(tmp_path, story)
+    assert len(BAD) == 40
+    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"id": "a"},
+        {"id": "a", "truth": None},
+        {"id": "a", "truth": [0]},
+        {"id": "a", "truth": 2**60},
+        {"id": 1, "truth": 0},
+        {"id": "a", "truth": 0, "reward": 1},
+    ],
+)
+def test_feedback_that_makes_no_sense_is_422(tmp_path: Path, body: Any) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        status, told = await client.post(FEEDBACK, body)
+
+        assert (status, told["code"]) == (422, "invalid")
+
+    run(tmp_path, story)
+
+
+def test_wrong_paths_methods_and_types_are_4xx(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = [
+            await client.get("/"),
+            await client.get("/v2/models/south"),
+            await client.get(INFER),
+            await client.post("/v2/models/south/infer", infer()),
+            await client.post(INFER, infer(), **{"Content-Type": "text/plain"}),
+            await client.post(INFER, infer(), **{"Content-Encoding": "gzip"}),
+        ]
+
+        assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415]
+        assert all("code" in body for _, body in told)
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"nonsense\r\n\r\n",
+        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    ],
+)
+def test_broken_http_is_4xx_or_cut_off(tmp_path: Path, raw: bytes) -> None:
+    async def story(client: Client) -> None:
+        host, port = client.root.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(raw)
+        first = (await reader.readline()).split()
+        writer.close()
+
+        assert not first or first[1].startswith(b"4")
+        assert (await client.get("/v2/health/ready"))[0] == 200
+
+    run(tmp_path, story)
+
+
+def test_a_function_that_fails_is_500_with_a_code(tmp_path: Path) -> None:
+    text = SITE.replace(
+        'kind = "constant"\nlabel = 0', 'kind = "python"\nentry = "operator:truediv"'
+    )
+
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a"))
+
+        assert (status, told["code"]) == (500, "function_failed")
+        assert "function 'zero'" in told["detail"]
+
+    run(tmp_path, story, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("127.0.0.1:0", "0.0.0.0:80", "serves on the loopback only"),
+        ("127.0.0.1:0", "example.org:80", "serves on the loopback only"),
+        ("127.0.0.1:0", "127.0.0.1", "write it like 127.0.0.1:8080"),
+        ('name = "north"\nfeatures', 'name = "nort"\nfeatures', "did you mean 'north'?"),
+        ("dimension = 1", "dimension = 99", "[node] dimension is 99"),
+        ("rows = 100", "rows = 0", "[node] rows is 0"),
+        ("size =", "context =", "'context' has another meaning"),
+        ('"FP64"', '"FP7"', "[node] features"),
+        ("[node]", "[nod]", "has no [node] table"),
+        ("slices = 4", 'slices = 4\nties = "random"', "cannot be taken up again"),
+        ('"one"]', '"one", "two"]', "has none of that name"),
+        ("[policy]", '[[learner]]\nname = "south"\nfunctions = ["f"]\n[policy]', "no way to them"),
+    ],
+)
+def test_a_site_that_cannot_serve_is_refused_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
+) -> None:
+    assert old in SITE
+    (tmp_path / "site.toml").write_text(SITE.replace(old, new, 1))
+
+    code = cli.main(["serve", str(tmp_path / "site.toml")])
+
+    assert code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    for life in range(2):
+        process, root = started(tmp_path)
+        for k in range(10):
+            post(root + INFER, infer(f"{life}-{k}"))
+            post(root + FEEDBACK, {"id": f"{life}-{k}", "truth": 0})
+        process.kill()
+        process.communicate()
+
+    process, _ = started(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+
+    assert process.returncode == 0
+    assert cli.main(["check", str(tmp_path / "north.store")]) == 0
+    store = Store(tmp_path / "north.store")
+    kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
+    assert [one.truth for one in kept if one is not None] == [0] * 20
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    return process, process.stderr.readline().strip().removesuffix("/v2/models/north")
+
+
+def post(url: str, body: Any) -> None:
+    """Post over a plain socket, and wait for the status."""
+    host, port, path = url.removeprefix("http://").replace("/", ":", 1).split(":", 2)
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode() + data)
+        assert connection.makefile("rb").readline().split()[1] in (b"200", b"202")

@@ -1,0 +1,104 @@
+"""Whatever bytes come, a message is understood whole or refused with a status below 500."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey import wire
+from covey.sites import Serving
+from covey.wire import Problem
+
+SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"}, rows=4)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+def tensor(**fields: Any) -> dict[str, Any]:
+    usual = {"name": "instances", "shape": [1, 2], "datatype": "FP64", "data": [1, 2.5]}
+    return usual | fields
+
+
+def body(*tensors: Any, **fields: Any) -> bytes:
+    return json.dumps({"inputs": list(tensors), **fields}).encode()
+
+
+def rows(sent: bytes, dimension: int | None = None) -> list[wire.Row]:
+    return wire.rows_of(wire.inference(sent)[0], SERVING, dimension=dimension)
+
+
+@given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
+def test_any_bytes_are_refused_with_a_status_below_500(sent: bytes) -> None:
+    for read in (wire.inference, wire.feedback):
+        with pytest.raises(Problem) as refused:
+            read(sent)
+
+        assert refused.value.status in (400, 422)
+        assert json.loads(refused.value.body())["code"] == refused.value.code
+
+
+@given(
+    name=st.sampled_from(["instances", "size", "count", "context"]),
+    shape=st.lists(st.integers(-1, 3), max_size=3),
+    datatype=st.sampled_from(["FP64", "INT64", "BYTES", "BOOL", ""]),
+    data=st.lists(TREES, max_size=4),
+)
+def test_a_tensor_is_read_whole_or_refused(
+    name: str, shape: list[int], datatype: str, data: list[Any]
+) -> None:
+    sent = body(tensor(name=name, shape=shape, datatype=datatype, data=data))
+    try:
+        found = rows(sent)
+    except Problem as problem:
+        assert problem.status in (400, 422)  # noqa: PT017 - or else it is read whole
+    else:
+        assert [list(row.record) for row in found] == [["size", "count"]] * shape[0]
+        assert all(type(x) is float for row in found for x in row.record.values())
+
+
+def test_flat_and_nested_data_are_the_same() -> None:
+    flat = tensor(shape=[2, 2], data=[1, 2, 3, 4])
+    nested = tensor(shape=[2, 2], data=[[1, 2], [3, 4]])
+
+    assert rows(body(flat)) == rows(body(nested))
+    assert [row.record for row in rows(body(flat))] == [
+        {"size": 1.0, "count": 2.0},
+        {"size": 3.0, "count": 4.0},
+    ]
+
+
+def test_features_may_be_sent_one_by_one_in_any_order() -> None:
+    apart = [
+        tensor(name="count", shape=[1], data=[2]),
+        tensor(name="size", shape=[1, 1], data=[[1]], datatype="INT8"),
+    ]
+
+    assert [row.record for row in rows(body(*apart))] == [{"size": 1.0, "count": 2.0}]
+
+
+def test_contexts_are_read_row_by_row() -> None:
+    context = tensor(name="context", shape=[2, 2], data=[0, 0.5, 1, 0.25])
+
+    found = rows(body(tensor(shape=[2, 2], data=[1, 2, 3, 4]), context), dimension=2)
+
+    assert [row.context for row in found] == [(0.0, 0.5), (1.0, 0.25)]
+
+
+def test_more_rows_than_allowed_are_413() -> None:
+    with pytest.raises(Problem) as refused:
+        rows(body(tensor(shape=[5, 2], data=[0] * 10)))
+
+    assert (refused.value.status, refused.value.code) == (413, "too_many_rows")
+
+
+def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
+    one = b'{"id": "a", "inputs": [{"name":"x","shape":[1],"datatype":"FP64","data":[1]}]}'
+    other = b'{"inputs": [ {"shape":[1],"name":"x","data":[1],"datatype":"FP64"} ], "id":"b"}'
+
+    assert wire.inference(one)[1] == wire.inference(other)[1]
+    assert wire.inference(one)[1] != wire.inference(one.replace(b"[1]}", b"[2]}"))[1]

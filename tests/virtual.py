@@ -1,0 +1,232 @@
+"""A network of nodes under a virtual clock: links that delay, lose and repeat, and crashes.
+
+Nothing waits: when no callback is ready, the clock jumps to the next timer. The same seed gives the
+same run.
+"""
+
+import asyncio
+import random
+import selectors
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from covey.books import Question
+from covey.config import load
+from covey.errors import PeerError
+from covey.network import functions_of, learner_of
+from covey.node import Doors, Limits, Node
+from covey.peers import Help, Patience, Request
+from covey.store import Store
+from covey.types import Label, Report
+
+Given = TypeVar("Given")
+
+
+class _Jump(selectors.BaseSelector):
+    """Never waits: it moves the clock on. Nothing scheduled at all is a deadlock."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = selectors.SelectorKey(fileobj, fileobj, events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("deadlock: everybody waits, and nothing is scheduled")
+        self.now_s += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is what its timers make of it; threads are not allowed."""
+
+    def __init__(self) -> None:
+        self._jump = _Jump()
+        super().__init__(self._jump)
+
+    def time(self) -> float:
+        return self._jump.now_s
+
+    def run_in_executor(self, *_: Any) -> Any:
+        raise RuntimeError("no threads under a virtual clock")
+
+
+def run(main: Coroutine[Any, Any, Given]) -> Given:
+    """Run `main` under a clock of its own."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+class Weather(msgspec.Struct):
+    """What the links and the disks do; it may change while a network runs."""
+
+    delay_s: float = 0.0  # mean, one way
+    loss: float = 0.0
+    repeats: float = 0.0
+    commit_s: float = 0.0  # mean
+    crash: float = 0.0  # at a commit, before or after it
+
+
+class Crashed(Exception):
+    """The node that was spoken to is gone; nobody knows how far it came."""
+
+
+class World:
+    """The sites of a configuration, each with a node that may be down and a store that stays."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        functions: Mapping[str, Any],
+        *,
+        dimension: int,
+        seed: int = 0,
+        patience: Patience | None = None,
+        link: "type[Link] | None" = None,
+    ) -> None:
+        self.link = Link if link is None else link
+        self.setup = load(config)
+        self.functions = functions
+        self.dimension = dimension
+        self.patience = patience
+        self.limits = Limits()
+        self.chance = random.Random(seed)  # noqa: S311 - a seeded world
+        self.weather = Weather()
+        self.down: set[str] = set()  # who hears and says nothing
+        self.counts: Counter[str] = Counter()
+        self.stores = {site.name: Store.memory() for site in self.setup.sites}
+        self.nodes: dict[str, Node] = {}
+        self.tasks: dict[str, set[asyncio.Task[Any]]] = {name: set() for name in self.stores}
+        for name in self.stores:
+            self.boot(name)
+
+    def boot(self, name: str) -> None:
+        """Start the node of a site from its store."""
+        place = list(self.stores).index(name)
+        site = self.setup.sites[place]
+        learner = learner_of(self.setup, place, self.dimension)
+        peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
+        doors = Doors(self.stores[name], peers, self.chance, Disk(self, name))
+        own = functions_of(site, self.functions)
+        node = Node(site, learner, own, doors, patience=self.patience, limits=self.limits)
+        self.nodes[name] = node
+        node.start()
+
+    def crash(self, name: str) -> None:
+        """Kill a node at once: nothing of it runs on, and what it had not stored is gone."""
+        self.counts["crashes"] += 1
+        self.nodes.pop(name).stop()
+        for task in list(self.tasks[name]):
+            task.cancel()
+
+    async def call(self, name: str, say: Callable[[Node], Awaitable[Given]]) -> Given:
+        """Return what a node says; raise `Crashed` if it is down or dies meanwhile."""
+        node = self.nodes.get(name)
+        if node is None:
+            raise Crashed
+        task = asyncio.ensure_future(say(node))
+        self.tasks[name].add(task)
+        task.add_done_callback(self.tasks[name].discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.nodes.get(name) is node:
+                raise
+            raise Crashed from None
+
+    async def predict(self, name: str, id_: str, instance: Any, context: tuple[float, ...]) -> Any:
+        return await self.call(
+            name, lambda node: node.predict(instance, context, question=Question("", id_))
+        )
+
+    async def learn(self, name: str, id_: str, label: Label) -> Any:
+        return await self.call(name, lambda node: node.learn(id_, label))
+
+
+class Disk:
+    """A disk that takes its time, and during whose commits a node may die."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._name = world, name
+
+    async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
+        if getattr(run, "__name__", "") != "commit":
+            return run(*given)
+        await self._pause()
+        result = run(*given)
+        await self._pause()
+        return result
+
+    async def _pause(self) -> None:
+        world = self._world
+        await asyncio.sleep(exponential(world, world.weather.commit_s))
+        if world.weather.crash and world.chance.random() < world.weather.crash:
+            world.crash(self._name)
+            await asyncio.sleep(0)  # where the cancellation comes
+
+
+class Link:
+    """The way from one site to another, as a peer of the first."""
+
+    def __init__(self, world: World, source: str, name: str) -> None:
+        self._world, self._source, self._name = world, source, name
+
+    async def ask(self, request: Request) -> Help:
+        return await self._send(lambda node: node.assist(request, source=self._source))
+
+    async def report(self, cell: str, slot: int) -> Report:
+        return await self._send(lambda node: node.report(cell, slot))
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        return await self._send(lambda node: node.estimate(cell, slot, is_by_context=is_by_context))
+
+    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002
+        await self._send(lambda node: node.learn(id, label, source=self._source))
+
+    async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
+        world = self._world
+        world.counts["messages"] += 1
+        await self._travel()
+        if world.chance.random() < world.weather.repeats:
+            world.counts["repeated"] += 1
+            again = asyncio.ensure_future(self._arrive(say))
+            world.tasks[self._source].add(again)
+            again.add_done_callback(_ignore)
+        result = await self._arrive(say)
+        await self._travel()
+        return result
+
+    async def _arrive(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
+        try:
+            return await self._world.call(self._name, say)
+        except Crashed:
+            raise PeerError(f"{self._name} is down") from None
+
+    async def _travel(self) -> None:
+        world = self._world
+        if {self._name, self._source} & world.down or world.chance.random() < world.weather.loss:
+            world.counts["lost"] += 1
+            await asyncio.sleep(1e9)
+        await asyncio.sleep(exponential(world, world.weather.delay_s))
+
+
+def exponential(world: World, mean_s: float) -> float:
+    return world.chance.expovariate(1 / mean_s) if mean_s else 0.0
+
+
+def _ignore(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
