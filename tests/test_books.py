@@ -25,7 +25,7 @@ from covey.store import Store
 from covey.types import Cell
 
 POLICIES: dict[str, dict[str, Any]] = {
-    "grid": {"slices": 2, "label-wait": 8},
+    "grid": {"preset": "cos", "slices": 2, "label-wait": 8},
     "pending": {"slices": 2, "label-wait": 8, "pending": True},
     "zooming": {"preset": "dcza", "split-power": 1.0, "label-wait": 8},
     "inheriting": {"preset": "dcza", "split-power": 1.0, "label-wait": 8, "inherit": True},

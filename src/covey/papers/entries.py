@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 def policy(algorithm: str, parameters: str, reading: str, **more: Any) -> dict[str, Any]:
     """Return the `[policy]` of an algorithm in a reading; the default is the same for all."""
     if reading == "default":
-        return {}
+        return {"preset": "auto"}
     return {**_PRESETS[algorithm], "mode": reading, "parameters": parameters.lower(), **more}
 
 

@@ -192,7 +192,9 @@ def _onlycontext() -> list[Entry]:
         ("CoS", "DCZA"), ("S1", "S2"), TIMED, histories
     ):
         for reading in READINGS:
-            rule = policy(algorithm, "Z1", reading) | histories[history]
+            # Who names no policy and has such peers gets the three phases.
+            named = {} if reading == "default" else policy(algorithm, "Z1", reading)
+            rule = named | histories[history]
             case = Case(trial=name, context=context, policy=rule, shown="context")
             keys = keyed((table, algorithm, "Z1", name, context))
             decides = history == ("locked in" if reading == "paper" else "as described")
