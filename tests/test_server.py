@@ -28,6 +28,7 @@ body-kib = 16
 rows = 100
 
 [policy]
+preset = "cos"
 slices = 4
 label-wait = 20
 
