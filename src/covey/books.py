@@ -165,7 +165,12 @@ class Book:
         self._oldest = max(self._oldest, oldest)
 
 
-def settle_old(ticket: Ticket | None, label: Label, *, id: str) -> Settlement:  # noqa: A002
+def settle_old(
+    ticket: Ticket | None,
+    label: Label,
+    *,
+    id: str,  # noqa: A002 - the problem's word
+) -> Settlement:
     """Say what a label does for a ticket that the learner knows no longer: nothing, or an error."""
     if ticket is None:
         raise UnknownTicket(f"there is no ticket {id!r}")

@@ -133,7 +133,13 @@ class Node:
 
         return await self._once(asked, answer, is_new=question is None)
 
-    async def learn(self, id: str, label: Label, *, source: str = OWN) -> Settlement:  # noqa: A002
+    async def learn(
+        self,
+        id: str,  # noqa: A002 - the problem's word
+        label: Label,
+        *,
+        source: str = OWN,
+    ) -> Settlement:
         """Take a true label from who asked, and return when it is on the disk.
 
         Raises `UnknownTicket`, `LateLabel` or `ConflictingLabel`.

@@ -94,6 +94,7 @@ def prepare(trial: Trial, stream: Stream, answers: Answers, folder: Path, *, slo
         **_contexts(stream, trial.start, slots),
     )
     content = io.BytesIO()
+    # The stubs take a name for the flag that follows the arrays.
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, content.getvalue())
