@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import wire
+from covey.calls import Problem
 from covey.sites import Serving
-from covey.wire import Problem
 
 SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"}, rows=4)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -39,7 +39,7 @@ def test_any_bytes_are_refused_with_a_status_below_500(sent: bytes) -> None:
             read(sent)
 
         assert refused.value.status in (400, 422)
-        assert json.loads(refused.value.body())["code"] == refused.value.code
+        assert json.loads(refused.value.reply().body)["code"] == refused.value.code
 
 
 @given(

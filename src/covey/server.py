@@ -12,6 +12,7 @@ import msgspec
 
 from covey import wire
 from covey.books import Question
+from covey.calls import Problem
 from covey.errors import (
     ConflictingLabel,
     CoveyError,
@@ -27,7 +28,6 @@ from covey.node import OWN, Doors, Node
 from covey.sites import ServedSite
 from covey.store import Store, Ticket
 from covey.types import Context
-from covey.wire import Problem
 
 try:
     from aiohttp import web
@@ -237,12 +237,12 @@ def _problem_of(error: CoveyError) -> Problem:
 
 
 def _problem(problem: Problem) -> web.Response:
-    headers = {"Retry-After": "1"} if problem.status == 503 else {}
+    reply = problem.reply()
     return web.Response(
-        body=problem.body(),
-        status=problem.status,
-        headers=headers,
-        content_type="application/problem+json",
+        body=reply.body,
+        status=reply.status,
+        headers=dict(reply.headers),
+        content_type=reply.kind,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from covey.calls import Problem
 from covey.sites import Datatype, Serving
 from covey.store import Ticket
 from covey.types import Context
@@ -22,28 +23,6 @@ NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 MOST_WHOLE = 2**53
 Scalar = str | int | float | bool
-
-
-class Problem(Exception):
-    """Why a request cannot be served: a status, a stable code, and a sentence."""
-
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.code = code
-        self.detail = detail
-
-    def body(self) -> bytes:
-        """Return it as `application/problem+json`, with the protocol's own `error` beside."""
-        told = {
-            "type": "about:blank",
-            "title": self.code.replace("_", " "),
-            "status": self.status,
-            "code": self.code,
-            "detail": self.detail,
-            "error": self.detail,
-        }
-        return msgspec.json.encode(told)
 
 
 class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
