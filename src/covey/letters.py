@@ -19,6 +19,7 @@ from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Requ
 from covey.types import Label
 
 VERSION = 1
+ROOT = "/covey/v1"
 KIND = "application/msgpack"
 MOST_BYTES = 4 * 1024 * 1024
 MOST_PLAIN_BYTES = 1024 * 1024  # of instances that are not a block of numbers
