@@ -1,7 +1,7 @@
 """Links of a virtual network over which letters go, as bytes, to the side of a node for peers."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import virtual
 from covey.back import Back
@@ -33,10 +33,11 @@ async def respond(back: Back, call: Call) -> Reply:
 class LetterLink(virtual.Link):
     """The way from one site to another, by letters."""
 
+    rights: ClassVar[dict[str, Any]] = {}  # of the other, besides the usual ones
+
     def __init__(self, world: virtual.World, source: str, name: str) -> None:
         super().__init__(world, source, name)
-        self._pen = Correspondent(neighbour(name), self._post, world.chance)
-        self.sent: list[bytes] = []
+        self._pen = Correspondent(neighbour(name, **self.rights), self._post, world.chance)
 
     async def ask(self, requests: Sequence[Request]) -> list[Help]:
         return await self._pen.ask(requests)
@@ -51,7 +52,6 @@ class LetterLink(virtual.Link):
         return await self._pen.deliver(labels)
 
     async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        self.sent.append(body)
         call = Call("POST", path, HEADERS, body, self._source)
         known = {self._source: neighbour(self._source)}
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -490,3 +491,41 @@ def test_the_kind_of_letters_is_said() -> None:
         assert reply.kind == KIND
 
     virtual.run(main())
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.text("abcdefgh", min_size=8, max_size=20), st.floats(1e-300, 1e300))
+def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, number: float) -> None:
+    config = {
+        "policy": {"preset": "cos", "slices": 1},
+        "learner": [
+            {"name": "north", "functions": ["f"], "peers": {}, "context-peers": {"south": 0.0}},
+            {"name": "south", "functions": ["g"], "peers": {}},
+        ],
+    }
+    sent: list[bytes] = []
+
+    class Tapped(LetterLink):
+        rights: ClassVar[dict[str, Any]] = {"share": "context"}
+
+        async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+            sent.append(body)
+            return await super()._post(path, body)
+
+    async def main() -> set[str]:
+        world = World(config, {"f": lambda x: 0, "g": lambda x: 1}, dimension=1, link=Tapped)
+        arms = set()
+        for k in range(12):
+            ticket = await world.nodes["north"].predict({"word": word, "x": number}, (0.5,))
+            await world.nodes["north"].learn(ticket.id, k % 2)
+            arms.add(ticket.arm)
+        await world.nodes["north"].drained()
+        return arms
+
+    arms = virtual.run(main())
+
+    assert "south (context)" in arms
+    assert sent
+    everything = b"\0".join(sent)
+    for secret in (word.encode(), struct.pack("<d", number), struct.pack(">d", number)):
+        assert secret not in everything
