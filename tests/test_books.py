@@ -50,13 +50,13 @@ def open_book(policy: Policy, store: Store, *, remembers: bool = True) -> Book:
         policy=policy,
         remembers=remembers,
     )
-    return Book(learner, store.load("north", shape_of(learner)))
+    return Book(learner, store.load("north", shape_of(learner)), {"south": "full"})
 
 
 def decide(book: Book, context: float, arrivals: int = 0) -> Decision:
-    decision = book.learner.decide((context,))
+    decision = book.decide((context,))
     while decision.asks:
-        book.learner.inform(decision, [(arrivals, 0.0, 1.0) for _ in decision.asks])
+        book.inform(decision, [(arrivals, 0.0, 1.0) for _ in decision.asks])
     return decision
 
 
@@ -97,7 +97,7 @@ class Sums(RuleBasedStateMachine):
     def serve(self, place: int, said: int, ahead: int) -> Any:
         self.count += 1
         slot = max(1, self.book.learner.slot + ahead)
-        decision = self.book.learner.assist(self._cell(place), slot)
+        decision = self.book.assist("south", self._cell(place), slot)
         self.book.accept(decision, Question("south", str(self.count)), Reply(said, said, "f"))
         return self._given("south", said)
 
@@ -107,8 +107,7 @@ class Sums(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 1))
     def report(self, place: int) -> None:
-        self.book.learner.report(self._cell(place), max(1, self.book.learner.slot))
-        self.book.note_request()
+        self.book.report("south", self._cell(place), max(1, self.book.learner.slot))
 
     @rule(key=ids, label=st.integers(0, 1))
     def label(self, key: tuple[str, str], label: int) -> None:

@@ -220,7 +220,7 @@ def test_a_cell_that_cannot_be_is_refused_with_a_sentence(cell: str) -> None:
         node = world_of().nodes["site0"]
 
         with pytest.raises(DataError, match="cell"):
-            await node.report(cell, 1)
+            await node.report(cell, 1, source="site1")
 
     virtual.run(main())
 

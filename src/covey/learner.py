@@ -391,7 +391,7 @@ class Learner:
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
-        return self._name(decision.space, self.cell(decision))
+        return self.name_of(decision.space, self.cell(decision))
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
@@ -410,7 +410,7 @@ class Learner:
         counters = table.counters(row)
         if self._rule.is_pending:
             del counters[self._under_way]
-        return self._name(space, table.cell(row)), counters, table.known(row)
+        return self.name_of(space, table.cell(row)), counters, table.known(row)
 
     def reopen(
         self, decisions: Sequence[Decision], kept: range, others: Sequence[Decision] = ()
@@ -430,19 +430,19 @@ class Learner:
         none, place = [0] * len(self.arms), self._under_way.start
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
-            space, cell = self.parse(name)
+            space, cell = self._parse(name)
             self.tables[space].load(cell, counters)
         for name, labels in snapshot.seen:
-            space, cell = self.parse(name)
+            space, cell = self._parse(name)
             table = self.tables[space]
             table.know(table.meet(cell, self.slot), labels)
 
-    def _name(self, space: str, cell: Cell) -> str:
+    def name_of(self, space: str, cell: Cell) -> str:
+        """Return the canonical name of a cell."""
         name = self.policies[space].partition.name(cell)
         return f"{space}/{name}" if space else name
 
-    def parse(self, name: str) -> tuple[str, Cell]:
-        """Return the context space and the cell of a canonical name."""
+    def _parse(self, name: str) -> tuple[str, Cell]:
         space, _, cell = name.rpartition("/")
         return space, self.policies[space].partition.parse(cell)
 
