@@ -97,7 +97,7 @@ class World:
         seed: int = 0,
         patience: Patience | None = None,
         link: "type[Link] | None" = None,
-        trust: Trust = "full",
+        trust: Trust = "isolated",
     ) -> None:
         self.link = Link if link is None else link
         self.setup = load(config)
@@ -105,7 +105,7 @@ class World:
         self.dimension = dimension
         self.patience = patience
         self.limits = Limits()
-        # At whom, by whom; where nothing is said, all are trusted alike.
+        # At whom, and by whom: all alike, until it is changed.
         self.trust: dict[str, dict[str, Trust]] = {
             site.name: {other.name: trust for other in self.setup.sites}
             for site in self.setup.sites

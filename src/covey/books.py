@@ -96,6 +96,11 @@ class Book:
             heard.add(cell, _holder(source), arm, counted)
         return heard
 
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The learners of all desks by name; the site's own is the first, and has none."""
+        return {desk.name: desk.learner for desk in self._desks()}
+
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""
         return self._held[_holder(source)]
@@ -234,7 +239,7 @@ class Book:
         if not self._has_moved:
             return None
         batch, self._batch, self._has_moved = self._batch, Batch(), False
-        for desk in (self._site, *self._apart.values()):
+        for desk in self._desks():
             standings, lines = desk.take()
             batch.standings += standings
             batch.lines += lines
@@ -270,6 +275,9 @@ class Book:
                 )
             self._opened[source] += desk.meet(cell, slot)
         return desk
+
+    def _desks(self) -> list[Desk]:
+        return [self._site, *self._apart.values()]
 
     def _desk_named(self, name: str) -> Desk:
         return self._apart[name] if name else self._site
@@ -308,7 +316,7 @@ class Book:
     def _expire(self) -> None:
         """Forget the ids of tickets that no learner knows any longer and the store does."""
         self._forget_labels()
-        for desk in (self._site, *self._apart.values()):
+        for desk in self._desks():
             for key in desk.expired():
                 self._held[_holder(key[0])] -= 1
                 del self._tickets[key]

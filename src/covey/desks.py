@@ -108,8 +108,8 @@ class DeskApart(Desk):
         return super().knows(cell)
 
     def meet(self, cell: Cell, slot: int) -> int:
-        """Know a cell from now on by the site's count of slots: that of the source may be any."""
-        return super().meet(cell, self._site.slot)
+        """Know a cell from the site's next slot on: the source may say any."""
+        return super().meet(cell, self._site.slot + 1)
 
     def take(self) -> tuple[list[Standing], list[Line]]:
         """Return what has moved, with all cells that the site knows."""
