@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from covey import wire
-from covey.books import Question
+from covey.books import OWN, Question
 from covey.calls import JSON, Call, Problem, Reply
-from covey.node import OWN, Node
+from covey.node import Node
 from covey.sites import ServedSite
 from covey.store import Ticket
 from covey.types import Context
