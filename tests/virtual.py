@@ -103,6 +103,8 @@ class Crashed(Exception):
 class World:
     """The sites of a configuration, each with a node that may be down and a store that stays."""
 
+    limits = Limits()
+
     def __init__(
         self,
         config: Mapping[str, Any],
@@ -118,7 +120,6 @@ class World:
         self.functions = functions
         self.dimension = dimension
         self.patience = patience
-        self.limits = Limits()
         self.chance = random.Random(seed)  # noqa: S311 - a seeded world
         self.weather = Weather()
         self.down: set[str] = set()  # who hears and says nothing

@@ -154,8 +154,6 @@ class Node:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         settlement = self._book.settle(ticket, label)
         await self._journal.flush()
-        if settlement.is_new and settlement.peer and ticket.peer_ticket is not None:
-            self._outbox.add(Owed(settlement.peer, ticket.peer_ticket, label))
         return settlement
 
     # -- for peers ------------------------------------------------------------------------------
@@ -370,6 +368,9 @@ class Node:
 
     async def _commit(self, batch: Batch) -> None:
         await self._doors.work(self._doors.store.commit, batch)
+        # Not where the label came in: whoever sent it may have hung up since.
+        for owed in batch.owed:
+            self._outbox.add(owed)
 
     async def _tell(self, owed: Owed) -> None:
         self._book.tell(owed)

@@ -266,7 +266,14 @@ class Store:
     # -- opening --------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+        for setting in (
+            "locking_mode = EXCLUSIVE",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            # If a sync failed before, the system takes the log for written though it is not: what
+            # it holds is written anew, so that nothing is built on it.
+            "wal_checkpoint(TRUNCATE)",
+        ):
             self._base.execute(f"PRAGMA {setting}").fetchall()
         with self._transaction():
             application, version = (
