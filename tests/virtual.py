@@ -71,6 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         _Numbered._numbers = itertools.count()
         self._jump = _Jump()
         super().__init__(self._jump)
+        self._clock_resolution = 1e-6  # so that timers of a far future are reached, too
         self.set_task_factory(lambda loop, coro, **more: _Numbered(coro, loop=loop, **more))
 
     def time(self) -> float:

@@ -148,13 +148,15 @@ class Node:
         self._check_alive()
         ticket = self._book.find(source, id)
         if ticket is None:
+            await self._journal.flush()  # its label may be on the way to the store
             ticket = await self._doors.work(self._doors.store.find, source, id)
             return settle_old(ticket, label, id=id)
         if not self.learner.is_supervised and source == OWN:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
-        settlement = self._book.settle(ticket, label)
-        await self._journal.flush()
-        return settlement
+        try:
+            return self._book.settle(ticket, label)
+        finally:
+            await self._journal.flush()  # what a refusal goes by must not be lost either
 
     # -- for peers ------------------------------------------------------------------------------
 

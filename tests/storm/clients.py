@@ -8,13 +8,13 @@ from typing import Any
 
 from covey.books import Question
 from covey.decisions import UNKNOWN
-from covey.errors import ConflictingLabel, LateLabel, LimitError, UnknownTicket
+from covey.errors import ConflictingLabel, LateLabel, LimitError, PeerError, UnknownTicket
 from covey.store import Store, Ticket
 from covey.types import Label
 from storm.plans import Client, Plan
 from storm.world import FAILURES, Network
 
-NO_ANSWER_S = 1800.0  # without an answer for so long, something hangs
+NO_ANSWER_S = 600.0  # without an answer for so long, something hangs
 Key = tuple[str, str, str]  # site, source, id
 
 
@@ -73,6 +73,7 @@ class Oracle:
         entry.answer = ticket
 
     def settled(self, key: Key, label: Label, *, is_new: bool) -> None:
+        self.network.counts["labels, new" if is_new else "labels, repeated"] += 1
         entry, expect = self.entries[key], self.network.expect
         expect(label in entry.possible, "I2", f"{key}: {label} was taken after another")
         entry.news += is_new
@@ -81,11 +82,13 @@ class Oracle:
 
     def refused(self, key: Key, label: Label) -> None:
         """Note that another label stands."""
+        self.network.counts["labels, conflicting"] += 1
         entry = self.entries[key]
         entry.possible -= {label, UNKNOWN}
         self.network.expect(bool(entry.possible), "I10", f"{key}: no other label was ever sent")
 
     def too_late(self, key: Key) -> None:
+        self.network.counts["labels, late"] += 1
         network, entry = self.network, self.entries[key]
         network.expect(UNKNOWN in entry.possible, "I1", f"{key} has its label, and says it has not")
         entry.possible = {UNKNOWN}
@@ -108,23 +111,15 @@ class Person:
         labels = []
         for k in range(self._client.rounds):
             await asyncio.sleep(self._chance.expovariate(1 / self._client.pause_s))
-            if await self._ask(k):
+            if await self.ask(k):
                 labels.append(asyncio.ensure_future(self._label(k)))
         await asyncio.gather(*labels)
-
-    async def ask_alone(self, k: int) -> float:
-        """Ask once, and return how long the answer took; the label follows."""
-        clock = asyncio.get_running_loop()
-        before_s = clock.time()
-        await self._ask(k)
-        took_s = clock.time() - before_s
-        await self._say(self._key(k), self._oracle.entries[self._key(k)].truth)
-        return took_s
 
     def _key(self, k: int) -> Key:
         return self._client.site, self._client.source, f"{self._number}-{k}"
 
-    async def _ask(self, k: int) -> bool:
+    async def ask(self, k: int) -> bool:
+        """Ask instance `k` until there is an answer."""
         key, chance = self._key(k), self._chance
         case = 1000 * self._number + k
         entry = self._oracle.entries[key] = Entry(case, chance.randrange(2))
@@ -154,6 +149,10 @@ class Person:
             return
         self._network.blame("I10", f"{key} was given out for another question")
 
+    async def say(self, k: int) -> None:
+        """Say the label of instance `k`."""
+        await self._say(self._key(k), self._oracle.entries[self._key(k)].truth)
+
     async def _label(self, k: int) -> None:
         key, chance = self._key(k), self._chance
         if chance.random() < 0.03:
@@ -162,16 +161,16 @@ class Person:
             return  # it never comes
         truth = self._oracle.entries[key].truth
         await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
-        said = [self._say(key, truth)]
+        labels = [truth]
         if chance.random() < 0.15:
-            said.append(self._say(key, truth))
+            labels.append(truth)
         if chance.random() < 0.1:
-            said.append(self._say(key, 1 - truth))
+            labels.append(1 - truth)
         if chance.random() < 0.5:
-            await asyncio.gather(*said)
-            said = []
-        for one in said:
-            await one
+            await asyncio.gather(*(self._say(key, label) for label in labels))
+            return
+        for label in labels:
+            await self._say(key, label)
             await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
 
     async def _say(self, key: Key, label: Label) -> None:
@@ -216,13 +215,17 @@ class Person:
         for _ in range(patience):
             try:
                 await call()
-            except (*FAILURES, LimitError):
+            except PeerError as error:
+                self._network.blame("I9", f"a client of {self._client.site} is told: {error}")
+                return
+            except (*FAILURES, LimitError) as error:
+                self._network.counts[type(error).__name__] += 1
                 await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
                 pause_s = min(10.0, 2 * pause_s)
             else:
                 return
             if clock.time() - start_s > NO_ANSWER_S:
-                self._network.blame("I8", f"{self._client.site} gave no answer for half an hour")
+                self._network.blame("I8", f"{self._client.site} gave no answer for ten minutes")
                 return
 
 

@@ -13,7 +13,7 @@ from covey.policies import PRESETS
 from virtual import Weather
 
 NEVER = 10_000  # slots: labels are waited for as long as a seed lasts
-LIES = ("low", "high", "garbage", "silent")
+LIES = ("low", "low", "high", "garbage", "silent", "poison", "flood")
 
 
 class Storm(Weather):
@@ -162,6 +162,6 @@ def _client(chance: random.Random, site: str) -> Client:
 def _limits(chance: random.Random, wait: int) -> Limits:
     if wait == NEVER or chance.random() < 0.5:
         return Limits()
-    return Limits(tickets=4 * wait, under_way=3, for_peers=3)
+    return Limits(tickets=3 * wait, under_way=3, for_peers=3)
 
 

@@ -117,7 +117,9 @@ def nothing_moves_without_a_label(network: Network, oracle: Oracle, found: Found
         for (source, id_), ticket in tickets.items():
             if ticket.truth is UNKNOWN:
                 continue
-            if source in network.names:
+            if (site, source, id_) in network.poison:
+                is_sent = ticket.truth in network.poison[site, source, id_]
+            elif source in network.names:
                 asked = _by_peer_ticket(found, source).get((site, id_))
                 is_sent = asked is not None and asked.truth == ticket.truth
             else:
@@ -171,6 +173,10 @@ def limits_hold(network: Network) -> None:
     for name, node in network.nodes.items():
         kept = node._book.kept
         network.expect(kept <= limits.tickets, "I7", f"{name} holds {kept} tickets")
+        own = sum(source not in network.names for source, _ in node._under_way)
+        peers = len(node._under_way) - own
+        is_less = own <= limits.under_way and peers <= limits.for_peers
+        network.expect(is_less, "I7", f"{name} answers {own} clients and {peers} peers at once")
 
 
 def _plain(ticket: Ticket) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from storm.plans import Plan, Storm
 from virtual import Crashed
 
 PATIENCE = Patience(timeout_s=1.0, failures=3, rest_s=1.0, most_rest_s=60.0)
+LOST_S = 1e5  # until the system gives a connection up
 WRONG_LABEL = [1]  # what is no label
 
 
@@ -29,6 +30,7 @@ class Network(virtual.World):
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()
         self.starts = dict.fromkeys(plan.names, 0)
+        self.poison: dict[tuple[str, str, str], set[Any]] = {}  # site, source, id -> labels
         self.when_booted: Callable[[str, Store], None] = lambda name, store: None
         self._trace = hashlib.sha256()
         self.limits = plan.limits
@@ -172,8 +174,11 @@ class Work:
             self._disk.fails_sync = True
 
     async def _failed(self) -> None:
-        self._network.counts["failed commits"] += 1
-        if self._disk.is_cut:
+        network, disk = self._network, self._disk
+        network.counts["failed commits"] += 1
+        is_ill = disk.is_cut or disk.fails_sync or disk.room is not None
+        network.expect(is_ill, "I8", f"{self._name} stopped, though its disk did not fail")
+        if disk.is_cut:
             await self._die(has_power=False)
 
     async def _maybe_crash(self, when: str) -> None:
@@ -231,7 +236,8 @@ class Link(virtual.Link):
         is_cut = {(source, target), ("", target), (source, "")} & world.cuts
         if is_cut or world.chance.random() < world.storm.loss:
             world.counts["lost"] += 1
-            await asyncio.sleep(1e6)
+            await asyncio.sleep(LOST_S)
+            raise PeerError("nobody heard it")
         is_slow = world.chance.random() < world.storm.tail
         mean_s = 20.0 if is_slow else world.storm.delay_s
         await asyncio.sleep(virtual.exponential(world, mean_s))
