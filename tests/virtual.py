@@ -16,6 +16,7 @@ import msgspec
 
 from covey.books import Question
 from covey.config import load
+from covey.desks import Trust
 from covey.errors import PeerError
 from covey.network import functions_of, learner_of
 from covey.node import Doors, Limits, Node, Work
@@ -106,7 +107,7 @@ class World:
 
     limits = Limits()
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a world is all that may differ between two of them
         self,
         config: Mapping[str, Any],
         functions: Mapping[str, Any],
@@ -115,12 +116,18 @@ class World:
         seed: int = 0,
         patience: Patience | None = None,
         link: "type[Link] | None" = None,
+        trust: Trust = "isolated",
     ) -> None:
         self.link = Link if link is None else link
         self.setup = load(config)
         self.functions = functions
         self.dimension = dimension
         self.patience = patience
+        # At whom, and by whom: all alike, until it is changed.
+        self.trust: dict[str, dict[str, Trust]] = {
+            site.name: {other.name: trust for other in self.setup.sites}
+            for site in self.setup.sites
+        }
         self.chance = random.Random(seed)  # noqa: S311 - a seeded world
         self.weather = Weather()
         self.down: set[str] = set()  # who hears and says nothing
@@ -149,7 +156,15 @@ class World:
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
         doors = Doors(self.stores[name], peers, self.chance, self.disk(name))
         own = functions_of(site, self.functions)
-        node = Node(site, learner, own, doors, patience=self.patience, limits=self.limits)
+        node = Node(
+            site,
+            learner,
+            own,
+            doors,
+            trust=self.trust[name],
+            patience=self.patience,
+            limits=self.limits,
+        )
         self.nodes[name] = node
         node.start()
 
@@ -216,10 +231,12 @@ class Link:
         return await self._send(lambda node: node.assist(request, source=self._source))
 
     async def report(self, cell: str, slot: int) -> Report:
-        return await self._send(lambda node: node.report(cell, slot))
+        return await self._send(lambda node: node.report(cell, slot, source=self._source))
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._send(lambda node: node.estimate(cell, slot, is_by_context=is_by_context))
+        return await self._send(
+            lambda node: node.estimate(cell, slot, source=self._source, is_by_context=is_by_context)
+        )
 
     async def deliver(self, id: str, label: Label) -> None:  # noqa: A002
         await self._send(lambda node: node.learn(id, label, source=self._source))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from covey import wire
-from covey.books import Question
+from covey.books import OWN, Question
 from covey.calls import Problem
 from covey.errors import (
     ConflictingLabel,
@@ -24,7 +24,7 @@ from covey.errors import (
     StoreError,
     UnknownTicket,
 )
-from covey.node import OWN, Doors, Node
+from covey.node import Doors, Node
 from covey.sites import ServedSite
 from covey.store import Store, Ticket
 from covey.types import Context
