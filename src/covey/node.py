@@ -289,7 +289,7 @@ class Node:
             decision.slot,
             NO_INSTANCE if choice.is_by_context else part,
         )
-        helped = await self._guards[choice.peer].ask(request, deadline_s)
+        (helped,) = await self._guards[choice.peer].ask([request], deadline_s)
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
@@ -378,8 +378,9 @@ class Node:
         for owed in batch.owed:
             self._outbox.add(owed)
 
-    async def _tell(self, owed: Owed) -> None:
-        self._book.tell(owed)
+    async def _tell(self, owed: Sequence[Owed]) -> None:
+        for one in owed:
+            self._book.tell(one)
         await self._journal.flush()
 
 
