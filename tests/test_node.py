@@ -1,7 +1,7 @@
 """A node answers whatever its peers do, counts every label once, and loses none it acknowledged."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -233,9 +233,9 @@ def lying(**lies: Callable[[Any], Any]) -> type[virtual.Link]:
             told = await super().report(cell, slot)
             return lies.get("report", lambda told: told)(told)
 
-        async def ask(self, request: Request) -> Help:
-            told = await super().ask(request)
-            return lies.get("help", lambda told: told)(told)
+        async def ask(self, requests: Sequence[Request]) -> list[Help]:
+            lie = lies.get("help", lambda told: told)
+            return [lie(told) for told in await super().ask(requests)]
 
     return Lying
 
@@ -288,9 +288,9 @@ def test_a_peer_that_is_shown_the_cell_never_gets_the_instance() -> None:
         seen: list[Request] = []
 
         class Spy(virtual.Link):
-            async def ask(self, request: Request) -> Help:
-                seen.append(request)
-                return await super().ask(request)
+            async def ask(self, requests: Sequence[Request]) -> list[Help]:
+                seen.extend(requests)
+                return await super().ask(requests)
 
         world = world_of(setup, link=Spy)
         await live(world, 20, at="site1")

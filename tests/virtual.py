@@ -8,7 +8,7 @@ import asyncio
 import random
 import selectors
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ from covey.config import load
 from covey.errors import PeerError
 from covey.network import functions_of, learner_of
 from covey.node import Doors, Limits, Node
-from covey.peers import Help, Patience, Request
+from covey.peers import Help, Patience, Request, outcome
 from covey.store import Store
 from covey.types import Label, Report
 
@@ -184,8 +184,10 @@ class Link:
     def __init__(self, world: World, source: str, name: str) -> None:
         self._world, self._source, self._name = world, source, name
 
-    async def ask(self, request: Request) -> Help:
-        return await self._send(lambda node: node.assist(request, source=self._source))
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        return await self._send(
+            lambda node: _each(node.assist(one, source=self._source) for one in requests)
+        )
 
     async def report(self, cell: str, slot: int) -> Report:
         return await self._send(lambda node: node.report(cell, slot))
@@ -193,8 +195,12 @@ class Link:
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         return await self._send(lambda node: node.estimate(cell, slot, is_by_context=is_by_context))
 
-    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002
-        await self._send(lambda node: node.learn(id, label, source=self._source))
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        return await self._send(
+            lambda node: _each(
+                outcome(node.learn(id_, label, source=self._source)) for id_, label in labels
+            )
+        )
 
     async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
         world = self._world
@@ -221,6 +227,10 @@ class Link:
             world.counts["lost"] += 1
             await asyncio.sleep(1e9)
         await asyncio.sleep(exponential(world, world.weather.delay_s))
+
+
+async def _each(calls: Iterable[Awaitable[Given]]) -> list[Given]:
+    return [await call for call in calls]
 
 
 def exponential(world: World, mean_s: float) -> float:

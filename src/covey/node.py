@@ -82,6 +82,7 @@ class Node:
         }
         self._shut: set[str] = set()  # peers that are not to be asked for now
         loaded = doors.store.load(site.name, shape_of(learner))
+        self.starts = loaded.starts  # this one included
         self._book = Book(learner, loaded)
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}
@@ -281,7 +282,7 @@ class Node:
             decision.slot,
             NO_INSTANCE if choice.is_by_context else part,
         )
-        helped = await self._guards[choice.peer].ask(request, deadline_s)
+        (helped,) = await self._guards[choice.peer].ask([request], deadline_s)
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
@@ -371,8 +372,9 @@ class Node:
     async def _commit(self, batch: Batch) -> None:
         await self._doors.work(self._doors.store.commit, batch)
 
-    async def _tell(self, owed: Owed) -> None:
-        self._book.tell(owed)
+    async def _tell(self, owed: Sequence[Owed]) -> None:
+        for one in owed:
+            self._book.tell(one)
         await self._journal.flush()
 
 
