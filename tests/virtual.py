@@ -19,9 +19,10 @@ from covey.config import load
 from covey.desks import Trust
 from covey.errors import PeerError
 from covey.network import functions_of, learner_of
-from covey.node import Doors, Limits, Node, Work
+from covey.node import Doors, Limits, Node
 from covey.peers import Help, Patience, Request, outcome
 from covey.store import Store
+from covey.teaching import Work
 from covey.types import Label, Report
 
 Given = TypeVar("Given")

@@ -113,6 +113,15 @@ class Book:
         """Return the ticket that `source` knows as `id`, if its desk still knows it."""
         return self._tickets.get((source, id))
 
+    def waiting(self, ticket: Ticket) -> Decision | None:
+        """Return the decision of a ticket whose label has not come, if its desk still knows it."""
+        decision = self._desk_named(ticket.desk).learner.held(ticket.ticket)
+        return None if decision is None or decision.truth is not UNKNOWN else decision
+
+    def is_pooled(self, source: str) -> bool:
+        """Say whether labels of a source count for the site itself."""
+        return is_own(source) or self._trust.get(source) == "full"
+
     # -- own instances --------------------------------------------------------------------------
 
     def decide(self, context: Context, slot: int | None = None) -> Decision:
@@ -255,7 +264,7 @@ class Book:
 
     def _desk(self, source: str) -> Desk:
         """Return the desk that a source is served at."""
-        if is_own(source) or self._trust.get(source) == "full":
+        if self.is_pooled(source):
             return self._site
         if source not in self._apart:
             desk = self._apart[source] = DeskApart(

@@ -9,7 +9,7 @@ import contextlib
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -24,19 +24,12 @@ from covey.learner import Learner
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Guard, Help, Patience, Peer, Request, plain_label
 from covey.store import Batch, Owed, Store, Ticket
+from covey.teaching import Teaching, Work
 from covey.types import MEMORY, Cell, Context, Label, Report
 from covey.views import ALL, cut, shown
 
-Given = TypeVar("Given")
 MOST_SLOTS = 2**53
 NOTHING_TOLD = (0.0, 0)
-
-
-class Work(Protocol):
-    """Runs something that blocks, such as a function or a commit, without stopping the node."""
-
-    def __call__(self, run: Callable[..., Given], /, *given: Any) -> Awaitable[Given]:
-        """Return what `run(*given)` returns."""
 
 
 class Doors(msgspec.Struct, frozen=True):
@@ -78,6 +71,7 @@ class Node:
         self._functions = functions
         self._views = site.views
         self._doors = doors
+        self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
         self._prices = _prices(learner)
         patience = Patience() if patience is None else patience
@@ -147,10 +141,13 @@ class Node:
     ) -> Settlement:
         """Take a true label from who asked, and return when it is on the disk.
 
-        Raises `UnknownTicket`, `LateLabel` or `ConflictingLabel`.
+        The function that answered is taught first, if it can be. Raises `UnknownTicket`,
+        `LateLabel`, `ConflictingLabel`, or `FunctionError` if the function cannot learn from it;
+        then no counter has moved, and the label can be sent again.
         """
         label = plain_label(label)
         self._check_alive()
+        await self._teaching.over((source, id))
         ticket = self._book.find(source, id)
         if ticket is None:
             await self._journal.flush()  # its label may be on the way to the store
@@ -158,6 +155,7 @@ class Node:
             return settle_old(ticket, label, id=id)
         if not self.learner.is_supervised and is_own(source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
+        await self._teaching.teach((source, id), self._book.waiting(ticket), label)
         try:
             return self._book.settle(ticket, label)
         finally:
@@ -178,6 +176,8 @@ class Node:
             decision = self._book.assist(source, cell, slot)
             with self._or_abandoned(decision, source):
                 reply = await self._run(decision.choice.function, request.instance)
+            if self._book.is_pooled(source):
+                self._teaching.prepare(decision, decision.choice.function, request.instance)
             return self._book.accept(decision, asked, reply)
 
         ticket = await self._once(asked, answer, is_new=False)
@@ -234,7 +234,7 @@ class Node:
             decision = self._decide_alone(context, slot)
         with self._or_abandoned(decision):
             part = self._seen(instance, decision)
-            return decision, await self._run(decision.choice.function, part)
+            return decision, await self._run_own(decision.choice.function, part, decision)
 
     @contextlib.contextmanager
     def _or_abandoned(self, decision: Decision, source: str = OWN) -> Iterator[None]:
@@ -294,7 +294,7 @@ class Node:
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
-        own = await self._run(self.learner.best_own(decision), part)
+        own = await self._run_own(self.learner.best_own(decision), part, decision)
         return Reply(NO_ANSWER, own.answer, own.function, request.id)
 
     async def _run(self, number: int, instance: Any) -> Reply:
@@ -302,6 +302,12 @@ class Node:
         function = self._functions[number]
         label = plain_label(await self._doors.work(function.answer, instance))
         return Reply(label, label, function.name)
+
+    async def _run_own(self, number: int, instance: Any, decision: Decision) -> Reply:
+        """Run an own function for a client, which teaches it by the label."""
+        reply = await self._run(number, instance)
+        self._teaching.prepare(decision, number, instance)
+        return reply
 
     def _seen(self, instance: Any, decision: Decision) -> Any:
         number = shown(self._views, decision.choice.arm, decision.context) if self._views else ALL

@@ -104,7 +104,7 @@ def load(path: Path) -> ServedSite:
         setup,
         setup.sites[place],
         learner,
-        _frozen(functions_of(setup.sites[place], given)),
+        functions_of(setup.sites[place], given),
         path.parent / serving.store,
         address,
         Patience(timeout_s=serving.timeout_s),
@@ -114,16 +114,6 @@ def load(path: Path) -> ServedSite:
         _has_tls(serving, address),
         _peer_address(serving, identity),
     )
-
-
-def _frozen(functions: list[Function]) -> list[Function]:
-    taught = [function.name for function in functions if function.teach is not None]
-    if taught:
-        raise ConfigError(
-            f"function {taught[0]!r} can be taught, which a node does not do yet; write "
-            "learns = false"
-        )
-    return functions
 
 
 def _place(serving: Serving, setup: ReplayConfig) -> int:
