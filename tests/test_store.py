@@ -10,7 +10,8 @@ import pytest
 from covey import cli
 from covey.decisions import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
-from covey.store import APPLICATION, Batch, Line, Owed, Standing, Store, Ticket, Truth
+from covey.schema import APPLICATION
+from covey.store import Batch, Line, Owed, Standing, Store, Ticket, Truth
 
 
 def ticket(number: int = 1, **fields: object) -> Ticket:

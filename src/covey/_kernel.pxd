@@ -52,6 +52,12 @@ cdef class Table:
     cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
     cpdef serve(self, long long row, long long slot)
     cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
+    @cython.locals(row=cython.longlong, arm=cython.longlong, base=cython.longlong)
+    cpdef count_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, long long by)
+    @cython.locals(row=cython.longlong, arm=cython.longlong, phase=cython.longlong)
+    cpdef settle_batch(self, double[::1] contexts, long long[::1] slots, long long[::1] decisions, long long[::1] gains, long long[::1] paid)
+    cpdef forget_batch(self, long long[::1] decisions)
+    cdef inline void _take_context(self, double[::1] contexts, long long k) noexcept
     @cython.locals(value=cython.double)
     cdef int _read(self, tuple context) except -1
     cdef tuple _point_now(self)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from covey.classifiers import PLAIN, as_label
-from covey.errors import ConflictingLabel, DataError
+from covey.errors import ConflictingLabel, ContextError, DataError
 from covey.types import Context, Label
 
 Rows = Sequence[Any] | np.ndarray
@@ -39,6 +39,29 @@ def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
         return [()] * len(rows)
     points = list(map(tuple, contexts.tolist() if isinstance(contexts, np.ndarray) else contexts))
     _check_lengths(len(rows), "instances", len(points), "contexts")
+    return points
+
+
+def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
+    """Return the contexts of rows as one array, each within the unit cube."""
+    given = np.empty((len(rows), 0)) if contexts is None else contexts
+    try:
+        points = np.ascontiguousarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ContextError(f"contexts are not {dimension} numbers in every row") from None
+    if not points.size:
+        points = points.reshape(len(points), -1)
+    if points.ndim != 2 or points.shape[1] != dimension:
+        width = points.shape[-1] if points.ndim == 2 else "no"
+        raise ContextError(f"contexts have {width} coordinates; this learner's have {dimension}")
+    _check_lengths(len(rows), "instances", len(points), "contexts")
+    outside = ~((points >= 0.0) & (points <= 1.0))
+    if outside.any():
+        row, place = np.argwhere(outside)[0].tolist()
+        raise ContextError(
+            f"row {row} of the batch: context coordinate {place} is {points[row, place]}; it must "
+            "lie in [0, 1]"
+        )
     return points
 
 

@@ -13,8 +13,11 @@ from covey.decisions import NO_ANSWER, UNKNOWN, Decision, Settlement
 from covey.desks import SITE, Desk, DeskApart, Key, Trust
 from covey.errors import ConflictingLabel, LateLabel, LimitError, UnknownTicket
 from covey.learner import Learner
+from covey.lotbook import Draft, LotBook, Said, waiting
+from covey.lots import Lot
 from covey.medians import Medians
-from covey.store import UNCOUNTED, Batch, Loaded, Owed, Ticket, Truth
+from covey.schema import UNCOUNTED
+from covey.store import Batch, Loaded, Owed, Ticket, Truth
 from covey.types import Cell, Context, Label, Report
 
 OWN = ""  # the source of what clients of the site ask and say, if they have no name
@@ -71,6 +74,9 @@ class Book:
             where: count if learner.tells_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
         }
+        self.lots = LotBook(
+            self._site, self._apart, self._asked, self._medians, loaded.lots, loaded.latest_lot
+        )
         self._batch = Batch()
         self._has_moved = False
 
@@ -80,9 +86,10 @@ class Book:
             for name in loaded.desks
             if name != SITE
         }
-        self._site.load(loaded.desks[SITE])
+        others = list(waiting(loaded.lots, self._site))
+        self._site.load(loaded.desks[SITE], others)
         for name, desk in twins.items():
-            desk.load(loaded.desks[name])
+            desk.load(loaded.desks[name], others)
             self._apart[name] = desk
             self._opened[name] = desk.cells - self._site.cells
         for saved in loaded.desks.values():
@@ -103,15 +110,15 @@ class Book:
 
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""
-        return self._held[_holder(source)]
+        return self._held[_holder(source)] + (self.lots.held if is_own(source) else 0)
 
     def asked(self, cell: str, peer: str) -> int:
         """Return how many arrivals an honest peer must have seen in a cell: those it answered."""
         return self._asked.get((cell, peer), 0)
 
-    def find(self, source: str, id: str) -> Ticket | None:  # noqa: A002 - the problem's word
-        """Return the ticket that `source` knows as `id`, if its desk still knows it."""
-        return self._tickets.get((source, id))
+    def find(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002 - the problem's word
+        """Return what `source` knows as `id`, if its desk still knows it."""
+        return self._tickets.get((source, id)) or self.lots.find(source, id)
 
     def waiting(self, ticket: Ticket) -> Decision | None:
         """Return the decision of a ticket whose label has not come, if its desk still knows it."""
@@ -211,6 +218,15 @@ class Book:
         self._expire()
         return ticket
 
+    def accept_lot(
+        self, draft: Draft, question: Question, said: Said, prices: Mapping[str, float]
+    ) -> Lot:
+        """Take what the arms said to many rows, and give them out under the asker's id."""
+        asked = (question.source, question.id, question.digest)
+        lot = self.lots.accept(draft, asked, said, prices)
+        self._expire()
+        return lot
+
     def abandon(self, decision: Decision, source: str = OWN) -> None:
         """Take back a decision that came to nothing."""
         desk = self._desk(source)
@@ -245,9 +261,11 @@ class Book:
 
     def take(self) -> Batch | None:
         """Return what has happened since the last batch; None: nothing."""
-        if not self._has_moved:
+        if not self._has_moved and not self.lots.has_moved:
             return None
         batch, self._batch, self._has_moved = self._batch, Batch(), False
+        batch.lots, owed = self.lots.take()
+        batch.owed += owed
         for desk in self._desks():
             standings, lines = desk.take()
             batch.standings += standings
@@ -258,6 +276,7 @@ class Book:
         """Note that a batch is in the store; what is old enough may be looked up there."""
         for standing in batch.standings:
             self._desk_named(standing.desk).is_written(standing)
+        self.lots.is_written(batch.lots)
         self._expire()
 
     # -- desks ----------------------------------------------------------------------------------
@@ -325,6 +344,7 @@ class Book:
     def _expire(self) -> None:
         """Forget the ids of tickets that no learner knows any longer and the store does."""
         self._forget_labels()
+        self.lots.expire()
         for desk in self._desks():
             for key in desk.expired():
                 self._held[_holder(key[0])] -= 1

@@ -4,12 +4,16 @@ The site's desk has the labels of its clients and of peers with full trust. A de
 of that too, and besides what its one source says; nobody else learns from that.
 """
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
 
 from covey.decisions import RECALL, Decision
 from covey.engine import Table
 from covey.footprints import Footprints
 from covey.learner import Learner
+from covey.lots import Lot
 from covey.store import Line, Saved, Standing
 from covey.types import Cell, Label
 
@@ -30,10 +34,10 @@ class Desk:
         self._written = 1  # tickets before this one are in the store
         self._stood: Standing | None = None
 
-    def load(self, saved: Saved) -> None:
-        """Go on from what a store has."""
+    def load(self, saved: Saved, others: Sequence[Decision] = ()) -> None:
+        """Go on from what a store has; the labels of `others` are waited for too."""
         self.learner.restore(saved.snapshot)
-        self._reopen(saved, [])
+        self._reopen(saved, others)
 
     @property
     def cells(self) -> int:
@@ -68,7 +72,42 @@ class Desk:
         self._oldest = max(self._oldest, oldest)
         return keys
 
-    def _reopen(self, saved: Saved, others: list[Decision]) -> None:
+    # -- rows of a lot --------------------------------------------------------------------------
+
+    def count_rows(
+        self, space: str, contexts: np.ndarray, slot: int, codes: np.ndarray, by: int
+    ) -> None:
+        """Count own decisions of consecutive slots, by 1, or take them back, by -1."""
+        ours = self._here_all(space, codes)
+        self.learner.tables[space].count_batch(contexts.reshape(-1).data, slot, ours.data, by)
+        self.footprints.note_many(space, ours, contexts)
+
+    def learn_rows(
+        self, lot: Lot, rows: np.ndarray, labels: Sequence[Label], numbers: Sequence[np.ndarray]
+    ) -> None:
+        """Learn from labels of a lot; `numbers` are what was gained and what was paid, by row."""
+        codes, contexts = self._here_all(lot.space, lot.codes[rows]), lot.contexts[rows]
+        slots = lot.slot + rows
+        table: Any = self.learner.tables[lot.space]
+        table.settle_batch(
+            contexts.reshape(-1).data, slots.data, codes.data, *(one.data for one in numbers)
+        )
+        if self.learner.remembers:
+            points = map(tuple, contexts.tolist())
+            for one in zip(codes.tolist(), labels, points, slots.tolist(), strict=True):
+                table.remember(*one)
+        self.footprints.note_many(lot.space, codes, contexts)
+
+    def forget_rows(self, lot: Lot, rows: np.ndarray) -> None:
+        """Wait no longer for the labels of some rows."""
+        codes = self._here_all(lot.space, lot.codes[rows])
+        self.learner.tables[lot.space].forget_batch(codes.data)
+
+    def _here_all(self, space: str, codes: np.ndarray) -> np.ndarray:
+        """Return decisions of the site as if they had been made here."""
+        return codes
+
+    def _reopen(self, saved: Saved, others: Sequence[Decision]) -> None:
         decisions = [ticket.decision() for ticket in saved.tickets]
         self.learner.reopen(decisions, saved.kept, others)
         self.footprints.take(self.name)  # all of it is in the store already
@@ -87,7 +126,8 @@ class DeskApart(Desk):
         """`most_cells` are those that the source may make known, beyond the site's."""
         super().__init__(name, site.twin(spare_cells=most_cells))
         self._site = site
-        self._seen = dict.fromkeys(site.tables, 0)  # cells of the site that are known here too
+        # Where the cells of the site are known here, by their rows there.
+        self._rows: dict[str, list[int]] = {space: [] for space in site.tables}
 
     def copy(self) -> None:
         """Begin with all that the site has learnt, labels under way included."""
@@ -97,10 +137,11 @@ class DeskApart(Desk):
                 ours.load(table.cell(row), table.counters(row))
                 ours.know(row, table.known(row))
 
-    def load(self, saved: Saved) -> None:
+    def load(self, saved: Saved, others: Sequence[Decision] = ()) -> None:
         """Go on from what a store has; the site's desk has done so already."""
+        waiting = [*self._site.waiting(), *others]
         self.learner.restore(saved.snapshot)
-        self._reopen(saved, [self._here(decision) for decision in self._site.waiting()])
+        self._reopen(saved, [self._here(decision) for decision in waiting])
 
     def knows(self, cell: Cell) -> bool:
         """Say whether a cell is known here; all those of the site are."""
@@ -149,12 +190,17 @@ class DeskApart(Desk):
     def _here(self, decision: Decision) -> Decision:
         """Return a decision of the site as if it had been made here."""
         self._keep_up()
-        row = self.footprints.row(self._site.cell(decision))
-        assert row is not None  # every cell of the site is known here
+        row = self._rows[decision.space][decision.code >> 20]
         code = row << 20 | decision.code & 0xFFFFF
         return Decision(
             code, decision.context, decision.slot, decision.choice, space=decision.space
         )
+
+    def _here_all(self, space: str, codes: np.ndarray) -> np.ndarray:
+        self._keep_up()
+        rows = np.array(self._rows[space], np.int64)[codes >> 20]
+        ours: np.ndarray = rows << 20 | codes & 0xFFFFF
+        return ours
 
     def _table(self, decision: Decision) -> Table:
         return self.learner.tables[decision.space]
@@ -162,6 +208,6 @@ class DeskApart(Desk):
     def _keep_up(self) -> None:
         """Know every cell that the site knows, since when it does."""
         for space, table in self._site.tables.items():
-            for row in range(self._seen[space], len(table)):
-                self.learner.tables[space].meet(table.cell(row), table.counters(row)[0])
-            self._seen[space] = len(table)
+            ours, rows = self.learner.tables[space], self._rows[space]
+            for row in range(len(rows), len(table)):
+                rows.append(ours.meet(table.cell(row), table.counters(row)[0]))

@@ -1,5 +1,7 @@
 """Which rows of a learner's tables have moved since they were last written."""
 
+import numpy as np
+
 from covey.decisions import Decision
 from covey.learner import Learner
 from covey.store import Line
@@ -17,6 +19,7 @@ class Footprints:
         }
         self._places: dict[Cell, int] = {}
         self._known = dict.fromkeys(self._levels, 0)
+        self._deepest = dict.fromkeys(self._levels, 0)  # level of a known cell
         self._moved: dict[tuple[str, int], None] = {}
 
     def note(self, decision: Decision) -> None:
@@ -33,6 +36,21 @@ class Footprints:
             row = self._places.get(one._replace(space=space))
             if row is not None:
                 self._moved[space, row] = None
+
+    def note_many(self, space: str, codes: np.ndarray, contexts: np.ndarray) -> None:
+        """Note the same of many own decisions."""
+        for row in np.unique(codes >> 20).tolist():
+            self._moved[space, row] = None
+        levels = self._levels[space]
+        if len(levels) == 1:
+            return
+        self._look(space)
+        for k, (side, _) in enumerate(levels[: self._deepest[space] + 1]):
+            slices = np.minimum((contexts * float(side)).astype(np.int64), side - 1)
+            for coordinates in set(map(tuple, slices.tolist())):
+                row = self._places.get(Cell(k, coordinates, space))
+                if row is not None:
+                    self._moved[space, row] = None
 
     def row(self, cell: Cell) -> int | None:
         """Return the row of a known cell; None if it is not known."""
@@ -54,7 +72,9 @@ class Footprints:
         """Take note of the cells that have become known."""
         known, count = self._known[space], self._learner.lines(space)
         for row in range(known, count):
-            self._places[self._learner.known_cell(space, row)] = row
+            cell = self._learner.known_cell(space, row)
+            self._places[cell] = row
+            self._deepest[space] = max(self._deepest[space], cell.level)
             self._moved[space, row] = None
         self._known[space] = count
 

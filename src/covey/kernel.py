@@ -476,21 +476,75 @@ class Table:
             counts = dict(labels)
             self.memory[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
 
-    def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
+    # -- batches ------------------------------------------------------------------------------
+
+    def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> int:
         """Decide for consecutive slots, no label in between: what `decide` returns for each.
 
-        `contexts` holds the coordinates one after the other, already checked. With labels under
-        way counted, a batch spreads its exploration.
+        Ends before the first row for which peers must be asked, and returns its place. `contexts`
+        holds the coordinates one after the other, already checked. With labels under way counted,
+        a batch spreads its exploration.
         """
         for k in range(len(decisions)):
-            for n in range(self.dimension):
-                self.context[n] = contexts[k * self.dimension + n]
+            self._take_context(contexts, k)
             row = self._locate(first_slot + k)
-            choice = self._choose(row, first_slot + k, False)
-            decisions[k] = -1 - row
-            if choice >= 0:
-                self._follow_on()
-                decisions[k] = self._begin(row, choice)
+            choice = self._choose(row, first_slot + k, False) if self.is_supervised else -1
+            if choice < 0:
+                decisions[k] = -1 - row
+                return k
+            self._follow_on()
+            decisions[k] = self._begin(row, choice)
+        return len(decisions)
+
+    def count_batch(
+        self, contexts: memoryview, first_slot: int, decisions: memoryview, by: int
+    ) -> None:
+        """Count a batch that another table decided, by 1; or take it back, by -1.
+
+        Cells that became known only later in the batch stay as they are.
+        """
+        for k in range(len(decisions)):
+            row = decisions[k] >> 20
+            arm = decisions[k] >> 2 & 0x3FFFF
+            self._take_context(contexts, k)
+            self._follow()
+            self.rows[row * self.stride + OWN] += by
+            if self.counted == ARRIVED:
+                for n in range(self.found):
+                    base = self.path[n] * self.stride
+                    if self.rows[base + SINCE] <= first_slot + k:
+                        self.rows[base + ARRIVALS] += by
+            self._expect(row, arm, decisions[k] & 3, by)
+            if by < 0:
+                self.rows[row * self.stride + CALM] = 0
+
+    def settle_batch(
+        self,
+        contexts: memoryview,
+        slots: memoryview,
+        decisions: memoryview,
+        gains: memoryview,
+        paid: memoryview,
+    ) -> None:
+        """Take labels of own decisions, one after the other, as `settle` does."""
+        for k in range(len(decisions)):
+            row = decisions[k] >> 20
+            arm = decisions[k] >> 2 & 0x3FFFF
+            phase = decisions[k] & 3
+            self._expect(row, arm, phase, -1)
+            if self.levels > 1:
+                self._take_context(contexts, k)
+                self._follow()
+            self._learn_own(row, arm, phase, gains[k], slots[k], paid[k])
+
+    def forget_batch(self, decisions: memoryview) -> None:
+        """Stop waiting for the labels of decisions."""
+        for k in range(len(decisions)):
+            self._release(decisions[k] >> 20, decisions[k] >> 2 & 0x3FFFF, decisions[k] & 3)
+
+    def _take_context(self, contexts: memoryview, k: int) -> None:
+        for n in range(self.dimension):
+            self.context[n] = contexts[k * self.dimension + n]
 
     # -- looking in, saving, loading ----------------------------------------------------------
 

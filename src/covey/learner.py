@@ -42,6 +42,7 @@ from covey.types import (
     Report,
     Reward,
 )
+from covey.underway import with_under_way
 
 _PHASES = (*PHASES, "serve")
 _SERVE = 3
@@ -153,8 +154,27 @@ class Learner:
             slot = self.slot
         code = self._table.decide(context, slot)
         if code < 0:
-            return self._undecided(-1 - code, context, slot)
+            return self.undecided(-1 - code, context, slot)
         return Decision(code, context, slot, self._choices[code & 0xFFFFF], space=self._space)
+
+    def undecided(self, row: int, context: Context, slot: int) -> Decision:
+        """Return the decision for a context in the cell of `row`, where peers must be asked."""
+        is_supervised = self._rule.is_supervised
+        stale = self._table.stale(row, slot) if is_supervised else range(len(self._peers))
+        asks = tuple(self._peers[k] for k in stale)
+        decision = Decision(row << 20, context, slot, OPEN, asks, space=self._space)
+        if not asks:  # everybody is closed
+            self.inform(decision, ()) if is_supervised else self.consult(decision, ())
+        return decision
+
+    def choice(self, code: int) -> Choice:
+        """Return what the kernel chose."""
+        return self._choices[code & 0xFFFFF]
+
+    @property
+    def space(self) -> str:
+        """The context space of its own instances."""
+        return self._space
 
     def consult(self, decision: Decision, told: Sequence[tuple[float, int]]) -> None:
         """Go on without labels, given what each of `asks` says of its accuracy, and by how many."""
@@ -257,10 +277,7 @@ class Learner:
         """Accept the decisions of a batch; none of them is older than the wait for labels."""
         if not decisions:
             return
-        slot = decisions[-1].slot
-        self.slot = max(self.slot, slot)
-        if slot > self._expiry_slot:
-            self._expire(slot)
+        self.advance(decisions[-1].slot)
         self._expiry_slot = min(self._expiry_slot, decisions[0].slot + self.label_wait)
         tickets = self._tickets
         given = zip(decisions, labels, peer_tickets, strict=True)
@@ -270,6 +287,12 @@ class Learner:
             decision.peer_ticket = peer_ticket
             tickets[ticket] = decision
         self._next_ticket += len(decisions)
+
+    def advance(self, slot: int) -> None:
+        """Come to `slot`: labels that are older than the wait are waited for no longer."""
+        self.slot = max(self.slot, slot)
+        if slot > self._expiry_slot:
+            self._expire(slot)
 
     def abandon(self, decision: Decision) -> None:
         """Take back a decision that came to nothing: all counters are as before."""
@@ -362,23 +385,10 @@ class Learner:
         """Count the labels under way anew: those of `decisions`."""
         waiting = [one for one in decisions if one.truth is UNKNOWN]
         for space, old in self.tables.items():
-            self.tables[space] = self._with_under_way(space, old, waiting)
+            here = [one for one in waiting if one.space == space]
+            table = self._empty_table(space)
+            self.tables[space] = with_under_way(old, table, here, self._under_way)
         self._table = self.tables[self._space]
-
-    def _with_under_way(self, space: str, old: Table, waiting: Sequence[Decision]) -> Table:
-        under_way = [[0] * len(self.arms) for _ in range(len(old))]
-        for decision in waiting:
-            if decision.space == space and decision.choice.phase not in ("train", "recall"):
-                under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
-        place, table = self._under_way.start, self._empty_table(space)
-        # A table that counted them already has room for them.
-        room = len(table.counters(0)) - len(old.counters(0))
-        for row, counts in enumerate(under_way):
-            known = old.counters(row)
-            end = place + len(counts) - room
-            table.load(old.cell(row), [*known[:place], *counts, *known[end:]])
-            table.know(row, old.known(row))
-        return table
 
     def cell(self, decision: Decision) -> Cell:
         """Return the cell that a decision lies in."""
@@ -467,15 +477,6 @@ class Learner:
                 rule, dimension=policy.dimension, levels=levels, rewards=()
             )
         return Table(Clock(policy.scales(), policy.powers()), rule)
-
-    def _undecided(self, row: int, context: Context, slot: int) -> Decision:
-        is_supervised = self._rule.is_supervised
-        stale = self._table.stale(row, slot) if is_supervised else range(len(self._peers))
-        asks = tuple(self._peers[k] for k in stale)
-        decision = Decision(row << 20, context, slot, OPEN, asks, space=self._space)
-        if not asks:  # everybody is closed
-            self.inform(decision, ()) if is_supervised else self.consult(decision, ())
-        return decision
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]

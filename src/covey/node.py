@@ -6,30 +6,35 @@ whole network can run in one process under a virtual one.
 
 import asyncio
 import contextlib
-import math
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from covey import lotbook
+from covey.batches import points_of, rows_of
 from covey.books import MOST_CELLS, OWN, Book, Question, Reply, is_own, settle_old, shape_of
+from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
 from covey.config import Site
+from covey.counsel import Counsel
 from covey.decisions import NO_ANSWER, Decision, Settlement
 from covey.desks import Key, Trust
-from covey.errors import ConfigError, ConflictingLabel, DataError, LimitError, PeerError
+from covey.errors import ConflictingLabel, DataError, LimitError, PeerError, UnknownTicket
 from covey.journal import Journal
 from covey.learner import Learner
+from covey.lotbook import Settlements
+from covey.lots import Lot
 from covey.outbox import Outbox
-from covey.peers import NO_INSTANCE, Guard, Help, Patience, Peer, Request, plain_label
+from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
 from covey.store import Batch, Owed, Store, Ticket
 from covey.teaching import Teaching, Work
 from covey.types import MEMORY, Cell, Context, Label, Report
 from covey.views import ALL, cut, shown
 
 MOST_SLOTS = 2**53
-NOTHING_TOLD = (0.0, 0)
+Found = TypeVar("Found", Ticket, Lot)
 
 
 class Doors(msgspec.Struct, frozen=True):
@@ -73,19 +78,23 @@ class Node:
         self._doors = doors
         self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
-        self._prices = _prices(learner)
-        patience = Patience() if patience is None else patience
-        self._guards = {
-            peer: Guard(peer, self._door(peer), patience, doors.chance) for peer in self._prices
-        }
-        self._shut: set[str] = set()  # peers that are not to be asked for now
         loaded = doors.store.load(site.name, shape_of(learner))
         self.starts = loaded.starts  # this one included
         self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
+        patience = Patience() if patience is None else patience
+        self._counsel = Counsel(learner, self._book, doors.peers, patience, doors.chance)
+        self._bulk = Bulk(
+            self._book,
+            self._counsel,
+            functions,
+            views=site.views,
+            work=doors.work,
+            new_id=self._new_id,
+        )
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}
         self._journal = Journal(self._book, self._commit)
-        self._outbox = Outbox(self._guards, loaded.owed, doors.chance, self._tell)
+        self._outbox = Outbox(self._counsel.guards, loaded.owed, doors.chance, self._tell)
 
     @property
     def is_ready(self) -> bool:
@@ -130,7 +139,7 @@ class Node:
             decision, reply = await self._answer(instance, tuple(context), self._slot(slot))
             return self._book.accept(decision, asked, reply)
 
-        return await self._once(asked, answer, is_new=question is None)
+        return await self._once(asked, Ticket, answer, is_new=question is None)
 
     async def learn(
         self,
@@ -149,17 +158,84 @@ class Node:
         self._check_alive()
         await self._teaching.over((source, id))
         ticket = self._book.find(source, id)
+        is_old = ticket is None
         if ticket is None:
-            await self._journal.flush()  # its label may be on the way to the store
-            ticket = await self._doors.work(self._doors.store.find, source, id)
+            ticket = await self._find_old(source, id)
+        if isinstance(ticket, Lot):
+            raise DataError(f"{id!r} has {len(ticket)} rows; say of which row this is the label")
+        if is_old or ticket is None:
             return settle_old(ticket, label, id=id)
-        if not self.learner.is_supervised and is_own(source):
-            raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
+        self._check_takes_labels(source)
         await self._teaching.teach((source, id), self._book.waiting(ticket), label)
         try:
             return self._book.settle(ticket, label)
         finally:
             await self._journal.flush()  # what a refusal goes by must not be lost either
+
+    async def predict_batch(
+        self,
+        instances: Any,
+        contexts: Any = None,
+        *,
+        question: Question | None = None,
+        slot: int | None = None,
+    ) -> Lot:
+        """Return labels for many rows of a client under one id: each is told by its row.
+
+        The rows are decided in consecutive slots, as `predict` would one after the other with all
+        labels still to come. Every function and every peer is asked once. Raises as `predict`
+        does, and `DataError` for rows that do not fit together; then nothing was given out.
+        """
+        rows = rows_of(instances)
+        if not len(rows):
+            raise DataError("the batch has no rows")
+        dimension = self.learner.policies[self.learner.space].dimension
+        points = points_of(contexts, rows, dimension=dimension)
+        asked = Question(OWN, self._new_id()) if question is None else question
+
+        async def answer() -> Lot:
+            return await self._bulk.answer(rows, points, asked, self._slot(slot, len(rows)))
+
+        return await self._once(asked, Lot, answer, is_new=question is None, rows=len(rows))
+
+    async def learn_many(
+        self,
+        id: str,  # noqa: A002 - the problem's word
+        rows: Sequence[int],
+        labels: Any,
+        *,
+        source: str = OWN,
+    ) -> Settlements:
+        """Take true labels of rows of a batch, all or none; return when they are on the disk.
+
+        Raises as `learn` does, and `DataError` for a row that there is not.
+        """
+        self._check_alive()
+        await self._teaching.over((source, id))
+        lot = self._book.find(source, id)
+        if lot is None:
+            lot = await self._find_old(source, id)
+        if lot is None:
+            raise UnknownTicket(f"there is no ticket {id!r}")
+        if not isinstance(lot, Lot):
+            raise DataError(f"{id!r} is one row; send its label without a row")
+        truths = told_of(lot, rows, labels)
+        self._check_takes_labels(source)
+        lotbook.check(lot, truths)
+        await self._teaching.teach_rows((source, id), lot.lessons, truths)
+        try:
+            return self._book.lots.settle(lot, truths)
+        finally:
+            await self._journal.flush()  # what a refusal goes by must not be lost either
+
+    async def _find_old(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002
+        """Return what the store has of a ticket that the book knows no longer."""
+        await self._journal.flush()  # its label may be on the way to the store
+        return await self._doors.work(self._doors.store.find, source, id)
+
+    def _check_takes_labels(self, source: str) -> None:
+        if not self.learner.is_supervised and is_own(source):
+            raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
 
     # -- for peers ------------------------------------------------------------------------------
 
@@ -180,7 +256,7 @@ class Node:
                 self._teaching.prepare(decision, decision.choice.function, request.instance)
             return self._book.accept(decision, asked, reply)
 
-        ticket = await self._once(asked, answer, is_new=False)
+        ticket = await self._once(asked, Ticket, answer, is_new=False)
         return Help(ticket.answer, ticket.function, ticket.width)
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
@@ -197,41 +273,46 @@ class Node:
     # -- one instance ---------------------------------------------------------------------------
 
     async def _once(
-        self, asked: Question, answer: Callable[[], Awaitable[Ticket]], *, is_new: bool
-    ) -> Ticket:
+        self,
+        asked: Question,
+        kind: type[Found],
+        answer: Callable[[], Awaitable[Found]],
+        *,
+        is_new: bool,
+        rows: int = 1,
+    ) -> Found:
         """Answer a question that was not asked before; else return what was answered then."""
         key = (asked.source, asked.id)
         while key in self._under_way:
             await self._under_way[key].wait()
-        ticket = None if is_new else self._book.find(*key)
-        if ticket is None:
-            self._check_room(asked.source)
+        found = None if is_new else self._book.find(*key)
+        if found is None:
+            self._check_room(asked.source, rows)
             done = self._under_way[key] = asyncio.Event()
             try:
                 if not is_new:
-                    ticket = await self._doors.work(self._doors.store.find, *key)
-                ticket = ticket or await answer()
+                    found = await self._doors.work(self._doors.store.find, *key)
+                found = found or await answer()
             finally:
                 del self._under_way[key]
                 done.set()
-        if ticket.digest != asked.digest:
+        if not isinstance(found, kind) or found.digest != asked.digest:
             raise ConflictingLabel(f"id {asked.id!r} was used for another question; choose another")
         await self._journal.flush()
-        return ticket
+        return found
 
     async def _answer(self, instance: Any, context: Context, slot: int) -> tuple[Decision, Reply]:
         """Decide and let the arm answer; if a peer fails, by what the site has itself."""
-        self._open_and_shut()
-        deadline_s = min((one.deadline_s() for one in self._guards.values()), default=math.inf)
+        talk = self._counsel.begin()
         decision = self._book.decide(context, slot)
         try:
             with self._or_abandoned(decision):
                 while decision.asks:
-                    await self._consult(decision, deadline_s)
+                    await self._counsel.consult(decision, talk)
                 if decision.choice.function < 0:
-                    return decision, await self._ask(instance, decision, deadline_s)
+                    return decision, await self._ask(instance, decision, talk.deadline_s)
         except PeerError:
-            decision = self._decide_alone(context, slot)
+            decision = self._counsel.decide_alone(context, slot)
         with self._or_abandoned(decision):
             part = self._seen(instance, decision)
             return decision, await self._run_own(decision.choice.function, part, decision)
@@ -245,41 +326,6 @@ class Node:
             self._book.abandon(decision, source)
             raise
 
-    async def _consult(self, decision: Decision, deadline_s: float) -> None:
-        """Ask peers what the decision needs to know."""
-        cell, slot = self.learner.cell_name(decision), decision.slot
-        if not self.learner.is_supervised:
-            await self._consult_blindly(decision, deadline_s)
-            return
-        reports = await asyncio.gather(
-            *(self._guards[peer].report(cell, slot, deadline_s) for peer in decision.asks)
-        )
-        # Whatever a peer says, it has seen what it answered: so it cannot have itself trained on.
-        floors = [self._book.asked(cell, peer) for peer in decision.asks]
-        self._book.inform(
-            decision,
-            [
-                (max(arrivals, floor), low, high)
-                for (arrivals, low, high), floor in zip(reports, floors, strict=True)
-            ],
-        )
-
-    async def _consult_blindly(self, decision: Decision, deadline_s: float) -> None:
-        cell, slot = self.learner.cell_name(decision), decision.slot
-        told = await asyncio.gather(
-            *(
-                self._guards[peer].estimate(cell, slot, deadline_s, is_by_context=is_by_context)
-                for peer, is_by_context in self.learner.behind()
-            ),
-            return_exceptions=True,
-        )
-        for one in told:
-            if isinstance(one, BaseException) and not isinstance(one, PeerError):
-                raise one
-        self._book.consult(
-            decision, [NOTHING_TOLD if isinstance(one, BaseException) else one for one in told]
-        )
-
     async def _ask(self, instance: Any, decision: Decision, deadline_s: float) -> Reply:
         """Ask the chosen peer; where it has no answer, the own best function has one."""
         choice = decision.choice
@@ -290,7 +336,7 @@ class Node:
             decision.slot,
             NO_INSTANCE if choice.is_by_context else part,
         )
-        (helped,) = await self._guards[choice.peer].ask([request], deadline_s)
+        (helped,) = await self._counsel.guards[choice.peer].ask([request], deadline_s)
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
@@ -313,46 +359,17 @@ class Node:
         number = shown(self._views, decision.choice.arm, decision.context) if self._views else ALL
         return instance if number == ALL else cut(instance, self._views[number].columns)
 
-    def _decide_alone(self, context: Context, slot: int) -> Decision:
-        """Decide as if there were nobody to ask."""
-        with self._all_shut():
-            decision = self._book.decide(context, slot)
-            if decision.asks:
-                self._book.consult(decision, [NOTHING_TOLD for _ in self.learner.behind()])
-        return decision
-
-    @contextlib.contextmanager
-    def _all_shut(self) -> Iterator[None]:
-        is_open = [peer for peer in self._prices if peer not in self._shut]
-        for peer in is_open:
-            self.learner.reprice(peer, math.inf)
-        yield
-        for peer in is_open:
-            self.learner.reprice(peer, self._prices[peer])
-
-    def _open_and_shut(self) -> None:
-        """Let the learner know which peers are left alone for now."""
-        for peer, guard in self._guards.items():
-            if guard.is_resting != (peer in self._shut):
-                self._shut ^= {peer}
-                price = math.inf if peer in self._shut else self._prices[peer]
-                self.learner.reprice(peer, price)
-
     # -- the doors ------------------------------------------------------------------------------
-
-    def _door(self, peer: str) -> Peer:
-        if peer not in self._doors.peers:
-            raise ConfigError(f"learner {self.name!r} may ask {peer!r}, but there is no way to it")
-        return self._doors.peers[peer]
 
     def _new_id(self) -> str:
         return f"{self._doors.chance.getrandbits(128):032x}"
 
-    def _slot(self, slot: int | None) -> int:
-        """Return the slot of an instance; those under way have theirs already."""
+    def _slot(self, slot: int | None, rows: int = 1) -> int:
+        """Return the first slot of some rows; those under way have theirs already."""
         latest = max(self._latest, self.learner.slot)
-        self._latest = latest + 1 if slot is None else max(slot, latest)
-        return self._latest
+        first = latest + 1 if slot is None else max(slot, latest)
+        self._latest = first + rows - 1
+        return first
 
     def _cell(self, name: str) -> Cell:
         """Return the cell that a peer speaks of; raise `DataError` if there can be none such."""
@@ -369,11 +386,11 @@ class Node:
         if self._journal.failure is not None:
             raise self._journal.failure
 
-    def _check_room(self, source: str) -> None:
+    def _check_room(self, source: str, rows: int = 1) -> None:
         """Raise `LimitError` if there is none; peers cannot take that of own clients."""
         self._check_alive()
         is_ours, held = is_own(source), self._book.held(source)
-        if held >= (self._limits.tickets if is_ours else self._limits.peer_tickets):
+        if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
             raise LimitError(f"{held} tickets are held; send their labels, or wait")
         most = self._limits.under_way if is_ours else self._limits.for_peers
         if sum(is_own(one) == is_ours for one, _ in self._under_way) >= most:
@@ -389,20 +406,6 @@ class Node:
         for one in owed:
             self._book.tell(one)
         await self._journal.flush()
-
-
-def _prices(learner: Learner) -> dict[str, float]:
-    """Return what asking each peer costs."""
-    behind = learner.behind()
-    names = [peer for peer, _ in behind]
-    for peer in names:
-        if names.count(peer) > 1:
-            raise ConfigError(
-                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
-                "takes one of them"
-            )
-    costs = learner.costs[len(learner.costs) - len(names) :]
-    return dict(zip(names, costs, strict=True))
 
 
 def _checked_slot(slot: int) -> int:

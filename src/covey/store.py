@@ -13,91 +13,12 @@ from typing import Any
 
 import msgspec
 
+from covey import lots
 from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
 from covey.errors import StoreError
+from covey.lots import Lot, LotBatch
+from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSION
 from covey.types import Label
-
-APPLICATION = 0x636F7679  # "covy"
-VERSION = 1
-UNCOUNTED = ("train", "recall")  # phases whose labels move no counter of an arm
-MOST_ROWS = 1 << 62
-
-SCHEMA = """
-CREATE TABLE site (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  name TEXT NOT NULL,
-  shape TEXT NOT NULL,
-  starts INTEGER NOT NULL CHECK (starts >= 0)
-) STRICT;
-CREATE TABLE desks (
-  desk TEXT PRIMARY KEY,
-  slot INTEGER NOT NULL CHECK (slot >= 0),
-  oldest INTEGER NOT NULL CHECK (oldest >= 1),
-  following INTEGER NOT NULL CHECK (following >= oldest)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE cells (
-  desk TEXT NOT NULL,
-  space TEXT NOT NULL,
-  line INTEGER NOT NULL CHECK (line >= 0),
-  name TEXT NOT NULL,
-  counters TEXT NOT NULL,
-  seen TEXT NOT NULL,
-  PRIMARY KEY (desk, space, line)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE tickets (
-  desk TEXT NOT NULL,
-  ticket INTEGER NOT NULL CHECK (ticket >= 1),
-  source TEXT NOT NULL,
-  id TEXT NOT NULL,
-  digest TEXT NOT NULL,
-  slot INTEGER NOT NULL CHECK (slot >= 0),
-  cell TEXT NOT NULL,
-  code INTEGER NOT NULL CHECK (code >= 0),
-  phase TEXT NOT NULL CHECK (phase IN ('train', 'explore', 'exploit', 'serve', 'recall')),
-  arm TEXT NOT NULL,
-  function TEXT NOT NULL,
-  price REAL NOT NULL,
-  space TEXT NOT NULL,
-  context TEXT NOT NULL,
-  prediction TEXT,
-  answer TEXT,
-  peer TEXT NOT NULL,
-  peer_ticket TEXT,
-  width INTEGER NOT NULL,
-  truth TEXT,
-  is_right INTEGER CHECK (is_right IN (0, 1)),
-  CHECK ((truth IS NULL) = (is_right IS NULL)),
-  PRIMARY KEY (desk, ticket),
-  UNIQUE (source, id)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE counters (
-  cell TEXT NOT NULL,
-  source TEXT NOT NULL,
-  arm TEXT NOT NULL,
-  labels INTEGER NOT NULL CHECK (labels >= 1),
-  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
-  PRIMARY KEY (cell, source, arm)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE outbox (
-  peer TEXT NOT NULL,
-  id TEXT NOT NULL,
-  label TEXT NOT NULL,
-  PRIMARY KEY (peer, id)
-) STRICT, WITHOUT ROWID;
-"""
-FOLD = f"""
-SELECT cell, source, arm, COUNT(*), SUM(is_right) FROM tickets
-WHERE truth IS NOT NULL AND phase NOT IN {UNCOUNTED} GROUP BY cell, source, arm
-"""  # noqa: S608 - phases are constants
-COUNT_ONE = """
-INSERT INTO counters SELECT cell, source, arm, 1, is_right FROM tickets
-WHERE desk = :desk AND ticket = :ticket AND phase NOT IN ('train', 'recall')
-ON CONFLICT DO UPDATE SET labels = labels + 1, right = right + excluded.right
-"""
-LABEL_ONE = """
-UPDATE tickets SET truth = :truth, is_right = :is_right
-WHERE desk = :desk AND ticket = :ticket AND truth IS NULL
-"""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +106,7 @@ class Batch(msgspec.Struct):
     truths: list[Truth] = []
     owed: list[Owed] = []
     told: list[Owed] = []  # owed no longer
+    lots: LotBatch = msgspec.field(default_factory=LotBatch)
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -203,6 +125,8 @@ class Loaded(msgspec.Struct, frozen=True):
     owed: list[Owed]
     asked: dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
     starts: int  # how often the store has been loaded
+    lots: list[Lot] = []  # whose labels are waited for
+    latest_lot: int = 0
 
 
 class Store:
@@ -256,13 +180,13 @@ class Store:
         with self._sentences("written"), self._transaction():
             self._write(batch)
 
-    def find(self, source: str, id: str) -> Ticket | None:  # noqa: A002 - the problem's word
-        """Return the ticket that `source` knows as `id`, however old; None if there is none."""
+    def find(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002 - the problem's word
+        """Return what `source` knows as `id`, however old; None if there is nothing."""
         with self._sentences("read"):
             rows = self._base.execute(
                 "SELECT * FROM tickets WHERE source = ? AND id = ?", (source, id)
             ).fetchall()
-        return _ticket(rows[0]) if rows else None
+            return _ticket(rows[0]) if rows else lots.find(self._base, source, id)
 
     def counters(self) -> dict[tuple[str, str, str], tuple[int, int]]:
         """Return cell, source, arm -> labels, right."""
@@ -279,8 +203,9 @@ class Store:
         """Return how many tickets there are, how many have their label, and how many are owed."""
         query = "SELECT COUNT(*), COUNT(truth), (SELECT COUNT(*) FROM outbox) FROM tickets"
         with self._sentences("read"):
-            (row,) = self._base.execute(query).fetchall()
-        return dict(zip(("tickets", "labels", "owed"), row, strict=True))
+            (tickets, labels, owed), *_ = self._base.execute(query).fetchall()
+            rows, more = lots.size(self._base)
+        return {"tickets": tickets + rows, "labels": labels + more, "owed": owed}
 
     def close(self) -> None:
         """Let go of the file."""
@@ -344,6 +269,8 @@ class Store:
 
     def _differences(self) -> list[str]:
         kept, folded = self.counters(), self._counted(FOLD)
+        with self._sentences("read"):
+            lots.add_up(self._base, folded)
         return [
             _difference(key, kept.get(key, (0, 0)), folded.get(key, (0, 0)))
             for key in sorted(kept.keys() | folded.keys())
@@ -357,6 +284,8 @@ class Store:
         asked = self._base.execute(
             "SELECT cell, peer, COUNT(*), COUNT(truth) FROM tickets WHERE peer <> '' GROUP BY 1, 2"
         )
+        answered = {(cell, peer): (count, labelled) for cell, peer, count, labelled in asked}
+        lots.add_asked(self._base, answered)
         return Loaded(
             {
                 desk: self._saved(Standing(desk, slot, range(oldest, following)))
@@ -364,8 +293,10 @@ class Store:
             },
             self.counters(),
             [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
-            {(cell, peer): (count, labelled) for cell, peer, count, labelled in asked},
+            answered,
             starts,
+            lots.opened(self._base),
+            lots.latest(self._base),
         )
 
     def _saved(self, standing: Standing) -> Saved:
@@ -408,6 +339,7 @@ class Store:
         base.executemany(f"INSERT INTO tickets VALUES ({places})", map(_row, batch.tickets))  # noqa: S608
         for truth in batch.truths:
             self._write_truth(truth)
+        lots.write(base, batch.lots)
         rows = [(one.peer, one.id, _text(one.label)) for one in batch.owed]
         base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?)", rows)
         base.executemany(

@@ -1,0 +1,267 @@
+"""Many rows of one request, answered together: every function and every peer is called once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.batches import Rows, grouped, share_of
+from covey.books import Book, Question
+from covey.classifiers import PLAIN, Function
+from covey.counsel import Counsel, Talk
+from covey.decisions import NO_ANSWER, Choice
+from covey.errors import ConflictingLabel, DataError, PeerError
+from covey.lotbook import Draft, Said
+from covey.lots import Helped, Lot
+from covey.peers import NO_INSTANCE, Help, Request, plain_label
+from covey.teaching import Work
+from covey.types import Label
+from covey.views import ALL, View, cut, shown
+
+
+class Group(NamedTuple):
+    """Rows that one arm answers, and what it sees of them."""
+
+    choice: Choice
+    view: int
+    places: list[int]
+
+
+class Sheet(msgspec.Struct, eq=False):
+    """The rows of a request, and what has been said to them so far."""
+
+    rows: Rows
+    draft: Draft
+    talk: Talk
+    predictions: list[Any]
+    answers: dict[int, Label] = {}  # where the asker is told something else
+    helped: dict[int, Helped] = {}
+    lessons: dict[int, tuple[int, Any]] = {}
+
+    def said(self) -> Said:
+        """Return what goes into the lot."""
+        answers = self.predictions
+        if self.answers:
+            answers = [self.answers.get(k, one) for k, one in enumerate(self.predictions)]
+        return Said(self.predictions, answers, self.helped, self.lessons)
+
+
+class Bulk:
+    """Decides for many rows, lets their arms answer, and gives them out as one lot."""
+
+    def __init__(
+        self,
+        book: Book,
+        counsel: Counsel,
+        functions: Sequence[Function],
+        *,
+        views: Sequence[View],
+        work: Work,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._learner = book.learner
+        self._book = book
+        self._counsel = counsel
+        self._functions = functions
+        self._views = views
+        self._work = work
+        self._new_id = new_id
+
+    async def answer(self, rows: Rows, contexts: np.ndarray, question: Question, slot: int) -> Lot:
+        """Answer rows in the slots from `slot` on; if that fails, all of it is taken back."""
+        talk = self._counsel.begin()
+        draft = self._book.lots.draft(contexts, slot)
+        sheet = Sheet(rows, draft, talk, [None] * len(rows))
+        try:
+            await self._decide(draft, talk)
+            await self._fill(sheet)
+        except BaseException:
+            self._book.lots.abandon(draft)
+            raise
+        return self._book.accept_lot(draft, question, sheet.said(), self._counsel.prices)
+
+    async def _decide(self, draft: Draft, talk: Talk) -> None:
+        """Decide row by row; from where a peer fails, as if there were none."""
+        lots = self._book.lots
+        try:
+            while (decision := lots.decide(draft)) is not None:
+                asking = talk._replace(sent=partial(self._sent, draft, decision.code >> 20))
+                try:
+                    while decision.asks:
+                        await self._counsel.consult(decision, asking)
+                except BaseException:
+                    self._book.abandon(decision)
+                    raise
+                lots.go_on(draft, decision)
+        except PeerError:
+            self._counsel.decide_rest_alone(draft)
+
+    def _sent(self, draft: Draft, row: int, peer: str) -> int:
+        """Return how many rows decided so far are about to be sent to a peer, in one cell."""
+        if not self._learner.tells_at_once or peer not in self._learner.arms:
+            return 0
+        arm = self._learner.arms.index(peer)
+        return int(np.count_nonzero(draft.codes[: draft.done] >> 2 == (row << 18 | arm)))
+
+    # -- answers --------------------------------------------------------------------------------
+
+    async def _fill(self, sheet: Sheet) -> None:
+        """Let own functions and peers answer at the same time; then those who stand in."""
+        groups = self._groups(sheet.draft, range(len(sheet.draft)))
+        own = [group for group in groups if group.choice.function >= 0]
+        asked = [group for group in groups if group.choice.function < 0]
+        if not asked:
+            await self._run(sheet, own)
+            return
+        done = await asyncio.gather(
+            self._run(sheet, own),
+            *(self._ask(sheet, group) for group in asked),
+            return_exceptions=True,
+        )
+        for one in done:
+            if isinstance(one, BaseException) and not isinstance(one, PeerError):
+                raise one
+        failed = [
+            place
+            for group, one in zip(asked, done[1:], strict=True)
+            for place in (group.places if isinstance(one, PeerError) else ())
+        ]
+        await self._answer_alone(sheet, failed)
+        await self._stand_in(sheet)
+
+    async def _answer_alone(self, sheet: Sheet, places: Sequence[int]) -> None:
+        """Decide and answer rows whose peer failed as if there were nobody to ask."""
+        for draft in self._book.lots.decide_again(sheet.draft, places):
+            self._counsel.decide_rest_alone(draft)
+        if places:
+            await self._run(sheet, self._groups(sheet.draft, places))
+
+    async def _stand_in(self, sheet: Sheet) -> None:
+        """Where a peer has no answer, the own best function has one."""
+        silent = [row for row in sheet.helped if sheet.predictions[row] is NO_ANSWER]
+        codes, table = sheet.draft.codes, self._learner.tables[self._learner.space]
+        best = {row: table.best_own(int(codes[row]) >> 20) for row in silent}
+        choices = {number: self._learner.choice(number << 2) for number in set(best.values())}
+        groups = []
+        for (number, view), places in grouped(
+            (best[row], self._view(sheet.draft, row)) for row in silent
+        ).items():
+            groups.append(Group(choices[number], view, [silent[k] for k in places]))
+        if not groups:
+            return
+        predictions = list(sheet.predictions)
+        await self._run(sheet, groups)
+        for group in groups:
+            for row in group.places:
+                sheet.answers[row] = sheet.predictions[row]
+                sheet.helped[row] = sheet.helped[row]._replace(function=group.choice.arm)
+        sheet.predictions = predictions
+
+    async def _run(self, sheet: Sheet, groups: Sequence[Group]) -> None:
+        """Let own functions answer their rows."""
+        shares = [self._share(sheet.rows, group) for group in groups]
+        functions = [self._functions[group.choice.function] for group in groups]
+        given = await self._work(_answer_all, functions, shares)
+        for group, function, share, labels in zip(groups, functions, shares, given, strict=True):
+            _check_plain(labels)
+            _put(sheet.predictions, group.places, labels)
+            if function.teach is not None:
+                lessons = zip(repeat(group.choice.function), share)
+                sheet.lessons.update(zip(group.places, lessons, strict=True))
+
+    async def _ask(self, sheet: Sheet, group: Group) -> None:
+        """Ask a peer for all its rows at once."""
+        instances: Sequence[Any] | Rows = self._share(sheet.rows, group)
+        if group.choice.is_by_context:
+            instances = [NO_INSTANCE] * len(group.places)
+        requests = self._requests(sheet.draft, group.places, instances)
+        peer = self._counsel.guards[group.choice.peer]
+        given: list[Help] = await peer.ask(requests, sheet.talk.deadline_s)
+        for row, request, one in zip(group.places, requests, given, strict=True):
+            sheet.predictions[row] = one.label
+            sheet.helped[row] = Helped(one.function, request.id, one.width)
+
+    def _requests(self, draft: Draft, places: Sequence[int], instances: Any) -> list[Request]:
+        id_, learner, names = self._new_id(), self._learner, dict[int, str]()
+        requests = []
+        for row, instance in zip(places, instances, strict=True):
+            cell = int(draft.codes[row]) >> 20
+            if cell not in names:
+                names[cell] = learner.name_of(
+                    learner.space, learner.known_cell(learner.space, cell)
+                )
+            requests.append(Request(f"{id_}:{row}", names[cell], draft.slot + row, instance))
+        return requests
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def _groups(self, draft: Draft, places: Sequence[int]) -> list[Group]:
+        """Return the rows at `places` by arm, and by what it sees of them."""
+        codes = draft.codes[places] if len(places) < len(draft) else draft.codes
+        arms = codes >> 2 & 0x3FFFF
+        groups = []
+        for arm in np.unique(arms).tolist():
+            choice = self._learner.choice(arm << 2)
+            mine = np.flatnonzero(arms == arm).tolist()
+            rows = mine if len(places) == len(draft) else [places[k] for k in mine]
+            if not self._views:
+                groups.append(Group(choice, ALL, rows))
+                continue
+            for view, some in grouped(self._view(draft, row) for row in rows).items():
+                groups.append(Group(choice, view, [rows[k] for k in some]))
+        return groups
+
+    def _view(self, draft: Draft, row: int) -> int:
+        if not self._views:
+            return ALL
+        arm = self._learner.choice(int(draft.codes[row])).arm
+        return shown(self._views, arm, tuple(draft.contexts[row].tolist()))
+
+    def _share(self, rows: Rows, group: Group) -> Rows:
+        share = rows if len(group.places) == len(rows) else share_of(rows, group.places)
+        if group.view == ALL:
+            return share
+        return [cut(row, self._views[group.view].columns) for row in share]
+
+
+def _answer_all(functions: Sequence[Function], shares: Sequence[Rows]) -> list[list[Label]]:
+    return [one.answer_many(share) for one, share in zip(functions, shares, strict=True)]
+
+
+def _check_plain(labels: list[Any]) -> None:
+    """Put plain labels in the place of others; raise `DataError` for what cannot be stored."""
+    if set(map(type, labels)) <= set(PLAIN):
+        for label in set(labels):
+            plain_label(label)
+    else:
+        labels[:] = map(plain_label, labels)
+
+
+def _put(column: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    if len(places) == len(column):
+        column[:] = values
+        return
+    for place, value in zip(places, values, strict=True):
+        column[place] = value
+
+
+def told_of(lot: Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
+    """Return the label of each row that is spoken of; raise `DataError` or `ConflictingLabel`."""
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(rows) != len(given):
+        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
+    if len(rows) and not 0 <= min(rows) <= max(rows) < len(lot):
+        raise DataError(f"{lot.id!r} has rows from 0 to {len(lot) - 1}; speak of no other")
+    _check_plain(given)
+    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
+    if len(truths) < len(rows):
+        for row, label in zip(rows, given, strict=True):
+            if truths[row] != label:
+                raise ConflictingLabel(
+                    f"row {row} of {lot.id!r} is given two labels; none was taken"
+                )
+    return truths
