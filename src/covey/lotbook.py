@@ -5,6 +5,7 @@ As in `books`, nothing here reads or writes; `take` hands over what is to be sto
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -188,12 +189,13 @@ class LotBook:
     def settle(self, lot: Lot, truths: Mapping[int, Label]) -> Settlements:
         """Take labels by row, all or none; raise `ConflictingLabel` or `LateLabel`."""
         check(lot, truths)
-        new = [row for row in truths if lot.truths[row] is UNKNOWN]
-        is_right = {row: lot.predictions[row] == truth for row, truth in truths.items()}
-        if new:
-            self._learn(lot, new, [truths[row] for row in new], [is_right[row] for row in new])
-        fresh = set(new)
-        return Settlements([row in fresh for row in truths], list(is_right.values()))
+        said, known = lot.predictions, lot.truths
+        right = [said[row] == truth for row, truth in truths.items()]
+        is_new = [known[row] is UNKNOWN for row in truths] if lot.parts else [True] * len(truths)
+        if any(is_new):
+            rows, labels = compress(truths, is_new), compress(truths.values(), is_new)
+            self._learn(lot, list(rows), list(labels), list(compress(right, is_new)))
+        return Settlements(is_new, right)
 
     def _learn(self, lot: Lot, rows: list[int], labels: list[Label], right: list[bool]) -> None:
         places, gains = np.array(rows, np.int64), np.array(right, np.int64)
@@ -314,6 +316,8 @@ def _runs(is_decided: np.ndarray) -> Iterator[slice]:
 
 def check(lot: Lot, truths: Mapping[int, Label]) -> None:
     """Raise `ConflictingLabel` or `LateLabel` if a lot cannot take these labels."""
+    if lot.is_open and not lot.parts:  # there are none yet
+        return
     for row, truth in truths.items():
         known = lot.truths[row]
         if known is UNKNOWN:
