@@ -223,34 +223,52 @@ def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     return policy._replace(title=title, elimination=elimination)
 
 
-def _indexed(
-    name: str, windows: int, scale: float, discount: float | None = None, slices_usually: int = 12
-) -> "Preset":
+def _indexed(name: str, discount: float | None = None) -> "Preset":
     """Return a preset that takes the arm which may be worth most, by what its owner says."""
 
     def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
-        index = Index(scale=_index_scale(settings, scale), windows=windows)
-        slices = _slices(settings, scene.dimension, usual=slices_usually)
+        is_recent = discount is not None
+        index = Index(scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings))
+        slices = _slices(settings, scene.dimension)
         title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
         return _by_index(title, Uniform(slices), scene, switches, used, index)
 
     return preset
 
 
-def _multi_resolution(settings: Settings, switches: Switches, scene: Scene) -> Policy:
-    partition = Layered(settings.finest_level)
-    alpha, reach = _alpha(settings), math.sqrt(scene.dimension)
-    bias = tuple(
-        settings.lipschitz * (reach / level.side) ** alpha if scene.dimension else 0.0
-        for level in partition.levels(scene.dimension)
+def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
+    """Return a preset whose cells are of several levels at once."""
+
+    def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+        level = settings.finest_level
+        partition = usual if level is None else usual._replace(finest=level)
+        index = Index(
+            scale=_index_scale(settings, scale),
+            bias=_bias(settings, partition, scene.dimension),
+            alarm=_alarm(settings, alarm),
+        )
+        title = (
+            f"{name}: cells of {len(index.bias)} levels at once; KL index of {index.scale:g} ln t, "
+            f"accuracies change by {settings.lipschitz:g} per unit"
+        )
+        used = _with_discount(settings, None)
+        return _by_index(title, partition, scene, switches, used, index)
+
+    return preset
+
+
+def _bias(settings: Settings, partition: Layered, dimension: int) -> tuple[float, ...]:
+    """Return how much accuracies may differ within a cell, level by level."""
+    alpha, reach = _alpha(settings), math.sqrt(dimension)
+    return tuple(
+        settings.lipschitz * (reach / level.side) ** alpha if dimension else 0.0
+        for level in partition.levels(dimension)
     )
-    index = Index(scale=_index_scale(settings, 1.0), bias=bias)
-    title = (
-        f"multi-resolution: cells of {len(bias)} levels at once; KL index of {index.scale:g} ln t, "
-        f"accuracies change by {settings.lipschitz:g} per unit"
-    )
-    return _by_index(title, partition, scene, switches, _with_discount(settings, None), index)
+
+
+def _alarm(settings: Settings, usual: float = 0.0) -> float:
+    return usual if settings.alarm is None else settings.alarm
 
 
 def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
@@ -291,12 +309,12 @@ def _index_scale(settings: Settings, usual: float) -> float:
 
 Preset = Callable[[Settings, Switches, Scene], Policy]
 PRESETS: dict[str, Preset] = {
-    "auto": _indexed("auto", 1, 0.5, 0.95, slices_usually=8),
+    "auto": _layered("auto", Layered(3, step=2), 0.5, 9.0),
     "cos": _cos,
     "dcza": _dcza,
-    "share-ucb": _indexed("Share-UCB", 0, 1.0),
-    "discounted": _indexed("discounted Share-UCB", 2, 1.0, 0.99),
-    "multi-resolution": _multi_resolution,
+    "share-ucb": _indexed("Share-UCB"),
+    "discounted": _indexed("discounted Share-UCB", 0.99),
+    "multi-resolution": _layered("multi-resolution", Layered(6), 1.0, 0.0),
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
