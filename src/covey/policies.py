@@ -238,33 +238,40 @@ def _indexed(name: str, discount: float | None = None) -> "Preset":
 
 
 def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
-    """Return a preset whose cells are of several levels at once."""
+    """Return a preset whose cells are of several levels at once; of one, if slices are given."""
 
     def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
-        level = settings.finest_level
-        partition = usual if level is None else usual._replace(finest=level)
+        partition, cells = _levels(settings, usual, scene.dimension)
         index = Index(
             scale=_index_scale(settings, scale),
             bias=_bias(settings, partition, scene.dimension),
             alarm=_alarm(settings, alarm),
         )
-        title = (
-            f"{name}: cells of {len(index.bias)} levels at once; KL index of {index.scale:g} ln t, "
-            f"accuracies change by {settings.lipschitz:g} per unit"
-        )
+        title = f"{name}: {cells}; KL index of {index.scale:g} ln t"
         used = _with_discount(settings, None)
         return _by_index(title, partition, scene, switches, used, index)
 
     return preset
 
 
-def _bias(settings: Settings, partition: Layered, dimension: int) -> tuple[float, ...]:
+def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partition, str]:
+    if settings.slices is not None:
+        if settings.finest_level is not None:
+            raise ConfigError("[policy] has slices and finest-level; choose one")
+        return Uniform(settings.slices), f"{settings.slices} slices per dimension"
+    level = settings.finest_level
+    partition = usual if level is None else usual._replace(finest=level)
+    sides = [str(one.side) for one in partition.levels(dimension)]
+    return partition, f"{' and '.join(sides)} slices per dimension at once"
+
+
+def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[float, ...]:
     """Return how much accuracies may differ within a cell, level by level."""
+    levels = partition.levels(dimension)
+    if len(levels) == 1:
+        return ()
     alpha, reach = _alpha(settings), math.sqrt(dimension)
-    return tuple(
-        settings.lipschitz * (reach / level.side) ** alpha if dimension else 0.0
-        for level in partition.levels(dimension)
-    )
+    return tuple(settings.lipschitz * (reach / level.side) ** alpha for level in levels)
 
 
 def _alarm(settings: Settings, usual: float = 0.0) -> float:
