@@ -2,13 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import virtual
-from covey.errors import CoveyError, PeerError, UnknownTicket
-from covey.peers import Guard, Help, Patience, Request
+from covey.errors import CoveyError, PeerError
+from covey.peers import DEADLINE_S, OUTCOMES, Guard, Help, Patience, Request
 from covey.types import Label, Report
 
 PATIENCE = Patience(timeout_s=1.0, failures=3, rest_s=2.0, most_rest_s=8.0)
@@ -20,23 +21,29 @@ class Scripted:
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
         self.calls = 0
+        self.helps: list[Help] = []
+        self.said: list[str] = []
+        self.deadline_s = 0.0
 
     async def report(self, cell: str, slot: int) -> Report:
         self.calls += 1
+        self.deadline_s = DEADLINE_S.get()
         step = self.script.pop(0)
         if isinstance(step, BaseException):
             raise step
         await asyncio.sleep(step)
         return 5, 0.0, 1.0
 
-    async def ask(self, request: Request) -> Help:
-        raise NotImplementedError
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        await self.report("", 0)
+        return self.helps
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         raise NotImplementedError
 
-    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         await self.report("", 0)
+        return self.said
 
 
 def guard(peer: Scripted) -> Guard:
@@ -110,13 +117,47 @@ def test_rests_double_up_to_the_longest_and_end_with_an_answer() -> None:
     virtual.run(main())
 
 
-def test_a_label_that_the_peer_does_not_want_is_an_answer_too() -> None:
+def test_what_becomes_of_labels_is_said_for_each_of_them() -> None:
     async def main() -> None:
-        one = guard(Scripted(*[UnknownTicket("no")] * 5))
-        for _ in range(5):
-            with pytest.raises(UnknownTicket):
-                await one.deliver("x", 1)
+        peer = Scripted(0.0)
+        peer.said = list(OUTCOMES)
 
-        assert not one.is_resting
+        assert await guard(peer).deliver([(word, 1) for word in OUTCOMES]) == list(OUTCOMES)
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("said", [[], ["taken"] * 2, ["perhaps"]])
+def test_words_that_do_not_fit_the_labels_are_a_failure(said: list[str]) -> None:
+    async def main() -> None:
+        peer = Scripted(0.0)
+        peer.said = said
+
+        with pytest.raises(PeerError, match="for 1 labels"):
+            await guard(peer).deliver([("x", 1)])
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("helps", [[], [Help(1, "f")] * 3])
+def test_answers_that_do_not_fit_the_questions_are_a_failure(helps: list[Help]) -> None:
+    async def main() -> None:
+        peer = Scripted(0.0)
+        peer.helps = helps
+        one = guard(peer)
+
+        with pytest.raises(PeerError, match="answers to 2 questions"):
+            await one.ask([Request("a", "g1:0", 1), Request("b", "g1:0", 1)], one.deadline_s())
+
+    virtual.run(main())
+
+
+def test_the_way_to_a_peer_knows_until_when_it_is_waited_for() -> None:
+    async def main() -> None:
+        peer = Scripted(0.0)
+        one = guard(peer)
+        await one.report("g1:0", 1, asyncio.get_running_loop().time() + 0.25)
+
+        assert peer.deadline_s == 0.25
 
     virtual.run(main())

@@ -387,7 +387,7 @@ def test_a_function_that_fails_is_500_with_a_code(tmp_path: Path) -> None:
         ("[node]", "[nod]", "has no [node] table"),
         ("slices = 4", 'slices = 4\nties = "random"', "cannot be taken up again"),
         ('"one"]', '"one", "two"]', "has none of that name"),
-        ("[policy]", '[[learner]]\nname = "south"\nfunctions = ["f"]\n[policy]', "no way to them"),
+        ("[[function]]", "[[peer]]\nport = 1\n[[function]]", "unknown key 'port'"),
     ],
 )
 def test_a_site_that_cannot_serve_is_refused_with_a_sentence(

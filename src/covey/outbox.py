@@ -4,13 +4,15 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 
-from covey.errors import PeerError, StoreError, TicketError
-from covey.peers import Guard
+from covey.errors import PeerError, StoreError
+from covey.peers import REPEATED, TAKEN, Guard
 from covey.store import Owed
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+AT_ONCE = 256  # labels in one request
 
 
 class Outbox:
@@ -21,9 +23,9 @@ class Outbox:
         guards: Mapping[str, Guard],
         owed: Sequence[Owed],
         chance: random.Random,
-        tell: Callable[[Owed], Awaitable[None]],
+        tell: Callable[[Sequence[Owed]], Awaitable[None]],
     ) -> None:
-        """`tell` notes for good that a label is owed no longer."""
+        """`tell` notes for good that labels are owed no longer."""
         self._guards = guards
         self._chance = chance
         self._tell = tell
@@ -67,21 +69,20 @@ class Outbox:
         while True:
             await self._news[peer].wait()
             try:
-                await self._deliver_one(peer, queue[0])
+                await self._deliver_some(peer, list(islice(queue, AT_ONCE)))
                 pause_s = FIRST_PAUSE_S
             except PeerError:
                 await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             except StoreError:
-                return  # the node has stopped; the label is still in its store
+                return  # the node has stopped; the labels are still in its store
 
-    async def _deliver_one(self, peer: str, owed: Owed) -> None:
-        try:
-            await self._guards[peer].deliver(owed.id, owed.label)
-        except TicketError:
-            self.refused += 1
+    async def _deliver_some(self, peer: str, owed: Sequence[Owed]) -> None:
+        said = await self._guards[peer].deliver([(one.id, one.label) for one in owed])
+        self.refused += sum(word not in (TAKEN, REPEATED) for word in said)
         await self._tell(owed)
-        self._queues[peer].popleft()
+        for _ in owed:
+            self._queues[peer].popleft()
         if not self._queues[peer]:
             self._news[peer].clear()
         if not len(self):

@@ -4,19 +4,33 @@ import asyncio
 import math
 import random
 import reprlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from covey.classifiers import as_label
-from covey.decisions import NO_ANSWER
-from covey.errors import CoveyError, DataError, PeerError, TicketError
+from covey.decisions import NO_ANSWER, Settlement
+from covey.errors import (
+    ConflictingLabel,
+    CoveyError,
+    DataError,
+    LateLabel,
+    PeerError,
+    UnknownTicket,
+)
 from covey.types import Label, Report
 
 Given = TypeVar("Given")
 NO_INSTANCE = msgspec.UNSET
 MOST_ARRIVALS = MOST_WHOLE = 2**53
+MOST_TEXT = 1_000  # characters of a label
+# What becomes of a label that a peer is told; the first two say that it has it.
+TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT = "taken", "repeated", "late", "unknown", "conflict"
+OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT)
+# Until when whoever asks waits, by the loop's clock: a way to a peer may let it know.
+DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -39,8 +53,8 @@ class Help(msgspec.Struct, frozen=True):
 class Peer(Protocol):
     """Another site. Whatever goes wrong on the way is an `OSError` or a `PeerError`."""
 
-    async def ask(self, request: Request) -> Help:
-        """Return a label for an instance, or for a cell alone."""
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        """Return a label for each instance, or for a cell alone; a batch is one request."""
 
     async def report(self, cell: str, slot: int) -> Report:
         """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
@@ -48,8 +62,21 @@ class Peer(Protocol):
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Return how accurate answers in a cell would be, and by how many labels."""
 
-    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002 - the problem's word
-        """Say the true label of a request; raise `TicketError` if it is not waited for."""
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        """Say the true labels of requests by their ids; return which of `OUTCOMES` each had."""
+
+
+async def outcome(settling: Awaitable[Settlement]) -> str:
+    """Return what became of a label that somebody else said."""
+    try:
+        settlement = await settling
+    except LateLabel:
+        return LATE
+    except UnknownTicket:
+        return UNKNOWN
+    except ConflictingLabel:
+        return CONFLICT
+    return TAKEN if settlement.is_new else REPEATED
 
 
 def plain_label(label: Any) -> Label:
@@ -61,10 +88,21 @@ def plain_label(label: Any) -> Label:
         plain = as_label(label)
     except ValueError as error:
         raise DataError(f"the label is {error}") from None
+    if isinstance(plain, str):
+        _check_text(plain)
     is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
     if is_large or not isinstance(plain, str | int | float):
         raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
     return plain
+
+
+def _check_text(label: str) -> None:
+    if len(label) > MOST_TEXT:
+        raise DataError(f"the label has {len(label)} characters; a node takes {MOST_TEXT}")
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the label is {label!r}, which is no text of UTF-8") from None
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -93,17 +131,14 @@ class Guard:
         """Whether the peer failed so often that it is left alone for now."""
         return asyncio.get_running_loop().time() < self._until_s
 
-    async def ask(self, request: Request, deadline_s: float) -> Help:
-        """Ask for a label."""
-        helped = await self._call(lambda: self._peer.ask(request), deadline_s)
-        if helped.label is not NO_ANSWER:
-            try:
-                plain_label(helped.label)
-            except DataError as error:
-                raise self._failed(f"something else: {error}") from None
-        if not isinstance(helped.width, int) or not 0 <= helped.width <= 1_000_000:
-            raise self._failed(f"a width of {helped.width!r}")
-        return helped
+    async def ask(self, requests: Sequence[Request], deadline_s: float) -> list[Help]:
+        """Ask for labels."""
+        given = await self._call(lambda: self._peer.ask(requests), deadline_s)
+        if len(given) != len(requests):
+            raise self._failed(f"{len(given)} answers to {len(requests)} questions")
+        for helped in given:
+            self._check_help(helped)
+        return given
 
     async def report(self, cell: str, slot: int, deadline_s: float) -> Report:
         """Ask for the arrivals in a cell."""
@@ -125,9 +160,12 @@ class Guard:
             raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
         return accuracy, labels
 
-    async def deliver(self, id: str, label: Label) -> None:  # noqa: A002 - the problem's word
-        """Say a true label; a peer that rests is tried all the same, as its labels wait."""
-        await self._try(lambda: self._peer.deliver(id, label), self.deadline_s())
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        """Say true labels; a peer that rests is tried all the same, as its labels wait."""
+        said = await self._try(lambda: self._peer.deliver(labels), self.deadline_s())
+        if len(said) != len(labels) or not set(said) <= set(OUTCOMES):
+            raise self._failed(f"{reprlib.repr(said)} for {len(labels)} labels")
+        return said
 
     def deadline_s(self) -> float:
         """Return until when a peer that is asked now is waited for, by the loop's clock."""
@@ -139,18 +177,27 @@ class Guard:
         return await self._try(call, deadline_s)
 
     async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
+        waits = DEADLINE_S.set(deadline_s)
         try:
             async with asyncio.timeout_at(deadline_s):
                 given = await call()
-        except TicketError:
-            self._succeed()
-            raise
         except TimeoutError:
             raise self._failed("nothing in time") from None
         except (CoveyError, OSError) as error:
             raise self._failed(str(error)) from error
+        finally:
+            DEADLINE_S.reset(waits)
         self._succeed()
         return given
+
+    def _check_help(self, helped: Help) -> None:
+        if helped.label is not NO_ANSWER:
+            try:
+                plain_label(helped.label)
+            except DataError as error:
+                raise self._failed(f"something else: {error}") from None
+        if not isinstance(helped.width, int) or not 0 <= helped.width <= 1_000_000:
+            raise self._failed(f"a width of {helped.width!r}")
 
     def _succeed(self) -> None:
         self._failures = self._rests = 0

@@ -7,12 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from covey import config, fields
+from covey import config, fields, neighbours
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
 from covey.contexts import PreviousLabel
 from covey.errors import ConfigError
 from covey.learner import Learner
+from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
 from covey.sources.registry import functions_from
@@ -48,6 +49,7 @@ class ServedSite(NamedTuple):
     host: str
     port: int
     patience: Patience
+    neighbours: dict[str, Neighbour]
 
     @property
     def has_contexts(self) -> bool:
@@ -63,9 +65,11 @@ def load(path: Path) -> ServedSite:
     serving = fields.read(table.pop("node"), Serving, where="[node]")
     host, port = _address(serving.address)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
-    setup = config.load(table)
+    known = neighbours.read(table.pop("peer", []), own_name=serving.name)
+    setup = config.load(neighbours.furnished(table, known, own_name=serving.name))
     place = _place(serving, setup)
     _check(serving, setup, place)
+    neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     learner = learner_of(setup, place, width)
     if setup.settings.pending is None:
@@ -80,6 +84,7 @@ def load(path: Path) -> ServedSite:
         host,
         port,
         Patience(timeout_s=serving.timeout_s),
+        known,
     )
 
 
@@ -107,7 +112,6 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
     site = setup.sites[place]
     scales: Any = setup.context
     for is_there, what in (
-        (site.peers or site.context_peers, "peers, and there is no way to them yet: peers = {}"),
         (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
         (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
         (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),

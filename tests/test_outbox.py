@@ -1,0 +1,82 @@
+"""Labels wait until peers have taken them, go out many at once, and none is told twice for good."""
+
+import random
+from collections.abc import Sequence
+
+import virtual
+from covey.errors import PeerError
+from covey.outbox import AT_ONCE, Outbox
+from covey.peers import Guard, Help, Patience, Request
+from covey.store import Owed
+from covey.types import Label, Report
+
+
+class Listener:
+    """A peer that takes labels, after so many failures, and says of each what it is told to."""
+
+    def __init__(self, *, failures: int = 0, word: str = "taken") -> None:
+        self.failures, self.word = failures, word
+        self.batches: list[list[str]] = []
+
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        if self.failures:
+            self.failures -= 1
+            raise PeerError("not now")
+        self.batches.append([id_ for id_, _ in labels])
+        return [self.word] * len(labels)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        raise NotImplementedError
+
+    async def report(self, cell: str, slot: int) -> Report:
+        raise NotImplementedError
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        raise NotImplementedError
+
+
+def delivered(peer: Listener, count: int) -> tuple[list[str], int]:
+    """Return the ids that were noted as told, and how many labels were refused."""
+    told: list[str] = []
+
+    async def tell(owed: Sequence[Owed]) -> None:
+        told.extend(one.id for one in owed)
+
+    async def main() -> int:
+        chance = random.Random(5)  # noqa: S311
+        guards = {"south": Guard("south", peer, Patience(), chance)}
+        owed = [Owed("south", str(k), 1) for k in range(count)]
+        outbox = Outbox(guards, owed, chance, tell)
+        outbox.start()
+        await outbox.drained()
+        outbox.stop()
+        assert len(outbox) == 0
+        return outbox.refused
+
+    return told, virtual.run(main())
+
+
+def test_many_labels_go_out_in_few_requests_and_in_order() -> None:
+    peer = Listener()
+
+    told, refused = delivered(peer, 2 * AT_ONCE + 1)
+
+    assert [len(batch) for batch in peer.batches] == [AT_ONCE, AT_ONCE, 1]
+    assert told == [str(k) for k in range(2 * AT_ONCE + 1)]
+    assert refused == 0
+
+
+def test_a_peer_that_fails_gets_the_same_labels_again() -> None:
+    peer = Listener(failures=5)
+
+    told, _ = delivered(peer, 3)
+
+    assert peer.batches == [["0", "1", "2"]]
+    assert told == ["0", "1", "2"]
+
+
+def test_labels_that_a_peer_does_not_want_are_owed_no_longer_and_counted() -> None:
+    told, refused = delivered(Listener(word="unknown"), 3)
+
+    assert told == ["0", "1", "2"]
+    assert refused == 3
