@@ -564,6 +564,15 @@ class Table:
         for k in range(self.labels, self.stride):
             self.rows[base + k] = counters[3 + k - self.labels]
 
+    def doubts(self) -> list[int]:
+        """Return how far labels contradict what is known, and since when all was forgotten."""
+        return [self.doubt, self.doubt_served, int(self.is_wary), self.forgotten]
+
+    def take_doubts(self, doubts: list[int]) -> None:
+        """Take over what `doubts` returned."""
+        self.doubt, self.doubt_served, self.forgotten = doubts[0], doubts[1], doubts[3]
+        self.is_wary = doubts[2] > 0
+
     # -- context -> row -----------------------------------------------------------------------
 
     def _read(self, context: tuple[Any, ...]) -> int:

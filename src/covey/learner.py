@@ -378,6 +378,7 @@ class Learner:
             end = place + len(counts) - room
             table.load(old.cell(row), [*known[:place], *counts, *known[end:]])
             table.know(row, old.known(row))
+        table.take_doubts(old.doubts())
         return table
 
     def cell(self, decision: Decision) -> Cell:
@@ -398,7 +399,12 @@ class Learner:
         tables = self.tables
         lines = [self.line(space, row) for space in tables for row in range(self.lines(space))]
         seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
-        return Snapshot(self.slot, [(name, counters) for name, counters, _ in lines], seen)
+        cells = [(name, counters) for name, counters, _ in lines]
+        return Snapshot(self.slot, cells, seen, self.doubts())
+
+    def doubts(self) -> dict[str, list[int]]:
+        """Return how far labels contradict what is known, by context space."""
+        return {space: table.doubts() for space, table in self.tables.items()}
 
     def lines(self, space: str) -> int:
         """Return how many cells of a context space are known; they are numbered from 0."""
@@ -436,6 +442,8 @@ class Learner:
             space, cell = self._parse(name)
             table = self.tables[space]
             table.know(table.meet(cell, self.slot), labels)
+        for space, doubts in snapshot.doubts.items():
+            self.tables[space].take_doubts(doubts)
 
     def name_of(self, space: str, cell: Cell) -> str:
         """Return the canonical name of a cell."""

@@ -37,6 +37,12 @@ class Policy(NamedTuple):
         """Whether askers keep how unsure the answers of their peers were."""
         return self.by_index is not None and self.by_index.is_balanced
 
+    @property
+    def checks_claims(self) -> bool:
+        """Whether askers go by what peers did where that is less than what they say."""
+        wanted = self.settings.check_claims
+        return wanted if wanted is not None else self.settings.preset == "auto"
+
     def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
         """Return what the kernel is told for the learner at `position` of the network.
 
@@ -60,7 +66,7 @@ class Policy(NamedTuple):
             asked_only=settings.history == "asked",
             index=self.by_index,
             elimination=self.elimination,
-            floors_training=bool(settings.check_claims),
+            floors_training=self.checks_claims,
             **more,
         )
 
@@ -229,7 +235,9 @@ def _indexed(name: str, discount: float | None = None) -> "Preset":
     def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
         is_recent = discount is not None
-        index = Index(scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings))
+        index = Index(
+            scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings)
+        )
         slices = _slices(settings, scene.dimension)
         title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
         return _by_index(title, Uniform(slices), scene, switches, used, index)
