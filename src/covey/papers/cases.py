@@ -9,6 +9,7 @@ from covey.papers.functions import SLOTS
 
 FUNCTIONS = 2  # of each learner
 Arrivals = Literal["all", "first"]
+Does = Literal["replay", "ensemble", "yardsticks", "boosting", "river", "bumps"]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     trial: str
     context: str = "none"
-    does: Literal["replay", "ensemble", "yardsticks", "boosting"] = "replay"
+    does: Does = "replay"
     policy: dict[str, Any] = {}
     seed: int = 0  # of coins, of noise, and of labels that are seen by chance
     slots: int = SLOTS

@@ -6,20 +6,32 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from covey.errors import ConfigError
+from covey.baselines import make
+from covey.errors import ConfigError, MissingExtra
 from covey.fields import nearest
-from covey.papers import beyond, files, functions, material, running, scikit, streams, trials
+from covey.papers import (
+    beyond,
+    elsewhere,
+    files,
+    functions,
+    material,
+    running,
+    scikit,
+    streams,
+    trials,
+)
 from covey.papers.cases import Case
 from covey.papers.entries import Entry
 from covey.papers.findings import Table, table_of
 from covey.papers.plan import PLANS
-from covey.papers.playing import Played
+from covey.papers.playing import RIVER, Played
 from covey.papers.printed import TABLES
 from covey.papers.streams import Stream
 from covey.papers.trials import Trial
 
-VERSION = "1"  # of what a folder keeps; raise it when figures come out otherwise
-BEYOND = ("horizon", "default", "further", "electricity")
+VERSION = "2"  # of what a folder keeps; raise it when figures come out otherwise
+BEYOND = ("horizon", "default", "prices", "stationary", "river", "further", "electricity")
+_WITHOUT_DATA = {"par_setup", "stationary"}
 NAMES = (*TABLES, *BEYOND)
 
 
@@ -83,7 +95,7 @@ def _streams(names: Sequence[str], wish: Wish) -> tuple[_Streams, dict[str, str]
     """
     kdd = electricity = None
     left_out = {}
-    if set(names) - {"electricity", "par_setup"}:
+    if set(names) - {"electricity"} - _WITHOUT_DATA:
         kdd = streams.kdd(wish.data, results=wish.folder, is_any_file=wish.is_any_file)
     if "electricity" in names:
         where = _beside(wish.data)
@@ -94,7 +106,19 @@ def _streams(names: Sequence[str], wish: Wish) -> tuple[_Streams, dict[str, str]
                 f"{files.ELECTRICITY.title} is not here, so its table is left out; put "
                 f"{files.ELECTRICITY.file} beside the other file"
             )
+    if "river" in names and (sentence := _why_no_river()):
+        if wish.tables:
+            raise MissingExtra(sentence)
+        left_out["river"] = sentence
     return _Streams(kdd, electricity), left_out
+
+
+def _why_no_river() -> str:
+    try:
+        make(RIVER, functions=1)
+    except MissingExtra as error:
+        return f"The table of River is left out: {error}"
+    return ""
 
 
 def _beside(data: Path | None) -> Path | None:
@@ -128,7 +152,7 @@ def _trials(found: _Streams) -> dict[str, list[Trial]]:
         windows["paper"] = [*trials.paper(), *material.noisy_trials()]
         windows["further"] = trials.further(found.kdd)
     if found.electricity is not None:
-        windows["electricity"] = trials.electricity()
+        windows["electricity"] = [*trials.electricity(), *trials.electricity_with_last_label()]
     return windows
 
 
@@ -142,8 +166,14 @@ def _entries(name: str, windows: Mapping[str, list[Trial]]) -> list[Entry]:
     return _PLAIN[name]()
 
 
-_PLAIN = {"horizon": beyond.horizon, "default": beyond.default}
-_FOR_WINDOWS = {"further": beyond.further, "electricity": beyond.electricity}
+_PLAIN = {
+    "horizon": beyond.horizon,
+    "default": beyond.default,
+    "prices": beyond.prices,
+    "stationary": beyond.stationary,
+    "river": beyond.river,
+}
+_FOR_WINDOWS = {"further": elsewhere.further, "electricity": elsewhere.electricity}
 
 
 def _prepare(

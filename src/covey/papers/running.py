@@ -20,6 +20,7 @@ from covey.papers.cases import Case
 from covey.papers.playing import Played, play
 
 _TOGETHER = 8  # cases that a process is given at once
+_SLOW = ("river", "boosting")
 Identity = Mapping[str, str]
 
 
@@ -97,7 +98,7 @@ def _finished(path: Path) -> Played | None:
 def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Played]:
     if not cases:
         return
-    pieces = [cases[first : first + _TOGETHER] for first in range(0, len(cases), _TOGETHER)]
+    pieces = _pieces(cases)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         min(workers, len(pieces)), mp_context=context, initializer=_leave_interrupts
@@ -112,6 +113,14 @@ def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Playe
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _pieces(cases: Sequence[Case]) -> list[list[Case]]:
+    """Return what a process is given at once: slow cases first and alone, the others together."""
+    slow = [case for case in cases if case.does in _SLOW]
+    quick = [case for case in cases if case.does not in _SLOW]
+    together = [quick[first : first + _TOGETHER] for first in range(0, len(quick), _TOGETHER)]
+    return [*([case] for case in slow), *together]
 
 
 def _leave_interrupts() -> None:

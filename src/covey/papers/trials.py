@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.papers.functions import (
+    LAST_LABEL,
     SETS,
     SLOTS,
     START,
@@ -92,3 +93,14 @@ def electricity() -> list[Trial]:
     first = len(functions) * ELECTRICITY_ROWS
     starts = (first + step * ELECTRICITY_STEP for step in range(ELECTRICITY_STARTS))
     return [Trial(f"Electricity from row {start}", functions, start) for start in starts]
+
+
+def electricity_with_last_label() -> list[Trial]:
+    """Return the same windows, but the last learner's last function repeats the last label."""
+    return [
+        trial._replace(
+            name=f"{trial.name} with the last label",
+            functions=(*trial.functions[:-1], LAST_LABEL),
+        )
+        for trial in electricity()
+    ]
