@@ -9,6 +9,7 @@ from covey.papers import document, grids, story
 from covey.papers.entries import HERE, READINGS
 from covey.papers.goals import Goal, goals
 from covey.papers.reproduction import Reproduced
+from covey.papers.running import TITLE
 
 
 def write(found: Reproduced, folder: Path) -> Path:
@@ -22,8 +23,8 @@ def write(found: Reproduced, folder: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         files.replace(path, drawing.alone.encode())
     page = folder / "report.html"
-    files.replace(page, document.html(story.TITLE, sections).encode())
-    files.replace(folder / "README.md", document.markdown(story.TITLE, sections).encode())
+    files.replace(page, document.html(TITLE, sections).encode())
+    files.replace(folder / "README.md", document.markdown(TITLE, sections).encode())
     numbers = msgspec.json.format(msgspec.json.encode(summary(found)), indent=2)
     files.replace(folder / "summary.json", numbers + b"\n")
     return page

@@ -1,7 +1,7 @@
 """The whole of it: data in, tables out; what is finished in a folder is not done again."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +54,9 @@ class Reproduced(NamedTuple):
     left_out: list[str]  # sentences on what could not be done
 
 
+_Window = tuple[Trial, Stream, int]  # and its slots
+
+
 class _Streams(NamedTuple):
     kdd: Stream | None
     electricity: Stream | None
@@ -67,12 +70,15 @@ def reproduce(wish: Wish, *, progress: running.Shown | None = None) -> Reproduce
     """
     names = _checked(wish.tables)
     found, left_out = _streams(names, wish)
-    identity = _identity(found)
-    running.claim(wish.folder, identity)
     windows = _trials(found)
     plans = {name: _entries(name, windows) for name in names if name not in left_out}
     cases = [case for plan in plans.values() for entry in plan for case in entry.cases]
-    _prepare(cases, windows, found, wish.folder)
+    needed = list(_needed(cases, windows, found))
+    for trial, stream, slots in needed:
+        trials.check(trial, stream, slots)
+    identity = _identity(found)
+    running.claim(wish.folder, identity)
+    _prepare(needed, wish.folder)
     workers = wish.workers or os.cpu_count() or 1
     played = running.run(cases, wish.folder, workers=workers, progress=progress)
     tables = {name: table_of(name, plan, played) for name, plan in plans.items()}
@@ -176,16 +182,20 @@ _PLAIN = {
 _FOR_WINDOWS = {"further": elsewhere.further, "electricity": elsewhere.electricity}
 
 
-def _prepare(
-    cases: Sequence[Case], windows: Mapping[str, list[Trial]], found: _Streams, folder: Path
-) -> None:
-    wanted = {(case.trial, case.slots) for case in cases}
+def _needed(
+    cases: Sequence[Case], windows: Mapping[str, list[Trial]], found: _Streams
+) -> Iterator[_Window]:
+    """Yield the windows that cases are played in."""
+    wanted = sorted({(case.trial, case.slots) for case in cases})
     for stream, kinds in ((found.kdd, ("paper", "further")), (found.electricity, ("electricity",))):
-        if stream is None:
-            continue
-        answers = functions.Answers(stream, results=folder / "material")
-        chosen = [trial for kind in kinds for trial in windows[kind]]
-        for trial, slots in (
-            (t, s) for t in chosen for name, s in sorted(wanted) if t.name == name
-        ):
-            material.prepare(trial, stream, answers, folder, slots=slots)
+        if stream is not None:
+            by_name = {trial.name: trial for kind in kinds for trial in windows[kind]}
+            yield from ((by_name[name], stream, slots) for name, slots in wanted if name in by_name)
+
+
+def _prepare(needed: Sequence[_Window], folder: Path) -> None:
+    answers: dict[str, functions.Answers] = {}
+    for trial, stream, slots in needed:
+        kept = answers.get(stream.sha256) or functions.Answers(stream, results=folder / "material")
+        answers[stream.sha256] = kept
+        material.prepare(trial, stream, kept, folder, slots=slots)

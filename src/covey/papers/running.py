@@ -19,6 +19,7 @@ from covey.errors import ConfigError, DataError, LimitError
 from covey.papers.cases import Case
 from covey.papers.playing import Played, play
 
+TITLE = "The paper's results beside covey's"  # of the report in the folder
 _TOGETHER = 8  # cases that a process is given at once
 _SLOW = ("river", "boosting")
 Identity = Mapping[str, str]
@@ -54,10 +55,13 @@ def run(
 def claim(folder: Path, identity: Identity) -> None:
     """Make `folder` that of figures made of this, or refuse it with the reason."""
     path = folder / "identity.json"
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose a folder")
     try:
         theirs = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except FileNotFoundError:
         theirs = {}
+        _check_stranger(folder)
     except (OSError, msgspec.DecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); choose another folder") from None
     for name in identity.keys() & theirs.keys():
@@ -70,6 +74,13 @@ def claim(folder: Path, identity: Identity) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     merged = {**theirs, **identity}
     files.replace(path, msgspec.json.format(msgspec.json.encode(merged)) + b"\n")
+
+
+def _check_stranger(folder: Path) -> None:
+    """Raise `ConfigError` if the report would replace what somebody else wrote there."""
+    readme = folder / "README.md"
+    if readme.is_file() and not readme.read_bytes().startswith(f"# {TITLE}".encode()):
+        raise ConfigError(f"{readme} is no report of this command; choose another folder")
 
 
 def path_of(folder: Path, key: str) -> Path:

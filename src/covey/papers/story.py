@@ -23,7 +23,6 @@ from covey.papers.printed import TABLES
 from covey.papers.printed import figures as printed_figures
 from covey.papers.reproduction import Reproduced
 
-TITLE = "The paper's results beside covey's"
 COMMAND = "covey reproduce --data FOLDER --out experiments/paper"
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "depends", "undecided")
 _LETTERS = 300  # of what a verdict depends on
@@ -84,7 +83,8 @@ def _opening(found: Reproduced) -> Section:
             "fit, found by comparing readings with them; `spec` is the algorithm as published; "
             "`default` is covey's own policy, `auto`, on the same data. "
             f"Where coins or labels are left to chance, a number is the median of {SEEDS} seeds, "
-            "and brackets hold their range."
+            "and brackets hold their range. The helper of a row, which says how a peer that is "
+            "asked chooses, is that of `paper` and `spec`; in `default` it goes by its index."
         ),
         Text(
             f"**Bold** matches the printed number: an error within {ERROR_POINTS} points or "

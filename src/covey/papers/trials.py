@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from covey.errors import DataError
 from covey.papers.functions import (
     LAST_LABEL,
     SETS,
@@ -57,6 +58,16 @@ def further(stream: Stream) -> list[Trial]:
         for start in starts
         for name, functions in SETS.items()
     ]
+
+
+def check(trial: Trial, stream: Stream, slots: int) -> None:
+    """Raise `DataError` if a stream does not reach to the end of a trial's window."""
+    end = trial.start + slots
+    if end > len(stream):
+        raise DataError(
+            f"the window of {trial.name} goes from row {trial.start:,} to {end - 1:,}, but "
+            f"{stream.file} ends with row {len(stream) - 1:,}; give a file that holds them all"
+        )
 
 
 def groups(labels: Labels, *, slots: int = SLOTS) -> list[npt.NDArray[np.int64]]:
