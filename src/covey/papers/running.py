@@ -21,7 +21,7 @@ from covey.papers.playing import Played, play
 
 TITLE = "The paper's results beside covey's"  # of the report in the folder
 _TOGETHER = 8  # cases that a process is given at once
-_SLOW = ("river", "boosting")
+_EFFORT = {"river": 200, "boosting": 40}  # roughly, of which a replay has 1
 Identity = Mapping[str, str]
 
 
@@ -43,12 +43,14 @@ def run(
     found = {key: kept for key in wanted if (kept := _finished(path_of(folder, key))) is not None}
     left = [case for key, case in wanted.items() if key not in found]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    slots = 0
-    for count, played in enumerate(_played(left, folder, workers), 1):
+    effort = sum(map(_effort, left))
+    slots = done = 0
+    for played in _played(left, folder, workers):
         found[played.case.key()] = played
         slots += played.case.slots
+        done += _effort(played.case)
         if progress is not None:
-            progress(count / len(left), slots)
+            progress(done / effort, slots)
     return found
 
 
@@ -128,10 +130,14 @@ def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Playe
 
 def _pieces(cases: Sequence[Case]) -> list[list[Case]]:
     """Return what a process is given at once: slow cases first and alone, the others together."""
-    slow = [case for case in cases if case.does in _SLOW]
-    quick = [case for case in cases if case.does not in _SLOW]
+    slow = [case for case in cases if _effort(case) > 1]
+    quick = [case for case in cases if _effort(case) == 1]
     together = [quick[first : first + _TOGETHER] for first in range(0, len(quick), _TOGETHER)]
     return [*([case] for case in slow), *together]
+
+
+def _effort(case: Case) -> int:
+    return _EFFORT.get(case.does, 1)
 
 
 def _leave_interrupts() -> None:

@@ -126,7 +126,7 @@ def _claims(found: Reproduced) -> Section:
     judged = verdicts(found)
     rows = [
         [
-            f"{claim.text} (line {claim.line})",
+            f"{claim.text} ({claim.section}, line {claim.line})",
             *(judged[name][place].verdict for name in judged),
             shorten(judged["together"][place].on, _LETTERS),
         ]
@@ -134,7 +134,8 @@ def _claims(found: Reproduced) -> Section:
     ]
     blocks: list[Block] = [
         Text(
-            "What the paper's text says of its figures, as comparisons: whether its printed "
+            "What the paper's text says of its figures, as comparisons, with the place in its "
+            "LaTeX source: whether its printed "
             "figures bear it out, and whether those found here do. `paper` goes by greedy helpers "
             "where instances arrive at learner 1 only and by peers that lock in where they see the "
             "context only; `spec` by neither. Together: both, with src_bytes as it is and with its "
