@@ -130,7 +130,7 @@ ABOUT = {
 _SOURCE_BYTES = Reason(
     r"src_bytes",
     "src_bytes has to be brought into [0, 1], and the paper does not say how; neither the plain "
-    "range nor the logarithm gives these numbers, nor did seven other ways.",
+    "range nor the logarithm gives these numbers, nor did other ways that were tried.",
 )
 _ZOOMING = Reason(
     r"DCZA",
