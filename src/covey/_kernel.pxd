@@ -82,7 +82,7 @@ cdef class Table:
     @cython.locals(replies=cython.longlong)
     cdef inline bint _is_unheard(self, long long row, long long slot) noexcept
     @cython.locals(promise=cython.double)
-    cdef inline double _promise(self, long long row, long long peer) noexcept
+    cdef inline double _promise(self, long long row, long long peer, long long slot) noexcept
     @cython.locals(smallest=cython.double, value=cython.double)
     cdef double _standing(self, long long row, long long peer) noexcept
     cdef inline double _standing_in(self, long long row, long long peer) noexcept

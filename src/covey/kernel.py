@@ -823,7 +823,7 @@ class Table:
             arm = self.functions + k
             if self.costs[arm] >= CLOSED:
                 continue
-            value = self._worth(base, arm, self._promise(row, k))
+            value = self._worth(base, arm, self._promise(row, k, slot))
             if value > largest:
                 chosen = arm
                 largest = value
@@ -841,7 +841,7 @@ class Table:
                 return True
         return False
 
-    def _promise(self, row: int, peer: int) -> float:
+    def _promise(self, row: int, peer: int, slot: int) -> float:
         """Return what a peer may be worth before its price: by its word, or by what it has done."""
         at = row * self.bounds + 2 * self.functions + peer
         promise = FOREVER
@@ -849,7 +849,7 @@ class Table:
             return self._standing(row, peer)
         if self.is_balanced:
             promise = self._balance(row, peer)
-        elif self.stamps[at] > 0:
+        elif 2 * self.stamps[at] >= slot:  # the index of who is asked grows with the slot
             promise = self.values[at]
         if self.floors_training:
             promise = min(promise, self._credit(row * self.stride, self.functions + peer))

@@ -37,12 +37,6 @@ class Policy(NamedTuple):
         """Whether askers keep how unsure the answers of their peers were."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    @property
-    def checks_claims(self) -> bool:
-        """Whether askers go by what peers did where that is less than what they say."""
-        wanted = self.settings.check_claims
-        return wanted if wanted is not None else self.settings.preset == "auto"
-
     def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
         """Return what the kernel is told for the learner at `position` of the network.
 
@@ -66,7 +60,7 @@ class Policy(NamedTuple):
             asked_only=settings.history == "asked",
             index=self.by_index,
             elimination=self.elimination,
-            floors_training=self.checks_claims,
+            floors_training=bool(settings.check_claims),
             **more,
         )
 

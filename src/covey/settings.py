@@ -69,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lipschitz: float = 0.25
     finest_level: int | None = None
     alarm: float | None = None
-    check_claims: bool | None = None  # None: with auto, and in worlds with liars
+    check_claims: bool | None = None  # None: in worlds with liars, and in a node
     relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
