@@ -1,6 +1,7 @@
-"""One stream, the same decisions everywhere: replay, a network in process, and nodes."""
+"""One stream, the same decisions everywhere: replay, a network in process, nodes, processes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,12 @@ import covey
 import virtual
 from covey.books import Question
 from covey.policies import PRESETS
+from neighbourhood import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
 NODE_SLOTS = 500
-
+PROCESS_SLOTS = 250
 
 Row = tuple[Any, ...]  # phase, arm, function, price, whether it was right
 
@@ -82,6 +84,62 @@ def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, p
     assert live == _replayed(stream, config)[:NODE_SLOTS]
 
 
+@pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
+def test_replay_and_processes_that_speak_over_https_decide_the_same(
+    stream: Stream, preset: str | None, tmp_path: Path
+) -> None:
+    config = _config(preset, "spec")
+    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
+    sites = {f"site{k}": _site(offices, config, k) for k in range(SITES)}
+
+    with served(tmp_path, sites) as clients:
+        live = [_through(clients[stream.at[slot]], stream, slot) for slot in range(PROCESS_SLOTS)]
+
+    assert live == _replayed(stream, config)[:PROCESS_SLOTS]
+    assert sum(row[1].startswith("site") for row in live) > PROCESS_SLOTS / 10  # peers were asked
+
+
+def _through(client: Client, stream: Stream, slot: int) -> Row:
+    """Send one instance and its label to a site, and wait until its peers know the label."""
+    features = [int(said) for said in stream.predictions[:, slot]]
+    inputs = [
+        {"name": "instances", "shape": [1, 2 * SITES], "datatype": "INT64", "data": features},
+        {"name": "context", "shape": [1, 2], "datatype": "FP64", "data": [*stream.contexts[slot]]},
+    ]
+    told = client.infer(str(slot), inputs, slot=slot + 1)["parameters"]
+    settled = client.label(str(slot), int(stream.labels[slot]))
+    client.drain()
+    return told["phase"], told["arm"], told["function"], told["price"], settled["right"]
+
+
+def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
+    """Return the file of one site: what the configuration says of it, and whom it knows."""
+    own = config["learner"][place]
+    features = {f"f{k}": "INT64" for k in range(2 * SITES)}
+    node = {"features": features, "instance": "row", "dimension": 2, "slots": "given"}
+    rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
+    return "\n".join(
+        [
+            offices.node(own["name"], **node, **{"timeout-s": 30.0}),
+            table("[policy]", {**config["policy"], "pending": False}),
+            table("[[learner]]", own),
+            *(offices.peer(name, **rights) for name in own["peers"]),
+            *(
+                table(
+                    "[[function]]",
+                    {
+                        "name": name,
+                        "kind": "python",
+                        "entry": "neighbourhood:recorded",
+                        "options": {"place": int(name[1:])},
+                    },
+                )
+                for name in own["functions"]
+            ),
+        ]
+    )
+
+
 def _replayed(stream: Stream, config: dict[str, Any]) -> list[Row]:
     recorded = covey.replay(
         config,
@@ -117,9 +175,10 @@ async def _through_nodes(
     return live
 
 
-def _config(preset: str, mode: str) -> dict[str, Any]:
+def _config(preset: str | None, mode: str) -> dict[str, Any]:
+    chosen = {} if preset is None else {"preset": preset, "mode": mode}
     return {
-        "policy": {"preset": preset, "mode": mode, "slices": 3, "split-power": 2.0},
+        "policy": {**chosen, "slices": 3, "split-power": 2.0},
         "learner": [
             {
                 "name": f"site{k}",
