@@ -118,7 +118,7 @@ def test_a_batch_is_one_letter_and_larger_ones_are_divided() -> None:
 
         assert [one.label for one in helps] == list(range(count))
         assert len(sent) == 2
-        assert world.nodes["south"].learner.open_tickets == count
+        assert world.stores["south"].size()["tickets"] == count
 
     virtual.run(main())
 
@@ -395,7 +395,7 @@ def test_a_batch_whose_time_runs_out_is_not_gone_on_with() -> None:
         said = await answers(south(world), call("ask", body))
 
         assert said == [(408, "deadline_over")]
-        assert world.nodes["south"].learner.open_tickets == AT_ONCE
+        assert world.stores["south"].size()["tickets"] == AT_ONCE
 
     virtual.run(main())
 

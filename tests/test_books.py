@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from covey.books import Book, Question, Reply, settle_old, shape_of
 from covey.decisions import UNKNOWN, Decision
+from covey.desks import Trust
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.learner import Learner
 from covey.policies import Policy, resolve, settings_from
@@ -41,7 +42,9 @@ def policy_of(name: str) -> Policy:
     return resolve(settings_from(POLICIES[name]), dimension=1, most_functions=2)
 
 
-def open_book(policy: Policy, store: Store, *, remembers: bool = True) -> Book:
+def open_book(
+    policy: Policy, store: Store, *, remembers: bool = True, trust: Trust = "full"
+) -> Book:
     learner = Learner(
         "north",
         functions=("f", "g"),
@@ -50,13 +53,13 @@ def open_book(policy: Policy, store: Store, *, remembers: bool = True) -> Book:
         policy=policy,
         remembers=remembers,
     )
-    return Book(learner, store.load("north", shape_of(learner)))
+    return Book(learner, store.load("north", shape_of(learner)), {"south": trust})
 
 
 def decide(book: Book, context: float, arrivals: int = 0) -> Decision:
-    decision = book.learner.decide((context,))
+    decision = book.decide((context,))
     while decision.asks:
-        book.learner.inform(decision, [(arrivals, 0.0, 1.0) for _ in decision.asks])
+        book.inform(decision, [(arrivals, 0.0, 1.0) for _ in decision.asks])
     return decision
 
 
@@ -78,11 +81,14 @@ class Sums(RuleBasedStateMachine):
 
     ids = Bundle("ids")
 
-    @initialize(name=st.sampled_from(sorted(POLICIES)))
-    def begin(self, name: str) -> None:
-        self.policy = policy_of(name)
+    @initialize(
+        name=st.sampled_from(sorted(POLICIES)),
+        trust=st.sampled_from(["full", "isolated", "robust"]),
+    )
+    def begin(self, name: str, trust: Trust) -> None:
+        self.policy, self.trust = policy_of(name), trust
         self.store = Store.memory()
-        self.book = open_book(self.policy, self.store)
+        self.book = self._open()
         self.count = 0
         self.said: dict[tuple[str, str], int] = {}
         self.acknowledged: dict[tuple[str, str], int] = {}
@@ -97,7 +103,7 @@ class Sums(RuleBasedStateMachine):
     def serve(self, place: int, said: int, ahead: int) -> Any:
         self.count += 1
         slot = max(1, self.book.learner.slot + ahead)
-        decision = self.book.learner.assist(self._cell(place), slot)
+        decision = self.book.assist("south", self._cell(place), slot)
         self.book.accept(decision, Question("south", str(self.count)), Reply(said, said, "f"))
         return self._given("south", said)
 
@@ -107,8 +113,7 @@ class Sums(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 1))
     def report(self, place: int) -> None:
-        self.book.learner.report(self._cell(place), max(1, self.book.learner.slot))
-        self.book.note_request()
+        self.book.report("south", self._cell(place), max(1, self.book.learner.slot))
 
     @rule(key=ids, label=st.integers(0, 1))
     def label(self, key: tuple[str, str], label: int) -> None:
@@ -132,22 +137,22 @@ class Sums(RuleBasedStateMachine):
             flush(self.book, self.store)
             self.acknowledged[key] = label
             if self.policy.settings.slices == 2:
-                assert learnt(self.book.learner) == counted(self.store)
+                self._check_counters()
 
     @rule()
     def crash(self) -> None:
         """What was not committed is gone; the next life goes on from the file."""
-        self.book = open_book(self.policy, self.store)
+        self.book = self._open()
         self.said = {key: said for key, said in self.said.items() if self.store.find(*key)}
 
     @rule()
     def restart_goes_on_exactly(self) -> None:
         flush(self.book, self.store)
-        again = open_book(self.policy, self.store)
-        assert state(again.learner) == state(self.book.learner)
+        again = self._open()
+        assert states(again) == states(self.book)
         if self.policy.by_index is None and self.policy.elimination is None:
             assert decide(again, 0.4) == decide(self.book, 0.4)
-        self.book = open_book(self.policy, self.store)
+        self.book = self._open()
 
     @invariant()
     def counters_are_the_sum_of_the_labels(self) -> None:
@@ -162,6 +167,15 @@ class Sums(RuleBasedStateMachine):
             assert kept is not None
             assert kept.truth == label
 
+    def _open(self) -> Book:
+        return open_book(self.policy, self.store, trust=self.trust)
+
+    def _check_counters(self) -> None:
+        """What a desk learnt is the sum of the labels that count there."""
+        for name, learner in self.book.learners.items():
+            sources = ["", "south"] if name or self.trust == "full" else [""]
+            assert learnt(learner) == counted(self.store, sources)
+
     def _cell(self, place: int) -> Cell:
         """Return one of two cells, of the second level where there are several."""
         return Cell(int(len(self.policy.partition.levels(1)) > 1), (place,))
@@ -174,7 +188,12 @@ class Sums(RuleBasedStateMachine):
 
 def state(learner: Learner) -> tuple[object, ...]:
     waiting = [(one.ticket, one.slot, one.code, one.label) for one in learner.waiting()]
-    return learner.snapshot(), learner.kept_tickets, waiting, learner.slot
+    rows = [table.counters(row) for table in learner.tables.values() for row in range(len(table))]
+    return learner.snapshot(), rows, learner.kept_tickets, waiting, learner.slot
+
+
+def states(book: Book) -> dict[str, tuple[object, ...]]:
+    return {name: state(learner) for name, learner in book.learners.items()}
 
 
 def learnt(learner: Learner) -> dict[tuple[str, str], tuple[int, int]]:
@@ -188,12 +207,13 @@ def learnt(learner: Learner) -> dict[tuple[str, str], tuple[int, int]]:
     }
 
 
-def counted(store: Store) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the same out of the store, over all sources."""
+def counted(store: Store, sources: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the same out of the store, over some sources."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
-    for (cell, _, arm), (labels, right) in store.counters().items():
-        old = sums.get((cell, arm), (0, 0))
-        sums[cell, arm] = (old[0] + labels, old[1] + right)
+    for (cell, source, arm), (labels, right) in store.counters().items():
+        if source in sources:
+            old = sums.get((cell, arm), (0, 0))
+            sums[cell, arm] = (old[0] + labels, old[1] + right)
     return sums
 
 

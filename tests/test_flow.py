@@ -155,7 +155,7 @@ def _replayed(stream: Stream, config: dict[str, Any]) -> list[Row]:
 async def _through_nodes(
     stream: Stream, config: dict[str, Any], *, restart_every: int
 ) -> list[Row]:
-    world = virtual.World(config, stream.functions, dimension=2)
+    world = virtual.World(config, stream.functions, dimension=2, trust="full")
     world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
     live = []
     for slot in range(NODE_SLOTS):

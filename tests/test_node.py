@@ -10,6 +10,7 @@ import pytest
 import virtual
 from covey.books import Question
 from covey.decisions import NO_ANSWER
+from covey.desks import Trust
 from covey.errors import (
     ConflictingLabel,
     DataError,
@@ -200,7 +201,7 @@ def test_a_request_is_never_passed_on() -> None:
 
 def test_asking_twice_under_one_id_counts_once_at_the_peer() -> None:
     async def main() -> None:
-        node = world_of().nodes["site1"]
+        node = world_of(trust="full").nodes["site1"]
         request = Request("r", "g1:0", 1, 1)
 
         for _ in range(2):
@@ -220,7 +221,7 @@ def test_a_cell_that_cannot_be_is_refused_with_a_sentence(cell: str) -> None:
         node = world_of().nodes["site0"]
 
         with pytest.raises(DataError, match="cell"):
-            await node.report(cell, 1)
+            await node.report(cell, 1, source="site1")
 
     virtual.run(main())
 
@@ -465,7 +466,9 @@ async def keeper(world: World) -> None:
 
 
 async def storm(seed: int) -> tuple[World, Oracle]:
-    world, oracle = world_of(config(3, **{"label-wait": 100_000}), seed=seed), Oracle()
+    trust: Trust = ("full", "isolated", "robust")[seed % 3]
+    setup = config(3, **{"label-wait": 100_000})
+    world, oracle = world_of(setup, seed=seed, trust=trust), Oracle()
     world.weather = Weather(delay_s=0.05, loss=0.05, repeats=0.1, commit_s=0.005, crash=0.01)
     keeping = asyncio.ensure_future(keeper(world))
     clients = [client(world, oracle, f"site{k % 3}", k, 25) for k in range(9)]

@@ -10,7 +10,7 @@ import pytest
 from covey import cli
 from covey.decisions import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
-from covey.store import APPLICATION, Batch, Line, Owed, Store, Ticket, Truth
+from covey.store import APPLICATION, Batch, Line, Owed, Standing, Store, Ticket, Truth
 
 
 def ticket(number: int = 1, **fields: object) -> Ticket:
@@ -35,7 +35,7 @@ def ticket(number: int = 1, **fields: object) -> Ticket:
 
 
 def batch(**fields: object) -> Batch:
-    return Batch(slot=9, kept=range(1, 9), **fields)
+    return Batch(standings=[Standing("", 9, range(1, 9))], **fields)
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -53,10 +53,11 @@ def test_what_was_committed_is_loaded_again(store: Store) -> None:
     store.commit(batch(tickets=[kept], lines=[line], truths=[Truth(1, "blue", False)], owed=[owed]))
     loaded = store.load("north", "shape")
 
-    assert loaded.snapshot.cells == [("g4:1", [1, 2, 3])]
-    assert loaded.snapshot.seen == [("g4:1", [("red", 2)])]
-    assert (loaded.snapshot.slot, loaded.kept, loaded.owed) == (9, range(1, 9), [owed])
-    (again,) = loaded.tickets
+    site = loaded.desks[""]
+    assert site.snapshot.cells == [("g4:1", [1, 2, 3])]
+    assert site.snapshot.seen == [("g4:1", [("red", 2)])]
+    assert (site.snapshot.slot, site.kept, loaded.owed) == (9, range(1, 9), [owed])
+    (again,) = site.tickets
     assert (again.prediction, again.truth, again.peer_ticket) == ("red", "blue", "p1")
     assert loaded.asked == {("g4:1", "south"): (1, 1)}
 
@@ -65,7 +66,7 @@ def test_labels_keep_their_type(store: Store) -> None:
     given = [1, True, 1.5, "1", "ä", NO_ANSWER]
 
     store.commit(batch(tickets=[ticket(k, prediction=a) for k, a in enumerate(given, 1)]))
-    kept = [one.prediction for one in store.load("north", "shape").tickets]
+    kept = [one.prediction for one in store.load("north", "shape").desks[""].tickets]
 
     assert [(type(one), one) for one in kept] == [(type(one), one) for one in given]
 
@@ -103,6 +104,22 @@ def test_the_same_id_may_be_used_by_two_sources_but_not_twice_by_one(store: Stor
     assert (found.ticket, found.truth) == (2, UNKNOWN)
 
 
+def test_desks_number_their_tickets_and_cells_apart(store: Store) -> None:
+    lines = [Line("", 0, "g4:1", [1]), Line("", 0, "g4:2", [2], desk="south")]
+    kept = [ticket(1), ticket(1, desk="south", source="south", id="x", phase="serve")]
+    stood = [Standing("", 4, range(1, 2)), Standing("south", 7, range(1, 2))]
+
+    store.commit(Batch(stood, lines, kept, [Truth(1, 1, True, "south")]))
+    desks = store.load("north", "shape").desks
+
+    assert [(name, one.snapshot.slot, one.snapshot.cells) for name, one in desks.items()] == [
+        ("", 4, [("g4:1", [1])]),
+        ("south", 7, [("g4:2", [2])]),
+    ]
+    assert [[one.truth for one in desk.tickets] for desk in desks.values()] == [[UNKNOWN], [1]]
+    assert store.counters() == {("g4:1", "south", "f"): (1, 1)}
+
+
 def test_an_owed_label_stays_until_it_is_told(store: Store) -> None:
     owed = Owed("south", "p1", 1)
     store.commit(batch(owed=[owed, owed]))
@@ -122,7 +139,7 @@ def test_a_batch_that_was_not_committed_is_gone_after_a_crash(tmp_path: Path) ->
 
     again = crashed(tmp_path / "a", tmp_path / "b").load("north", "shape")
 
-    assert [one.ticket for one in again.tickets] == [1]
+    assert [one.ticket for one in again.desks[""].tickets] == [1]
 
 
 def test_a_file_is_synced_at_every_commit(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from covey.books import Question
 from covey.config import load
+from covey.desks import Trust
 from covey.errors import PeerError
 from covey.network import functions_of, learner_of
 from covey.node import Doors, Limits, Node
@@ -87,7 +88,7 @@ class Crashed(Exception):
 class World:
     """The sites of a configuration, each with a node that may be down and a store that stays."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a world is all that may differ between two of them
         self,
         config: Mapping[str, Any],
         functions: Mapping[str, Any],
@@ -96,6 +97,7 @@ class World:
         seed: int = 0,
         patience: Patience | None = None,
         link: "type[Link] | None" = None,
+        trust: Trust = "isolated",
     ) -> None:
         self.link = Link if link is None else link
         self.setup = load(config)
@@ -103,6 +105,11 @@ class World:
         self.dimension = dimension
         self.patience = patience
         self.limits = Limits()
+        # At whom, and by whom: all alike, until it is changed.
+        self.trust: dict[str, dict[str, Trust]] = {
+            site.name: {other.name: trust for other in self.setup.sites}
+            for site in self.setup.sites
+        }
         self.chance = random.Random(seed)  # noqa: S311 - a seeded world
         self.weather = Weather()
         self.down: set[str] = set()  # who hears and says nothing
@@ -121,7 +128,15 @@ class World:
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
         doors = Doors(self.stores[name], peers, self.chance, Disk(self, name))
         own = functions_of(site, self.functions)
-        node = Node(site, learner, own, doors, patience=self.patience, limits=self.limits)
+        node = Node(
+            site,
+            learner,
+            own,
+            doors,
+            trust=self.trust[name],
+            patience=self.patience,
+            limits=self.limits,
+        )
         self.nodes[name] = node
         node.start()
 
@@ -190,10 +205,12 @@ class Link:
         )
 
     async def report(self, cell: str, slot: int) -> Report:
-        return await self._send(lambda node: node.report(cell, slot))
+        return await self._send(lambda node: node.report(cell, slot, source=self._source))
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._send(lambda node: node.estimate(cell, slot, is_by_context=is_by_context))
+        return await self._send(
+            lambda node: node.estimate(cell, slot, source=self._source, is_by_context=is_by_context)
+        )
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._send(

@@ -118,7 +118,7 @@ class Back:
         _check_may_ask(peer)
         letter = letters.read(call.body, letters.Report)
         _until_s(letter)
-        arrivals, low, high = await self._node.report(letter.cell, letter.slot)
+        arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
         return letters.Reported(
             version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
         )
@@ -128,7 +128,7 @@ class Back:
         letter = letters.read(call.body, letters.Estimate)
         _until_s(letter)
         accuracy, labels = await self._node.estimate(
-            letter.cell, letter.slot, is_by_context=letter.is_by_context
+            letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
         )
         return letters.Estimated(
             version=VERSION, request=letter.request, accuracy=accuracy, labels=labels

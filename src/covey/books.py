@@ -1,19 +1,30 @@
-"""A learner whose every event is written down: what happened in memory, and what is to be stored.
+"""A site whose every event is written down: what happened in memory, and what is to be stored.
 
 Nothing here reads or writes. `take` hands over the batch that makes the store agree with the
-learner; a learner that is opened from what the store then holds goes on as this one would.
+learners; those that are opened from what the store then holds go on as these would.
 """
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from covey.decisions import NO_ANSWER, UNKNOWN, Decision, Settlement
-from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
-from covey.footprints import Footprints
+from covey.desks import SITE, Desk, DeskApart, Key, Trust
+from covey.errors import ConflictingLabel, LateLabel, LimitError, UnknownTicket
 from covey.learner import Learner
-from covey.store import Batch, Loaded, Owed, Ticket, Truth
-from covey.types import Label
+from covey.medians import Medians
+from covey.store import UNCOUNTED, Batch, Loaded, Owed, Ticket, Truth
+from covey.types import Cell, Context, Label, Report
 
-Key = tuple[str, str]  # who asked, and under which id
+OWN = ""  # the source of what clients of the site ask and say, if they have no name
+CLIENT = "client/"  # stands before the names of those that have one
+MOST_CELLS = 65_536
+
+
+def is_own(source: str) -> bool:
+    """Say whether a source is a client of the site itself; else it is a peer."""
+    return source == OWN or source.startswith(CLIENT)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -34,18 +45,28 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Book:
-    """One learner, its tickets by id, and what has happened since the last batch."""
+    """The desks of a site, their tickets by id, and what has happened since the last batch."""
 
-    def __init__(self, learner: Learner, loaded: Loaded) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        loaded: Loaded,
+        trust: Mapping[str, Trust] | None = None,
+        *,
+        most_cells: int = MOST_CELLS,
+    ) -> None:
+        """`trust` says how labels of peers count; those of others are kept apart."""
         self.learner = learner
-        learner.restore(loaded.snapshot)
-        learner.reopen([ticket.decision() for ticket in loaded.tickets], loaded.kept)
-        self._footprints = Footprints(learner)
-        self._footprints.take()  # all of it is in the store already
-        self._keys = {ticket.ticket: (ticket.source, ticket.id) for ticket in loaded.tickets}
-        self._tickets = {(one.source, one.id): one for one in loaded.tickets}
-        self._oldest = loaded.kept.start
-        self._written = loaded.kept.stop  # tickets before this one are in the store
+        self._trust = dict(trust or {})
+        self._most_cells = most_cells  # that each peer may make known
+        self._site = Desk(SITE, learner)
+        self._apart: dict[str, DeskApart] = {}
+        self._tickets: dict[Key, Ticket] = {}
+        self._held: Counter[str] = Counter()
+        self._opened: Counter[str] = Counter()
+        self._medians = self._heard(loaded) if "robust" in self._trust.values() else None
+        self._load(loaded)
+        self._waits_from = learner.kept_tickets.start
         self._asked = {
             where: count if learner.tells_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
@@ -53,34 +74,112 @@ class Book:
         self._batch = Batch()
         self._has_moved = False
 
+    def _load(self, loaded: Loaded) -> None:
+        twins = {
+            name: DeskApart(name, self.learner, most_cells=self._most_cells)
+            for name in loaded.desks
+            if name != SITE
+        }
+        self._site.load(loaded.desks[SITE])
+        for name, desk in twins.items():
+            desk.load(loaded.desks[name])
+            self._apart[name] = desk
+            self._opened[name] = desk.cells - self._site.cells
+        for saved in loaded.desks.values():
+            for ticket in saved.tickets:
+                self._hold(ticket)
+
+    def _heard(self, loaded: Loaded) -> Medians:
+        arms = self.learner.arms
+        heard = Medians(arms[: len(arms) - len(self.learner.behind())])
+        for (cell, source, arm), counted in loaded.counters.items():
+            heard.add(cell, _holder(source), arm, counted)
+        return heard
+
     @property
-    def kept(self) -> int:
-        """How many tickets are held in memory."""
-        return len(self._tickets)
+    def learners(self) -> dict[str, Learner]:
+        """The learners of all desks by name; the site's own is the first, and has none."""
+        return {desk.name: desk.learner for desk in self._desks()}
+
+    def held(self, source: str) -> int:
+        """Return how many tickets of a source are held in memory; own clients count as one."""
+        return self._held[_holder(source)]
 
     def asked(self, cell: str, peer: str) -> int:
         """Return how many arrivals an honest peer must have seen in a cell: those it answered."""
         return self._asked.get((cell, peer), 0)
 
     def find(self, source: str, id: str) -> Ticket | None:  # noqa: A002 - the problem's word
-        """Return the ticket that `source` knows as `id`, if the learner still knows it."""
+        """Return the ticket that `source` knows as `id`, if its desk still knows it."""
         return self._tickets.get((source, id))
+
+    # -- own instances --------------------------------------------------------------------------
+
+    def decide(self, context: Context, slot: int | None = None) -> Decision:
+        """Decide for an own instance, as the learner does."""
+        decision = self.learner.decide(context, slot)
+        self._watch(decision)
+        return decision
+
+    def inform(self, decision: Decision, reports: Sequence[Report]) -> None:
+        """Go on with a decision, given what peers report."""
+        self.learner.inform(decision, reports)
+        self._watch(decision)
+
+    def consult(self, decision: Decision, told: Sequence[tuple[float, int]]) -> None:
+        """Go on with a decision without labels, given what others say of their accuracy."""
+        self.learner.consult(decision, told)
+        self._watch(decision)
+
+    # -- for peers ------------------------------------------------------------------------------
+
+    def assist(self, source: str, cell: Cell, slot: int) -> Decision:
+        """Decide for an instance of a peer, from the labels that count for it."""
+        desk = self._desk_for(source, cell, slot)
+        function = None
+        if self._medians is not None and self._trust.get(source) == "robust":
+            function = self._medians.best(self.learner.name_of(cell.space, cell))
+        decision = desk.learner.assist(cell, slot, function)
+        if desk is self._site:
+            self._watch(decision)
+        return decision
+
+    def recall(self, source: str, cell: Cell, slot: int) -> Decision:
+        """Answer a peer that shows no more than the cell; the decision is accepted already."""
+        return self._desk_for(source, cell, slot).learner.recall(cell, slot)
+
+    def report(self, source: str, cell: Cell, slot: int) -> Report:
+        """Return what a peer may know of a cell, which is known from now on."""
+        self._has_moved = True
+        return self._desk_for(source, cell, slot).learner.report(cell, slot)
+
+    def estimate(
+        self, source: str, cell: Cell, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        """Return how accurate answers to a peer would be."""
+        self._has_moved = True
+        learner = self._desk_for(source, cell, slot).learner
+        return learner.estimate(cell, slot, is_by_context=is_by_context)
+
+    # -- tickets --------------------------------------------------------------------------------
 
     def accept(self, decision: Decision, question: Question, reply: Reply) -> Ticket:
         """Take what the arm said, and give out a ticket under the asker's id."""
-        self.learner.accept(decision, reply.prediction, reply.peer_ticket)
+        learner = self._desk(question.source).learner
+        learner.accept(decision, reply.prediction, reply.peer_ticket)
         return self.keep(decision, question, reply)
 
     def keep(self, decision: Decision, question: Question, reply: Reply) -> Ticket:
-        """Write down a decision that the learner has accepted."""
-        choice = decision.choice
+        """Write down a decision that a learner has accepted."""
+        desk, choice = self._desk(question.source), decision.choice
         ticket = Ticket(
+            desk=desk.name,
             ticket=decision.ticket,
             source=question.source,
             id=question.id,
             digest=question.digest,
             slot=decision.slot,
-            cell=self.learner.cell_name(decision),
+            cell=desk.learner.cell_name(decision),
             code=decision.code,
             phase=choice.phase,
             arm=choice.arm,
@@ -94,40 +193,38 @@ class Book:
             peer_ticket=reply.peer_ticket,
             width=decision.width,
         )
-        key = (question.source, question.id)
-        self._tickets[key] = ticket
-        self._keys[ticket.ticket] = key
+        self._hold(ticket)
+        desk.keys[ticket.ticket] = (question.source, question.id)
         self._batch.tickets.append(ticket)
         if choice.peer and self.learner.tells_at_once:
             self._count_asked(ticket)
-        self._note(decision)
+        self._note(desk, decision)
         self._expire()
         return ticket
 
-    def abandon(self, decision: Decision) -> None:
+    def abandon(self, decision: Decision, source: str = OWN) -> None:
         """Take back a decision that came to nothing."""
-        self.learner.abandon(decision)
-        self._note(decision)
-
-    def note_request(self) -> None:
-        """Note that somebody asked about a cell, which may have become known by that."""
-        self._has_moved = True
+        desk = self._desk(source)
+        if desk is self._site and not decision.asks:
+            for apart in self._apart.values():
+                apart.unwatch(decision)
+        desk.learner.abandon(decision)
+        self._note(desk, decision)
 
     def settle(self, ticket: Ticket, label: Label) -> Settlement:
         """Take the true label of a ticket; raise as the learner does, and `LateLabel`."""
-        decision = self.learner.held(ticket.ticket)
+        desk = self._desk_named(ticket.desk)
+        decision = desk.learner.held(ticket.ticket)
         if decision is None:
             return settle_old(ticket, label, id=ticket.id)
-        settlement = self.learner.settle(ticket.ticket, label)
+        settlement = desk.learner.settle(ticket.ticket, label)
         if not settlement.is_new:
             return settlement
-        self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
-        self._batch.truths.append(Truth(ticket.ticket, label, settlement.is_right))
-        if settlement.peer and ticket.peer_ticket is not None:
-            self._batch.owed.append(Owed(settlement.peer, ticket.peer_ticket, label))
-        if ticket.peer and not self.learner.tells_at_once:
-            self._count_asked(ticket)
-        self._note(decision)
+        if desk is self._site:
+            for apart in self._apart.values():
+                apart.learn(decision, label, is_right=settlement.is_right)
+        self._write_truth(ticket, label, settlement)
+        self._note(desk, decision)
         return settlement
 
     def tell(self, owed: Owed) -> None:
@@ -135,34 +232,108 @@ class Book:
         self._batch.told.append(owed)
         self._has_moved = True
 
+    # -- batches --------------------------------------------------------------------------------
+
     def take(self) -> Batch | None:
         """Return what has happened since the last batch; None: nothing."""
         if not self._has_moved:
             return None
         batch, self._batch, self._has_moved = self._batch, Batch(), False
-        batch.slot, batch.kept = self.learner.slot, self.learner.kept_tickets
-        batch.lines = self._footprints.take()
+        for desk in self._desks():
+            standings, lines = desk.take()
+            batch.standings += standings
+            batch.lines += lines
         return batch
 
     def is_written(self, batch: Batch) -> None:
         """Note that a batch is in the store; what is old enough may be looked up there."""
-        self._written = batch.kept.stop
+        for standing in batch.standings:
+            self._desk_named(standing.desk).is_written(standing)
         self._expire()
 
-    def _note(self, decision: Decision) -> None:
-        self._footprints.note(decision)
+    # -- desks ----------------------------------------------------------------------------------
+
+    def _desk(self, source: str) -> Desk:
+        """Return the desk that a source is served at."""
+        if is_own(source) or self._trust.get(source) == "full":
+            return self._site
+        if source not in self._apart:
+            desk = self._apart[source] = DeskApart(
+                source, self.learner, most_cells=self._most_cells
+            )
+            desk.copy()
+        return self._apart[source]
+
+    def _desk_for(self, source: str, cell: Cell, slot: int) -> Desk:
+        """Return the desk that a peer is served at, where its cell is known."""
+        desk = self._desk(source)
+        if not desk.knows(cell):
+            if self._opened[source] >= self._most_cells:
+                raise LimitError(
+                    f"{source!r} has spoken of {self._most_cells} cells, which is the cap; "
+                    "coarser cells are fewer"
+                )
+            self._opened[source] += desk.meet(cell, slot)
+        return desk
+
+    def _desks(self) -> list[Desk]:
+        return [self._site, *self._apart.values()]
+
+    def _desk_named(self, name: str) -> Desk:
+        return self._apart[name] if name else self._site
+
+    def _watch(self, decision: Decision) -> None:
+        """Let the desks apart see what the site has decided, once it has."""
+        if not decision.asks:
+            for apart in self._apart.values():
+                apart.watch(decision)
+
+    def _note(self, desk: Desk, decision: Decision) -> None:
+        desk.footprints.note(decision)
         self._has_moved = True
+
+    # -- tickets in memory ----------------------------------------------------------------------
+
+    def _hold(self, ticket: Ticket) -> None:
+        self._tickets[ticket.source, ticket.id] = ticket
+        self._held[_holder(ticket.source)] += 1
+
+    def _write_truth(self, ticket: Ticket, label: Label, settlement: Settlement) -> None:
+        is_right = settlement.is_right
+        self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
+        self._batch.truths.append(Truth(ticket.ticket, label, is_right, ticket.desk))
+        if settlement.peer and ticket.peer_ticket is not None:
+            self._batch.owed.append(Owed(settlement.peer, ticket.peer_ticket, label))
+        if ticket.peer and not self.learner.tells_at_once:
+            self._count_asked(ticket)
+        if self._medians is not None and ticket.phase not in UNCOUNTED:
+            self._medians.add(ticket.cell, _holder(ticket.source), ticket.arm, (1, int(is_right)))
 
     def _count_asked(self, ticket: Ticket) -> None:
         where = (ticket.cell, ticket.peer)
         self._asked[where] = self._asked.get(where, 0) + 1
 
     def _expire(self) -> None:
-        """Forget the ids of tickets that the learner knows no longer and the store does."""
-        oldest = min(self.learner.kept_tickets.start, self._written)
-        for ticket in range(self._oldest, oldest):
-            self._tickets.pop(self._keys.pop(ticket))
-        self._oldest = max(self._oldest, oldest)
+        """Forget the ids of tickets that no learner knows any longer and the store does."""
+        self._forget_labels()
+        for desk in self._desks():
+            for key in desk.expired():
+                self._held[_holder(key[0])] -= 1
+                del self._tickets[key]
+
+    def _forget_labels(self) -> None:
+        """Let the desks apart wait no longer for labels that the site does not wait for."""
+        oldest = self.learner.kept_tickets.start
+        for number in range(self._waits_from, oldest) if self._apart else ():
+            ticket = self._tickets[self._site.keys[number]]
+            if ticket.truth is UNKNOWN:
+                for apart in self._apart.values():
+                    apart.forget(ticket.decision())
+        self._waits_from = oldest
+
+
+def _holder(source: str) -> str:
+    return OWN if is_own(source) else source
 
 
 def settle_old(

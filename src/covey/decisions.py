@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from covey.types import Context, Label
+from covey.errors import ConflictingLabel, DataError, UnknownTicket
+from covey.types import Context, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
@@ -66,3 +67,34 @@ class Snapshot(msgspec.Struct, frozen=True):
     slot: int
     cells: list[tuple[str, list[int]]]
     seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
+
+
+def settle_again(decision: Decision, label: Label, *, owner: str) -> Settlement:
+    """Say what a second label does: the same one nothing, another raises `ConflictingLabel`."""
+    if decision.truth != label:
+        raise ConflictingLabel(
+            f"ticket {decision.ticket} of learner {owner!r} was settled with "
+            f"{decision.truth!r}; {label!r} contradicts it and was not taken"
+        )
+    return Settlement(False, decision.label == label)
+
+
+def unknown(ticket: int, kept: range, *, owner: str, wait: int) -> UnknownTicket:
+    """Return the error for a ticket that is not kept: never given, or waited for too long."""
+    was_given = isinstance(ticket, int) and 0 < ticket < kept.stop
+    why = f"its label was due within {wait} slots" if was_given else "it was never given"
+    return UnknownTicket(f"learner {owner!r} does not know ticket {ticket!r}: {why}")
+
+
+def gained(loss: Loss, decision: Decision, label: Label, *, owner: str) -> int:
+    """Return what an answer is worth under a loss; none is worth nothing."""
+    if decision.label is NO_ANSWER:
+        return 0
+    answer: Any = decision.label
+    try:
+        return int(loss.gains(abs(answer - label)))
+    except TypeError:
+        raise DataError(
+            f"a loss needs labels and predictions that are numbers; learner {owner!r} was "
+            f"given {answer!r} and {label!r}"
+        ) from None

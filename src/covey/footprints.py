@@ -34,12 +34,21 @@ class Footprints:
             if row is not None:
                 self._moved[space, row] = None
 
-    def take(self) -> list[Line]:
-        """Return the cells that moved or became known, and begin anew."""
+    def row(self, cell: Cell) -> int | None:
+        """Return the row of a known cell; None if it is not known."""
+        row = self._places.get(cell)
+        if row is None:
+            self._look(cell.space)
+            row = self._places.get(cell)
+        return row
+
+    def take(self, desk: str = "") -> list[Line]:
+        """Return the cells that moved or became known, as lines of a desk, and begin anew."""
         for space in self._levels:
             self._look(space)
         moved, self._moved = sorted(self._moved), {}
-        return [Line(space, row, *self._learner.line(space, row)) for space, row in moved]
+        line = self._learner.line
+        return [Line(space, row, *line(space, row), desk) for space, row in moved]
 
     def _look(self, space: str) -> None:
         """Take note of the cells that have become known."""

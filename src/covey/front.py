@@ -3,21 +3,34 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from covey import wire
-from covey.books import Question
+from covey.books import OWN, Question
 from covey.calls import JSON, Call, Problem, Reply
-from covey.node import OWN, Node
+from covey.node import Node
 from covey.sites import ServedSite
 from covey.store import Ticket
 from covey.types import Context
 
 AT_ONCE = 64  # rows of one request that are under way together
 EXTENSIONS = ["covey_feedback"]
-Answer = Callable[[Call], Awaitable[Reply]]
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+OPEN_PATHS = frozenset([LIVE, READY])  # for which nobody needs a token
+
+
+class Route(NamedTuple):
+    """What is at a path."""
+
+    method: str
+    answer: Callable[[Call], Awaitable[Reply]]
+    scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
+
+
+ASK = frozenset(["infer"])
+LABEL = frozenset(["feedback", "feedback-any"])
 
 
 class Front:
@@ -29,25 +42,28 @@ class Front:
         self._node = node
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
         model = f"/v2/models/{self._serving.name}"
-        self._routes: dict[str, tuple[str, Answer]] = {
-            "/v2/health/live": ("GET", self._live),
-            "/v2/health/ready": ("GET", self._ready),
-            "/v2": ("GET", self._server),
-            "/v2/": ("GET", self._server),
-            model: ("GET", self._model),
-            f"{model}/ready": ("GET", self._ready),
-            f"{model}/infer": ("POST", self._infer),
-            f"{model}/feedback": ("POST", self._feedback),
+        self._routes = {
+            LIVE: Route("GET", self._live),
+            READY: Route("GET", self._ready),
+            "/v2": Route("GET", self._server),
+            "/v2/": Route("GET", self._server),
+            model: Route("GET", self._model),
+            f"{model}/ready": Route("GET", self._ready),
+            f"{model}/infer": Route("POST", self._infer, ASK),
+            f"{model}/feedback": Route("POST", self._feedback, LABEL),
         }
 
     async def handle(self, call: Call) -> Reply:
         """Answer a call of a client."""
-        method, answer = self._routes.get(call.path) or self._nowhere(call)
-        if call.method != method:
-            raise Problem(405, "method", f"{call.path} takes {method}", {"Allow": method})
-        return await answer(call)
+        route = self._routes.get(call.path) or self._nowhere(call)
+        if call.method != route.method:
+            takes = {"Allow": route.method}
+            raise Problem(405, "method", f"this path takes {route.method}", takes)
+        if route.scopes and not route.scopes & call.rights:
+            raise _not_allowed(min(route.scopes))
+        return await route.answer(call)
 
-    def _nowhere(self, call: Call) -> tuple[str, Answer]:
+    def _nowhere(self, call: Call) -> Route:
         if call.path.startswith("/v2/models/"):
             raise Problem(404, "model_unknown", f"the model here is {self._serving.name!r}")
         raise Problem(404, "not_found", "there is nothing at this path")
@@ -70,13 +86,14 @@ class Front:
         contexts = [self._context(row) for row in rows]
         id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
         ids = [id_] if len(rows) == 1 else [f"{id_}:{k}" for k in range(len(rows))]
+        source = _source(call.who)
         tickets: list[Ticket] = []
         for start in range(0, len(rows), AT_ONCE):
             tickets += await _all(
                 self._node.predict(
                     self._instance(rows[k]),
                     contexts[k],
-                    question=Question(OWN, ids[k], f"{digest}:{len(ids)}"),
+                    question=Question(source, ids[k], f"{digest}:{len(ids)}"),
                 )
                 for k in range(start, min(start + AT_ONCE, len(rows)))
             )
@@ -86,7 +103,8 @@ class Front:
 
     async def _feedback(self, call: Call) -> Reply:
         told = wire.feedback(_body(call))
-        settlement = await self._node.learn(told.id, told.truth)
+        source = _asker(call, told.parameters.get("client", call.who))
+        settlement = await self._node.learn(told.id, told.truth, source=source)
         body = {"id": told.id, "new": settlement.is_new, "right": settlement.is_right}
         return _json(body, 202 if settlement.is_new else 200)
 
@@ -99,6 +117,24 @@ class Front:
     def _instance(self, row: wire.Row) -> Any:
         is_record = self._serving.instance == "record"
         return row.record if is_record else list(row.record.values())
+
+
+def _asker(call: Call, client: wire.Scalar) -> str:
+    """Return the source of a client's tickets, if the caller may label them."""
+    if not isinstance(client, str):
+        raise Problem(422, "invalid", "parameters.client must be the name of a client")
+    if client != call.who and "feedback-any" not in call.rights:
+        raise _not_allowed("feedback-any")
+    return _source(client)
+
+
+def _source(client: str) -> str:
+    """Return whose tickets are a client's; without a name, those of everybody without one."""
+    return f"client/{client}" if client else OWN
+
+
+def _not_allowed(scope: str) -> Problem:
+    return Problem(403, "not_allowed", f"the token is not for this; it needs scope {scope!r}")
 
 
 def _body(call: Call) -> bytes:

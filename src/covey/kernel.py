@@ -351,16 +351,23 @@ class Table:
         choice = self._choose(row, slot, True)
         return self._begin(row, choice) if choice >= 0 else -1 - row
 
+    def repeat(self, decision: int, context: tuple[float, ...]) -> None:
+        """Count what another table decided or served in this one's `decision >> 20`."""
+        self._count(decision, context, 1)
+        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
+
     def retract(self, decision: int, context: tuple[float, ...]) -> None:
         """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
-        row = decision >> 20
+        self._count(decision, context, -1)
+        self._release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
+
+    def _count(self, decision: int, context: tuple[float, ...], by: int) -> None:
         if decision & 3 == SERVE:
-            self._count_served(row, -1)
+            self._count_served(decision >> 20, by)
         else:
             self._read(context)
             self._follow()
-            self._count_own(row, -1)
-        self._release(row, decision >> 2 & 0x3FFFF, decision & 3)
+            self._count_own(decision >> 20, by)
 
     def settle(
         self,

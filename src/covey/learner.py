@@ -6,7 +6,8 @@ what they say) and then which arm to run; `accept` takes the arm's label and giv
 instructions out may be synchronous or not.
 """
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,9 +24,11 @@ from covey.decisions import (
     Decision,
     Settlement,
     Snapshot,
+    gained,
+    settle_again,
+    unknown,
 )
 from covey.engine import Clock, Table
-from covey.errors import ConflictingLabel, DataError, UnknownTicket
 from covey.policies import Policy
 from covey.types import (
     BY_CONTEXT,
@@ -68,7 +71,6 @@ class Learner:
         `more` are further fields of the kernel's `Rule`.
         """
         self.name = name
-        self.slot = 0
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
         self._policy = policy
@@ -89,13 +91,24 @@ class Learner:
         )
         self._space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
-        self._tables = {name: self._empty_table(name) for name in self.policies}
-        self._table = self._tables[space]
         self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        self._begin()
+
+    def _begin(self) -> None:
+        self.slot = 0
+        self.tables = {name: self._empty_table(name) for name in self.policies}
+        self._table = self.tables[self._space]
         self._tickets: dict[int, Decision] = {}
-        self._oldest_ticket = 1
-        self._next_ticket = 1
+        self._oldest_ticket = self._next_ticket = 1
         self._expiry_slot = 0
+
+    def twin(self, *, spare_cells: int = 0) -> "Learner":
+        """Return a learner of the same kind that has seen nothing, and may know more cells."""
+        other = copy.copy(self)
+        most = self._rule.most_cells + spare_cells
+        other._rule = msgspec.structs.replace(self._rule, most_cells=most)
+        other._begin()
+        return other
 
     @property
     def kept_tickets(self) -> range:
@@ -116,6 +129,11 @@ class Learner:
     def is_supervised(self) -> bool:
         """Whether it sees labels; if not, it goes by what others know."""
         return self._rule.is_supervised
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps labels for those who may show it the cell only."""
+        return self._rule.remembers
 
     @property
     def blind_decisions(self) -> int:
@@ -170,7 +188,7 @@ class Learner:
         self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
         self._rule = msgspec.structs.replace(self._rule, costs=self.costs)
         self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
-        for table in self._tables.values():
+        for table in self.tables.values():
             table.set_cost(arm, cost)
 
     def behind(self) -> list[tuple[str, bool]]:
@@ -194,10 +212,13 @@ class Learner:
         _, count, labels = table.recall(row)
         return (count / labels if labels else 0.0), labels
 
-    def assist(self, cell: Cell, slot: int) -> Decision:
+    def assist(self, cell: Cell, slot: int, function: int | None = None) -> Decision:
         """Decide for somebody else's instance, which lies in `cell`: always an own function."""
         table, row = self._meet(cell, slot)
-        code = table.serve(row, slot)
+        if function is None:
+            code = table.serve(row, slot)
+        else:
+            table.repeat(code := row << 20 | function << 2 | _SERVE, ())
         width = table.width(code) if self._policy.keeps_widths else 0
         choice = self._choices[code & 0xFFFFF]
         return Decision(code, (), slot, choice, space=cell.space, width=width)
@@ -253,7 +274,7 @@ class Learner:
     def abandon(self, decision: Decision) -> None:
         """Take back a decision that came to nothing: all counters are as before."""
         if not decision.asks and decision.choice is not RECALL:
-            self._tables[decision.space].retract(decision.code, decision.context)
+            self.tables[decision.space].retract(decision.code, decision.context)
         for peer, old in decision.refreshed:
             self._table.unrefresh(decision.code >> 20, peer, old)
 
@@ -288,9 +309,9 @@ class Learner:
         """Return the decision of a ticket that could be settled with `label`; raise as `settle`."""
         decision = self._tickets.get(ticket)
         if decision is None:
-            raise self._unknown(ticket)
+            raise unknown(ticket, self.kept_tickets, owner=self.name, wait=self.label_wait)
         if decision.truth is not UNKNOWN:
-            self._settle_again(decision, label)
+            settle_again(decision, label, owner=self.name)
         return decision
 
     def settle(self, ticket: int, label: Label, paid: float | None = None) -> Settlement:
@@ -302,13 +323,14 @@ class Learner:
         """
         decision = self._tickets.get(ticket)
         if decision is None:
-            raise self._unknown(ticket)
+            raise unknown(ticket, self.kept_tickets, owner=self.name, wait=self.label_wait)
         is_right = decision.label == label
         if decision.truth is not UNKNOWN:
-            return self._settle_again(decision, label)
-        table = self._tables[decision.space]
+            return settle_again(decision, label, owner=self.name)
+        table = self.tables[decision.space]
         if decision.choice is not RECALL:
-            gain = is_right if self._loss is None else self._gain(decision.label, label)
+            loss = self._loss
+            gain = is_right if loss is None else gained(loss, decision, label, owner=self.name)
             if paid is not None:
                 cost = round(paid * MILLIONTHS)
                 table.settle(decision.code, gain, decision.context, decision.slot, cost)
@@ -330,21 +352,23 @@ class Learner:
     def count_under_way(self) -> None:
         """Let labels under way count in the tests from now on, as with `pending`.
 
-        Labels that are waited for already count too. Rows keep their numbers, so that tickets
-        stay good.
+        Labels that are waited for already count too, and rows keep their numbers.
         """
-        if self._rule.is_pending:
-            return
-        self._rule = msgspec.structs.replace(self._rule, is_pending=True)
-        for space, old in self._tables.items():
-            self._tables[space] = self._with_under_way(space, old)
-        self._table = self._tables[self._space]
+        if not self._rule.is_pending:
+            self._rule = msgspec.structs.replace(self._rule, is_pending=True)
+            self._count_open(self._tickets.values())
 
-    def _with_under_way(self, space: str, old: Table) -> Table:
+    def _count_open(self, decisions: Iterable[Decision]) -> None:
+        """Count the labels under way anew: those of `decisions`."""
+        waiting = [one for one in decisions if one.truth is UNKNOWN]
+        for space, old in self.tables.items():
+            self.tables[space] = self._with_under_way(space, old, waiting)
+        self._table = self.tables[self._space]
+
+    def _with_under_way(self, space: str, old: Table, waiting: Sequence[Decision]) -> Table:
         under_way = [[0] * len(self.arms) for _ in range(len(old))]
-        for decision in self._tickets.values():
-            is_open = decision.truth is UNKNOWN and decision.choice.phase not in ("train", "recall")
-            if is_open and decision.space == space:
+        for decision in waiting:
+            if decision.space == space and decision.choice.phase not in ("train", "recall"):
                 under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
         place, table = self._under_way.start, self._empty_table(space)
         # A table that counted them already has room for them.
@@ -362,43 +386,43 @@ class Learner:
 
     def known_cell(self, space: str, row: int) -> Cell:
         """Return the known cell of a number."""
-        cell = self._tables[space].cell(row)
+        cell = self.tables[space].cell(row)
         return cell._replace(space=space) if space else cell
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
-        return self._name(decision.space, self.cell(decision))
+        return self.name_of(decision.space, self.cell(decision))
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
-        tables = self._tables
+        tables = self.tables
         lines = [self.line(space, row) for space in tables for row in range(self.lines(space))]
         seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
         return Snapshot(self.slot, [(name, counters) for name, counters, _ in lines], seen)
 
     def lines(self, space: str) -> int:
         """Return how many cells of a context space are known; they are numbered from 0."""
-        return len(self._tables[space])
+        return len(self.tables[space])
 
     def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
         """Return the name of a known cell, its counters, and the labels kept for who asks by it."""
-        table = self._tables[space]
+        table = self.tables[space]
         counters = table.counters(row)
         if self._rule.is_pending:
             del counters[self._under_way]
-        return self._name(space, table.cell(row)), counters, table.known(row)
+        return self.name_of(space, table.cell(row)), counters, table.known(row)
 
-    def reopen(self, decisions: Sequence[Decision], kept: range) -> None:
-        """Wait again for the labels of decisions of which a restored learner gave tickets out."""
+    def reopen(
+        self, decisions: Sequence[Decision], kept: range, others: Sequence[Decision] = ()
+    ) -> None:
+        """Wait again for the labels of tickets given out; those of `others` are under way too."""
         self._oldest_ticket, self._next_ticket = kept.start, kept.stop
         for decision in decisions:
             if decision.choice is not RECALL:
                 decision.choice = self._choices[decision.code & 0xFFFFF]
             self._tickets[decision.ticket] = decision
         if self._rule.is_pending:
-            for space, restored in self._tables.items():
-                self._tables[space] = self._with_under_way(space, restored)
-            self._table = self._tables[self._space]
+            self._count_open([*decisions, *others])
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over the counters of a snapshot; meant for a learner that has not begun."""
@@ -407,13 +431,14 @@ class Learner:
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
             space, cell = self._parse(name)
-            self._tables[space].load(cell, counters)
+            self.tables[space].load(cell, counters)
         for name, labels in snapshot.seen:
             space, cell = self._parse(name)
-            table = self._tables[space]
+            table = self.tables[space]
             table.know(table.meet(cell, self.slot), labels)
 
-    def _name(self, space: str, cell: Cell) -> str:
+    def name_of(self, space: str, cell: Cell) -> str:
+        """Return the canonical name of a cell."""
         name = self.policies[space].partition.name(cell)
         return f"{space}/{name}" if space else name
 
@@ -424,19 +449,8 @@ class Learner:
     def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
         """Return the table of the asker's context space, and the row of its cell there."""
         self.slot = max(self.slot, slot)
-        table = self._tables[cell.space]
+        table = self.tables[cell.space]
         return table, table.meet(cell, slot)
-
-    def _gain(self, answer: Any, label: Any) -> int:
-        if answer is NO_ANSWER or self._loss is None:
-            return 0
-        try:
-            return int(self._loss.gains(abs(answer - label)))
-        except TypeError:
-            raise DataError(
-                f"a loss needs labels and predictions that are numbers; learner {self.name!r} was "
-                f"given {answer!r} and {label!r}"
-            ) from None
 
     @property
     def _under_way(self) -> slice:
@@ -481,19 +495,5 @@ class Learner:
             del tickets[self._oldest_ticket]
             self._oldest_ticket += 1
             if oldest.truth is UNKNOWN and oldest.choice is not RECALL:
-                self._tables[oldest.space].forget(oldest.code)
+                self.tables[oldest.space].forget(oldest.code)
         self._expiry_slot = slot + self.label_wait
-
-    def _unknown(self, ticket: int) -> UnknownTicket:
-        was_given = isinstance(ticket, int) and 0 < ticket < self._next_ticket
-        wait = f"its label was due within {self.label_wait} slots"
-        why = wait if was_given else "it was never given"
-        return UnknownTicket(f"learner {self.name!r} does not know ticket {ticket!r}: {why}")
-
-    def _settle_again(self, decision: Decision, label: Label) -> Settlement:
-        if decision.truth != label:
-            raise ConflictingLabel(
-                f"ticket {decision.ticket} of learner {self.name!r} was settled with "
-                f"{decision.truth!r}; {label!r} contradicts it and was not taken"
-            )
-        return Settlement(False, decision.label == label)

@@ -13,10 +13,11 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from covey.books import Book, Key, Question, Reply, settle_old, shape_of
+from covey.books import MOST_CELLS, OWN, Book, Question, Reply, is_own, settle_old, shape_of
 from covey.classifiers import Function
 from covey.config import Site
 from covey.decisions import NO_ANSWER, Decision, Settlement
+from covey.desks import Key, Trust
 from covey.errors import ConfigError, ConflictingLabel, DataError, LimitError, PeerError
 from covey.journal import Journal
 from covey.learner import Learner
@@ -27,7 +28,6 @@ from covey.types import MEMORY, Cell, Context, Label, Report
 from covey.views import ALL, cut, shown
 
 Given = TypeVar("Given")
-OWN = ""  # the source of what the site's own clients ask and say
 MOST_SLOTS = 2**53
 NOTHING_TOLD = (0.0, 0)
 
@@ -51,7 +51,9 @@ class Doors(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True):
     """What a node holds at most."""
 
-    tickets: int = 1_000_000  # in memory, labelled or not
+    tickets: int = 1_000_000  # of own clients in memory, labelled or not
+    peer_tickets: int = 100_000  # of each peer
+    cells: int = MOST_CELLS  # that each peer may make known
     under_way: int = 256  # requests of own clients that are being answered
     for_peers: int = 128  # requests of peers that are being answered
 
@@ -59,16 +61,18 @@ class Limits(msgspec.Struct, frozen=True):
 class Node:
     """One site at work. `start` opens it from its store; `stop` leaves it as a crash would."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a node is a site and all that it meets
         self,
         site: Site,
         learner: Learner,
         functions: Sequence[Function],
         doors: Doors,
         *,
+        trust: Mapping[str, Trust] | None = None,
         patience: Patience | None = None,
         limits: Limits | None = None,
     ) -> None:
+        """`trust` says how the labels of each peer count; `isolated` for those not named."""
         self.name = site.name
         self.learner = learner
         self._functions = functions
@@ -83,7 +87,7 @@ class Node:
         self._shut: set[str] = set()  # peers that are not to be asked for now
         loaded = doors.store.load(site.name, shape_of(learner))
         self.starts = loaded.starts  # this one included
-        self._book = Book(learner, loaded)
+        self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}
         self._journal = Journal(self._book, self._commit)
@@ -151,7 +155,7 @@ class Node:
         if ticket is None:
             ticket = await self._doors.work(self._doors.store.find, source, id)
             return settle_old(ticket, label, id=id)
-        if not self.learner.is_supervised and source == OWN:
+        if not self.learner.is_supervised and is_own(source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         settlement = self._book.settle(ticket, label)
         await self._journal.flush()
@@ -168,29 +172,27 @@ class Node:
 
         async def answer() -> Ticket:
             if request.instance is NO_INSTANCE:
-                decision = self.learner.recall(cell, slot)
-                return self._book.keep(
-                    decision, asked, Reply(decision.label, decision.label, MEMORY)
-                )
-            decision = self.learner.assist(cell, slot)
-            reply = await self._run(decision.choice.function, request.instance, decision)
+                decision = self._book.recall(source, cell, slot)
+                said = decision.label
+                return self._book.keep(decision, asked, Reply(said, said, MEMORY))
+            decision = self._book.assist(source, cell, slot)
+            with self._or_abandoned(decision, source):
+                reply = await self._run(decision.choice.function, request.instance)
             return self._book.accept(decision, asked, reply)
 
         ticket = await self._once(asked, answer, is_new=False)
         return Help(ticket.answer, ticket.function, ticket.width)
 
-    async def report(self, cell: str, slot: int) -> Report:
+    async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Tell a peer the arrivals in a cell, which is known from now on."""
-        told = self.learner.report(self._cell(cell), _checked_slot(slot))
-        self._book.note_request()
-        return told
+        return self._book.report(source, self._cell(cell), _checked_slot(slot))
 
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+    async def estimate(
+        self, cell: str, slot: int, *, source: str, is_by_context: bool
+    ) -> tuple[float, int]:
         """Tell a peer how accurate answers in a cell would be."""
         where, at = self._cell(cell), _checked_slot(slot)
-        told = self.learner.estimate(where, at, is_by_context=is_by_context)
-        self._book.note_request()
-        return told
+        return self._book.estimate(source, where, at, is_by_context=is_by_context)
 
     # -- one instance ---------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class Node:
             await self._under_way[key].wait()
         ticket = None if is_new else self._book.find(*key)
         if ticket is None:
-            self._check_room(is_own=asked.source == OWN)
+            self._check_room(asked.source)
             done = self._under_way[key] = asyncio.Event()
             try:
                 if not is_new:
@@ -221,21 +223,27 @@ class Node:
         """Decide and let the arm answer; if a peer fails, by what the site has itself."""
         self._open_and_shut()
         deadline_s = min((one.deadline_s() for one in self._guards.values()), default=math.inf)
-        decision = self.learner.decide(context, slot)
+        decision = self._book.decide(context, slot)
         try:
-            while decision.asks:
-                await self._consult(decision, deadline_s)
-            if decision.choice.function < 0:
-                return decision, await self._ask(instance, decision, deadline_s)
+            with self._or_abandoned(decision):
+                while decision.asks:
+                    await self._consult(decision, deadline_s)
+                if decision.choice.function < 0:
+                    return decision, await self._ask(instance, decision, deadline_s)
         except PeerError:
-            self._book.abandon(decision)
             decision = self._decide_alone(context, slot)
+        with self._or_abandoned(decision):
+            part = self._seen(instance, decision)
+            return decision, await self._run(decision.choice.function, part)
+
+    @contextlib.contextmanager
+    def _or_abandoned(self, decision: Decision, source: str = OWN) -> Iterator[None]:
+        """Take a decision back if it comes to nothing."""
+        try:
+            yield
         except BaseException:
-            self._book.abandon(decision)
+            self._book.abandon(decision, source)
             raise
-        return decision, await self._run(
-            decision.choice.function, self._seen(instance, decision), decision
-        )
 
     async def _consult(self, decision: Decision, deadline_s: float) -> None:
         """Ask peers what the decision needs to know."""
@@ -248,7 +256,7 @@ class Node:
         )
         # Whatever a peer says, it has seen what it answered: so it cannot have itself trained on.
         floors = [self._book.asked(cell, peer) for peer in decision.asks]
-        self.learner.inform(
+        self._book.inform(
             decision,
             [
                 (max(arrivals, floor), low, high)
@@ -268,7 +276,7 @@ class Node:
         for one in told:
             if isinstance(one, BaseException) and not isinstance(one, PeerError):
                 raise one
-        self.learner.consult(
+        self._book.consult(
             decision, [NOTHING_TOLD if isinstance(one, BaseException) else one for one in told]
         )
 
@@ -286,18 +294,13 @@ class Node:
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
-        own = await self._run(self.learner.best_own(decision), part, None)
+        own = await self._run(self.learner.best_own(decision), part)
         return Reply(NO_ANSWER, own.answer, own.function, request.id)
 
-    async def _run(self, number: int, instance: Any, decision: Decision | None) -> Reply:
-        """Run an own function; a decision that comes to nothing by that is taken back."""
+    async def _run(self, number: int, instance: Any) -> Reply:
+        """Run an own function."""
         function = self._functions[number]
-        try:
-            label = plain_label(await self._doors.work(function.answer, instance))
-        except BaseException:
-            if decision is not None:
-                self._book.abandon(decision)
-            raise
+        label = plain_label(await self._doors.work(function.answer, instance))
         return Reply(label, label, function.name)
 
     def _seen(self, instance: Any, decision: Decision) -> Any:
@@ -307,9 +310,9 @@ class Node:
     def _decide_alone(self, context: Context, slot: int) -> Decision:
         """Decide as if there were nobody to ask."""
         with self._all_shut():
-            decision = self.learner.decide(context, slot)
+            decision = self._book.decide(context, slot)
             if decision.asks:
-                self.learner.consult(decision, [NOTHING_TOLD for _ in self.learner.behind()])
+                self._book.consult(decision, [NOTHING_TOLD for _ in self.learner.behind()])
         return decision
 
     @contextlib.contextmanager
@@ -360,13 +363,14 @@ class Node:
         if self._journal.failure is not None:
             raise self._journal.failure
 
-    def _check_room(self, *, is_own: bool) -> None:
+    def _check_room(self, source: str) -> None:
+        """Raise `LimitError` if there is none; peers cannot take that of own clients."""
         self._check_alive()
-        if self._book.kept >= self._limits.tickets:
-            raise LimitError(f"{self._book.kept} tickets are held; send their labels, or wait")
-        # Peers have room of their own, so that they cannot take that of the site's clients.
-        most = self._limits.under_way if is_own else self._limits.for_peers
-        if sum((source == OWN) == is_own for source, _ in self._under_way) >= most:
+        is_ours, held = is_own(source), self._book.held(source)
+        if held >= (self._limits.tickets if is_ours else self._limits.peer_tickets):
+            raise LimitError(f"{held} tickets are held; send their labels, or wait")
+        most = self._limits.under_way if is_ours else self._limits.for_peers
+        if sum(is_own(one) == is_ours for one, _ in self._under_way) >= most:
             raise LimitError(f"{most} requests are under way; try again later")
 
     async def _commit(self, batch: Batch) -> None:

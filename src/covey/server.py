@@ -4,19 +4,23 @@ The one file with aiohttp's server.
 """
 
 import asyncio
+import logging
 import random
 import signal
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from functools import partial
 from urllib.parse import unquote
 
+from covey import tls
 from covey.calls import Call, Handler, Problem, Reply, respond
-from covey.errors import MissingExtra
-from covey.front import Front
+from covey.errors import ConfigError, CoveyError, MissingExtra
+from covey.front import OPEN_PATHS, Front
+from covey.gates import Anybody, ByToken, Gate
 from covey.node import Doors, Node
-from covey.sites import ServedSite
+from covey.sites import Address, ServedSite
 from covey.store import Store
 from covey.threads import Threads
 
@@ -28,22 +32,7 @@ except ImportError as missing:
 RECEIPT_S = 10.0  # within which a body must have come
 LINGER_S = 1.0  # for which what nobody wants is still read, so that the answer gets through
 FINISH_S = 15.0  # for which requests under way are waited for at the end
-
-
-class Caller(NamedTuple):
-    """Who calls: a client or a peer by name, and what its token is for."""
-
-    name: str = ""
-    rights: frozenset[str] = frozenset()
-
-
-# Says who calls, by a call without its body and by the TLS connection; raises `Problem`.
-Admit = Callable[[Call, ssl.SSLObject | None], Caller]
-
-
-def anybody(head: Call, connection: ssl.SSLObject | None) -> Caller:
-    """Let everybody in, without a name."""
-    return Caller()
+log = logging.getLogger(__name__)
 
 
 class Listener:
@@ -52,35 +41,53 @@ class Listener:
     def __init__(
         self,
         handler: Handler,
-        address: tuple[str, int],
+        address: Address,
         *,
-        admit: Admit = anybody,
-        tls: ssl.SSLContext | None = None,
+        gate: Gate,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         most_bytes: int,
     ) -> None:
+        """`tls` reads certificates, at the start and whenever they are to be read again."""
         self._handler = handler
         self._address = address
-        self._admit = admit
+        self._gate = gate
         self._tls = tls
         self._most_bytes = most_bytes
 
-    async def open(self) -> tuple[str, int]:
-        """Begin to listen; return where."""
+    async def open(self) -> str:
+        """Begin to listen; return the URL."""
         # No router and no middlewares: they cost more than an answer does.
         self._web = web.Server(
             self._answer, access_log=None, auto_decompress=False, lingering_time=LINGER_S
         )
-        host, port = self._address
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._web, host, port, ssl=self._tls)
-        name: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
-        return name
+        self._socket = _bound(self._address)
+        self._server = await self._listen()
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    async def reload(self) -> None:
+        """Read tokens and certificates again; connections that are open stay so."""
+        self._gate.reload()
+        try:
+            before, self._server = self._server, await self._listen()
+            before.close()
+        except CoveyError as error:
+            log.error("the certificate stays as it was: %s", error)
 
     async def close(self) -> None:
         """Listen no more; requests under way are answered first."""
         self._server.close()
+        self._socket.close()
         self._web.pre_shutdown()
         await self._web.shutdown(FINISH_S)
+
+    async def _listen(self) -> asyncio.Server:
+        context = None if self._tls is None else self._tls()
+        # The socket is kept, so that no caller is turned away while certificates change.
+        return await asyncio.get_running_loop().create_server(
+            self._web, sock=self._socket.dup(), ssl=context
+        )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -96,7 +103,7 @@ class Listener:
         connection = None
         if self._tls is not None and request.transport is not None:
             connection = request.transport.get_extra_info("ssl_object")
-        caller = self._admit(head, connection)
+        caller = self._gate.admit(head, connection)
         body = await self._body(request) if request.body_exists else b""
         return Call(head.method, path, head.headers, body, caller.name, caller.rights)
 
@@ -134,25 +141,69 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     """Serve a site until the process is told to stop; `is_up` is told where it listens."""
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        store = Store(served.store)
-        stack.callback(store.close)
-        threads = Threads(store)
-        stack.callback(threads.close)
-        doors = Doors(store, {}, random.SystemRandom(), threads)
-        node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
-        stack.callback(node.stop)
-        clients = Listener(
-            Front(served, node),
-            (served.host, served.port),
-            most_bytes=served.serving.body_kib * 1024,
-        )
-        host, port = await clients.open()
-        stack.push_async_callback(clients.close)
-        # Peers come in here, by a listener of their own: its handler is the side for peers, its
-        # TLS context is `tls.server_context`, and it admits by `tls.admit`.
+        node = _node(served, stack)
+        # Peers come in by a listener of their own: at `peer_address`, with a gate by certificate,
+        # and with `tls.server_context`, which asks for one.
+        listeners = [_for_clients(served, node)]
+        urls = []
+        for listener in listeners:
+            urls.append(await listener.open())
+            stack.push_async_callback(listener.close)
+        _on_hangup(listeners)
         node.start()
-        is_up(f"http://{host}:{port}/v2/models/{served.serving.name}")
+        is_up(f"{urls[0]}/v2/models/{served.serving.name}")
         await stop.wait()
+
+
+def _node(served: ServedSite, stack: AsyncExitStack) -> Node:
+    store = Store(served.store)
+    stack.callback(store.close)
+    threads = Threads(store)
+    stack.callback(threads.close)
+    doors = Doors(store, {}, random.SystemRandom(), threads)
+    node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
+    stack.callback(node.stop)
+    return node
+
+
+def _for_clients(served: ServedSite, node: Node) -> Listener:
+    gate: Gate = Anybody()
+    if served.tokens is not None:
+        gate = ByToken(served.tokens, open_paths=OPEN_PATHS)
+    certificates = None
+    if served.has_tls and served.identity is not None:
+        certificates = partial(tls.open_context, *served.identity)
+    return Listener(
+        Front(served, node),
+        served.address,
+        gate=gate,
+        tls=certificates,
+        most_bytes=served.serving.body_kib * 1024,
+    )
+
+
+def _on_hangup(listeners: Sequence[Listener]) -> None:
+    """Have tokens and certificates read again when the process is told to."""
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        for listener in listeners:
+            task = loop.create_task(listener.reload())
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _bound(address: Address) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.create_server(address, family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(f"cannot serve at {address.host}:{address.port}: {error}") from None
+    bound.setblocking(False)  # a copy that blocks would make all of them block
+    return bound
 
 
 def _stop_signal() -> asyncio.Event:

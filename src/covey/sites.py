@@ -30,11 +30,32 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     features: dict[str, Datatype]
     store: str
     address: str = "127.0.0.1:8080"
+    tokens: str | None = None  # the file of `covey tokens`
+    certificate: str | None = None  # the files of `covey keys`
+    key: str | None = None
+    authority: str | None = None
+    tls: bool | None = None  # for clients; None: where others than this machine reach them
+    peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # what functions are given
     dimension: int | None = None  # of contexts that clients send
     body_kib: int = 256
     rows: int = 1_024  # of a request
     timeout_s: float = 1.0
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+
+class Identity(NamedTuple):
+    """The files by which a site shows who it is."""
+
+    certificate: Path
+    key: Path
+    authority: Path
 
 
 class ServedSite(NamedTuple):
@@ -46,10 +67,13 @@ class ServedSite(NamedTuple):
     learner: Learner
     functions: list[Function]
     store: Path
-    host: str
-    port: int
+    address: Address
     patience: Patience
     neighbours: dict[str, Neighbour]
+    tokens: Path | None = None
+    identity: Identity | None = None
+    has_tls: bool = False  # for clients
+    peer_address: Address | None = None
 
     @property
     def has_contexts(self) -> bool:
@@ -63,7 +87,8 @@ def load(path: Path) -> ServedSite:
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = fields.read(table.pop("node"), Serving, where="[node]")
-    host, port = _address(serving.address)
+    identity = _identity(serving, path.parent)
+    address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
     setup = config.load(neighbours.furnished(table, known, own_name=serving.name))
@@ -81,10 +106,13 @@ def load(path: Path) -> ServedSite:
         learner,
         _frozen(functions_of(setup.sites[place], given)),
         path.parent / serving.store,
-        host,
-        port,
+        address,
         Patience(timeout_s=serving.timeout_s),
         known,
+        None if serving.tokens is None else path.parent / serving.tokens,
+        identity,
+        _has_tls(serving, address),
+        _peer_address(serving, identity),
     )
 
 
@@ -152,20 +180,58 @@ def _check_numbers(serving: Serving) -> None:
             raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
 
 
-def _address(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"[node] address is {address!r}; write it like 127.0.0.1:8080")
-    if not _is_loopback(host):
+def _identity(serving: Serving, folder: Path) -> Identity | None:
+    names = {"certificate": serving.certificate, "key": serving.key, "authority": serving.authority}
+    missing = [name for name, file in names.items() if file is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
         raise ConfigError(
-            f"[node] address is {address!r}, which others can reach; a node serves on the loopback "
-            "only (127.0.0.1) while it has neither TLS nor tokens"
+            f"[node] {missing[0]} is missing; certificate, key and authority belong together: "
+            "`covey keys` makes them"
         )
-    return host, int(port)
+    return Identity(*(folder / file for file in names.values() if file is not None))
 
 
-def _is_loopback(host: str) -> bool:
+def _client_address(serving: Serving, identity: Identity | None) -> Address:
+    """Return where clients are served; others than this machine's need TLS and tokens."""
+    address = _address(serving.address, "address")
+    if identity is None and serving.tls:
+        raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
+    if not is_loopback(address.host) and (
+        identity is None or serving.tokens is None or serving.tls is False
+    ):
+        raise ConfigError(
+            f"[node] address is {serving.address!r}, which others can reach; that needs TLS "
+            "(certificate, key and authority: `covey keys`) and tokens (`covey tokens new`), or "
+            "serve on the loopback: 127.0.0.1:8080"
+        )
+    return address
+
+
+def _has_tls(serving: Serving, address: Address) -> bool:
+    return not is_loopback(address.host) if serving.tls is None else serving.tls
+
+
+def _peer_address(serving: Serving, identity: Identity | None) -> Address | None:
+    if serving.peer_address is None:
+        return None
+    if identity is None:
+        raise ConfigError(
+            "[node] peer-address needs certificate, key and authority: `covey keys` makes them"
+        )
+    return _address(serving.peer_address, "peer-address")
+
+
+def _address(text: str, key: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65_535:
+        raise ConfigError(f"[node] {key} is {text!r}; write it like 127.0.0.1:8080")
+    return Address(host.strip("[]"), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

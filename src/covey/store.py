@@ -27,21 +27,26 @@ CREATE TABLE site (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL,
   shape TEXT NOT NULL,
-  slot INTEGER NOT NULL CHECK (slot >= 0),
-  oldest INTEGER NOT NULL CHECK (oldest >= 1),
-  following INTEGER NOT NULL CHECK (following >= oldest),
   starts INTEGER NOT NULL CHECK (starts >= 0)
 ) STRICT;
+CREATE TABLE desks (
+  desk TEXT PRIMARY KEY,
+  slot INTEGER NOT NULL CHECK (slot >= 0),
+  oldest INTEGER NOT NULL CHECK (oldest >= 1),
+  following INTEGER NOT NULL CHECK (following >= oldest)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE cells (
+  desk TEXT NOT NULL,
   space TEXT NOT NULL,
   line INTEGER NOT NULL CHECK (line >= 0),
   name TEXT NOT NULL,
   counters TEXT NOT NULL,
   seen TEXT NOT NULL,
-  PRIMARY KEY (space, line)
+  PRIMARY KEY (desk, space, line)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE tickets (
-  ticket INTEGER PRIMARY KEY CHECK (ticket >= 1),
+  desk TEXT NOT NULL,
+  ticket INTEGER NOT NULL CHECK (ticket >= 1),
   source TEXT NOT NULL,
   id TEXT NOT NULL,
   digest TEXT NOT NULL,
@@ -62,8 +67,9 @@ CREATE TABLE tickets (
   truth TEXT,
   is_right INTEGER CHECK (is_right IN (0, 1)),
   CHECK ((truth IS NULL) = (is_right IS NULL)),
+  PRIMARY KEY (desk, ticket),
   UNIQUE (source, id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
   cell TEXT NOT NULL,
   source TEXT NOT NULL,
@@ -85,17 +91,19 @@ WHERE truth IS NOT NULL AND phase NOT IN {UNCOUNTED} GROUP BY cell, source, arm
 """  # noqa: S608 - phases are constants
 COUNT_ONE = """
 INSERT INTO counters SELECT cell, source, arm, 1, is_right FROM tickets
-WHERE ticket = :ticket AND phase NOT IN ('train', 'recall')
+WHERE desk = :desk AND ticket = :ticket AND phase NOT IN ('train', 'recall')
 ON CONFLICT DO UPDATE SET labels = labels + 1, right = right + excluded.right
 """
 LABEL_ONE = """
-UPDATE tickets SET truth = :truth, is_right = :is_right WHERE ticket = :ticket AND truth IS NULL
+UPDATE tickets SET truth = :truth, is_right = :is_right
+WHERE desk = :desk AND ticket = :ticket AND truth IS NULL
 """
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """A decision as it is kept: what was answered to whom, and the true label once it is there."""
 
+    desk: str = ""  # that gave it out; "": the site's own
     ticket: int
     source: str  # who asked, and so who may say the true label; "": the site's own clients
     id: str  # under which the source knows it
@@ -133,13 +141,14 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A known cell of the learner: where it stands in its tables, and its counters."""
+    """A known cell of a desk's learner: where it stands in its tables, and its counters."""
 
     space: str
     line: int
     name: str
     counters: list[int]
     seen: list[tuple[Any, int]] = []
+    desk: str = ""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -148,6 +157,7 @@ class Truth(msgspec.Struct, frozen=True):
     ticket: int
     label: Label
     is_right: bool
+    desk: str = ""
 
 
 class Owed(msgspec.Struct, frozen=True):
@@ -158,11 +168,18 @@ class Owed(msgspec.Struct, frozen=True):
     label: Label
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """How far a desk has come: its latest slot, and the tickets that its learner knows."""
+
+    desk: str
+    slot: int
+    kept: range
+
+
 class Batch(msgspec.Struct):
     """What is written together, or not at all."""
 
-    slot: int = 0
-    kept: range = range(1, 1)  # tickets that the learner knows
+    standings: list[Standing] = []  # of desks that have moved
     lines: list[Line] = []
     tickets: list[Ticket] = []
     truths: list[Truth] = []
@@ -170,12 +187,19 @@ class Batch(msgspec.Struct):
     told: list[Owed] = []  # owed no longer
 
 
-class Loaded(msgspec.Struct, frozen=True):
-    """All that a learner goes on from."""
+class Saved(msgspec.Struct, frozen=True):
+    """All that a desk's learner goes on from."""
 
     snapshot: Snapshot
     tickets: list[Ticket]  # that it still knows, labelled or not
     kept: range
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """All that a site goes on from."""
+
+    desks: dict[str, Saved]  # the site's own, "", is always there
+    counters: dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
     owed: list[Owed]
     asked: dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
     starts: int  # how often the store has been loaded
@@ -211,9 +235,8 @@ class Store:
         store is of another site or shape, or if its counters are not the sum of its labels.
         """
         with self._sentences("read"), self._transaction():
-            self._base.execute(
-                "INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0, 1, 1, 0)", (name, shape)
-            )
+            self._base.execute("INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0)", (name, shape))
+            self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1)")
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
             return self._load()
@@ -315,27 +338,38 @@ class Store:
         ]
 
     def _load(self) -> Loaded:
-        slot, oldest, following, starts = self._base.execute(
-            "SELECT slot, oldest, following, starts FROM site"
-        ).fetchone()
-        lines = self._base.execute("SELECT name, counters, seen FROM cells ORDER BY space, line")
-        cells, seen = [], []
-        for name, counters, labels in lines.fetchall():
-            cells.append((name, json.loads(counters)))
-            seen.append((name, [(label, count) for label, count in json.loads(labels)]))
-        kept = self._base.execute("SELECT * FROM tickets WHERE ticket >= ? ORDER BY 1", (oldest,))
+        (starts,) = self._base.execute("SELECT starts FROM site").fetchone()
+        standings = self._base.execute("SELECT * FROM desks ORDER BY desk").fetchall()
         owed = self._base.execute("SELECT peer, id, label FROM outbox ORDER BY peer, id")
         asked = self._base.execute(
             "SELECT cell, peer, COUNT(*), COUNT(truth) FROM tickets WHERE peer <> '' GROUP BY 1, 2"
         )
         return Loaded(
-            Snapshot(slot, cells, [one for one in seen if one[1]]),
-            [_ticket(row) for row in kept],
-            range(oldest, following),
+            {
+                desk: self._saved(Standing(desk, slot, range(oldest, following)))
+                for desk, slot, oldest, following in standings
+            },
+            self.counters(),
             [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
             {(cell, peer): (count, labelled) for cell, peer, count, labelled in asked},
             starts,
         )
+
+    def _saved(self, standing: Standing) -> Saved:
+        lines = self._base.execute(
+            "SELECT name, counters, seen FROM cells WHERE desk = ? ORDER BY space, line",
+            (standing.desk,),
+        )
+        cells, seen = [], []
+        for name, counters, labels in lines.fetchall():
+            cells.append((name, json.loads(counters)))
+            seen.append((name, [(label, count) for label, count in json.loads(labels)]))
+        kept = self._base.execute(
+            "SELECT * FROM tickets WHERE desk = ? AND ticket >= ? ORDER BY ticket",
+            (standing.desk, standing.kept.start),
+        )
+        snapshot = Snapshot(standing.slot, cells, [one for one in seen if one[1]])
+        return Saved(snapshot, [_ticket(row) for row in kept], standing.kept)
 
     def _counted(self, query: str) -> dict[tuple[str, str, str], tuple[int, int]]:
         with self._sentences("read"):
@@ -346,13 +380,16 @@ class Store:
 
     def _write(self, batch: Batch) -> None:
         base = self._base
-        base.execute(
-            "UPDATE site SET slot = ?, oldest = ?, following = ?",
-            (batch.slot, batch.kept.start, batch.kept.stop),
+        base.executemany(
+            "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?)",
+            [(a.desk, a.slot, a.kept.start, a.kept.stop) for a in batch.standings],
         )
         base.executemany(
-            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)",
-            [(a.space, a.line, a.name, json.dumps(a.counters), _text(a.seen)) for a in batch.lines],
+            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (a.desk, a.space, a.line, a.name, json.dumps(a.counters), _text(a.seen))
+                for a in batch.lines
+            ],
         )
         places = ", ".join("?" * (len(Ticket.__struct_fields__) + 1))
         base.executemany(f"INSERT INTO tickets VALUES ({places})", map(_row, batch.tickets))  # noqa: S608
@@ -366,6 +403,7 @@ class Store:
 
     def _write_truth(self, truth: Truth) -> None:
         given = {
+            "desk": truth.desk,
             "ticket": truth.ticket,
             "truth": _text(truth.label),
             "is_right": int(truth.is_right),

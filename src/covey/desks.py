@@ -1,0 +1,167 @@
+"""Who is served from which labels: the site's own desk, and one for each source kept apart.
+
+The site's desk has the labels of its clients and of peers with full trust. A desk apart learns all
+of that too, and besides what its one source says; nobody else learns from that.
+"""
+
+from typing import Literal
+
+from covey.decisions import RECALL, Decision
+from covey.engine import Table
+from covey.footprints import Footprints
+from covey.learner import Learner
+from covey.store import Line, Saved, Standing
+from covey.types import Cell, Label
+
+Trust = Literal["isolated", "robust", "full"]
+Key = tuple[str, str]  # who asked, and under which id
+SITE = ""  # the name of the site's own desk
+
+
+class Desk:
+    """A learner, the tickets that it gave out, and which of its cells have moved."""
+
+    def __init__(self, name: str, learner: Learner) -> None:
+        self.name = name
+        self.learner = learner
+        self.keys: dict[int, Key] = {}
+        self.footprints = Footprints(learner)
+        self._oldest = 1
+        self._written = 1  # tickets before this one are in the store
+        self._stood: Standing | None = None
+
+    def load(self, saved: Saved) -> None:
+        """Go on from what a store has."""
+        self.learner.restore(saved.snapshot)
+        self._reopen(saved, [])
+
+    @property
+    def cells(self) -> int:
+        """How many cells are known here."""
+        return sum(map(len, self.learner.tables.values()))
+
+    def knows(self, cell: Cell) -> bool:
+        """Say whether a cell is known here."""
+        return self.footprints.row(cell) is not None
+
+    def meet(self, cell: Cell, slot: int) -> int:
+        """Know a cell that a peer speaks of at its `slot`; return how many are new by that."""
+        known = self.cells
+        self.learner.tables[cell.space].meet(cell, slot)
+        return self.cells - known
+
+    def take(self) -> tuple[list[Standing], list[Line]]:
+        """Return where it stands and its lines, each if it has moved since they were last taken."""
+        standing = self._standing()
+        moved = [] if standing == self._stood else [standing]
+        self._stood = standing
+        return moved, self.footprints.take(self.name)
+
+    def is_written(self, standing: Standing) -> None:
+        """Note how far the store has its tickets."""
+        self._written = standing.kept.stop
+
+    def expired(self) -> list[Key]:
+        """Return and forget the keys of tickets that the store knows and the learner no longer."""
+        oldest = min(self.learner.kept_tickets.start, self._written)
+        keys = [self.keys.pop(ticket) for ticket in range(self._oldest, oldest)]
+        self._oldest = max(self._oldest, oldest)
+        return keys
+
+    def _reopen(self, saved: Saved, others: list[Decision]) -> None:
+        decisions = [ticket.decision() for ticket in saved.tickets]
+        self.learner.reopen(decisions, saved.kept, others)
+        self.footprints.take(self.name)  # all of it is in the store already
+        self.keys = {ticket.ticket: (ticket.source, ticket.id) for ticket in saved.tickets}
+        self._oldest, self._written = saved.kept.start, saved.kept.stop
+        self._stood = self._standing()
+
+    def _standing(self) -> Standing:
+        return Standing(self.name, self.learner.slot, self.learner.kept_tickets)
+
+
+class DeskApart(Desk):
+    """The desk of one source, which follows all that happens at the site's."""
+
+    def __init__(self, name: str, site: Learner, *, most_cells: int) -> None:
+        """`most_cells` are those that the source may make known, beyond the site's."""
+        super().__init__(name, site.twin(spare_cells=most_cells))
+        self._site = site
+        self._seen = dict.fromkeys(site.tables, 0)  # cells of the site that are known here too
+
+    def copy(self) -> None:
+        """Begin with all that the site has learnt, labels under way included."""
+        for space, table in self._site.tables.items():
+            ours = self.learner.tables[space]
+            for row in range(len(table)):
+                ours.load(table.cell(row), table.counters(row))
+                ours.know(row, table.known(row))
+
+    def load(self, saved: Saved) -> None:
+        """Go on from what a store has; the site's desk has done so already."""
+        self.learner.restore(saved.snapshot)
+        self._reopen(saved, [self._here(decision) for decision in self._site.waiting()])
+
+    def knows(self, cell: Cell) -> bool:
+        """Say whether a cell is known here; all those of the site are."""
+        self._keep_up()
+        return super().knows(cell)
+
+    def meet(self, cell: Cell, slot: int) -> int:
+        """Know a cell from the site's next slot on: the source may say any."""
+        return super().meet(cell, self._site.slot + 1)
+
+    def take(self) -> tuple[list[Standing], list[Line]]:
+        """Return what has moved, with all cells that the site knows."""
+        self._keep_up()
+        return super().take()
+
+    def watch(self, decision: Decision) -> None:
+        """Count what the site has decided."""
+        ours = self._here(decision)
+        if decision.choice is not RECALL:
+            self._table(ours).repeat(ours.code, ours.context)
+        self.footprints.note(ours)
+
+    def unwatch(self, decision: Decision) -> None:
+        """Take back what the site takes back."""
+        ours = self._here(decision)
+        if decision.choice is not RECALL:
+            self._table(ours).retract(ours.code, ours.context)
+        self.footprints.note(ours)
+
+    def forget(self, decision: Decision) -> None:
+        """Wait no longer for a label of the site."""
+        if decision.choice is not RECALL:
+            ours = self._here(decision)
+            self._table(ours).forget(ours.code)
+
+    def learn(self, decision: Decision, label: Label, *, is_right: bool) -> None:
+        """Learn from a label of the site."""
+        ours = self._here(decision)
+        table = self._table(ours)
+        if decision.choice is not RECALL:
+            table.settle(ours.code, is_right, ours.context, ours.slot)
+        if self.learner.remembers:
+            table.remember(ours.code, label, ours.context, ours.slot)
+        self.footprints.note(ours)
+
+    def _here(self, decision: Decision) -> Decision:
+        """Return a decision of the site as if it had been made here."""
+        self._keep_up()
+        row = self.footprints.row(self._site.cell(decision))
+        assert row is not None  # every cell of the site is known here
+        code = row << 20 | decision.code & 0xFFFFF
+        return Decision(
+            code, decision.context, decision.slot, decision.choice, space=decision.space
+        )
+
+    def _table(self, decision: Decision) -> Table:
+        return self.learner.tables[decision.space]
+
+    def _keep_up(self) -> None:
+        """Know every cell that the site knows, since when it does."""
+        for space, table in self._site.tables.items():
+            for row in range(self._seen[space], len(table)):
+                self.learner.tables[space].meet(table.cell(row), table.counters(row)[0])
+            self._seen[space] = len(table)
