@@ -9,18 +9,22 @@ import random
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from urllib.parse import unquote
 
-from covey import tls
+from covey import letters, tls
+from covey.back import Back
 from covey.calls import Call, Handler, Problem, Reply, respond
 from covey.errors import ConfigError, CoveyError, MissingExtra
 from covey.front import OPEN_PATHS, Front
-from covey.gates import Anybody, ByToken, Gate
+from covey.gates import Anybody, ByCertificate, ByToken, Gate
+from covey.https_peers import HttpsPeers
+from covey.neighbours import allowed
 from covey.node import Doors, Node
-from covey.sites import Address, ServedSite
+from covey.peers import Peer
+from covey.sites import Address, Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
 
@@ -142,9 +146,9 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         node = _node(served, stack)
-        # Peers come in by a listener of their own: at `peer_address`, with a gate by certificate,
-        # and with `tls.server_context`, which asks for one.
         listeners = [_for_clients(served, node)]
+        if served.peer_address is not None and served.identity is not None:
+            listeners.append(_for_peers(served, node, served.peer_address, served.identity))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
@@ -160,10 +164,27 @@ def _node(served: ServedSite, stack: AsyncExitStack) -> Node:
     stack.callback(store.close)
     threads = Threads(store)
     stack.callback(threads.close)
-    doors = Doors(store, {}, random.SystemRandom(), threads)
-    node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
+    doors = Doors(store, _peers(served, stack), random.SystemRandom(), threads)
+    node = Node(
+        served.site,
+        served.learner,
+        served.functions,
+        doors,
+        trust={name: one.trust for name, one in served.neighbours.items()},
+        patience=served.patience,
+    )
     stack.callback(node.stop)
     return node
+
+
+def _peers(served: ServedSite, stack: AsyncExitStack) -> Mapping[str, Peer]:
+    """Return the ways to the neighbours that have an address."""
+    if served.identity is None:
+        return {}
+    context = tls.client_context(*served.identity)
+    peers = HttpsPeers(served.neighbours, context, random.SystemRandom())
+    stack.push_async_callback(peers.close)
+    return peers.by_name
 
 
 def _for_clients(served: ServedSite, node: Node) -> Listener:
@@ -179,6 +200,16 @@ def _for_clients(served: ServedSite, node: Node) -> Listener:
         gate=gate,
         tls=certificates,
         most_bytes=served.serving.body_kib * 1024,
+    )
+
+
+def _for_peers(served: ServedSite, node: Node, address: Address, identity: Identity) -> Listener:
+    return Listener(
+        Back(node, served.neighbours),
+        address,
+        gate=ByCertificate(allowed(served.neighbours)),
+        tls=partial(tls.server_context, *identity),
+        most_bytes=letters.MOST_BYTES,
     )
 
 
