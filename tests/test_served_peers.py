@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ async def way(offices: Offices, name: str) -> AsyncIterator[Correspondent]:
         name="north", key=offices.key("north"), url=offices.url("north"), share="data"
     )
     chance = random.Random(3)  # noqa: S311
-    peers = HttpsPeers({"north": known}, tls.client_context(*files), chance)
+    peers = HttpsPeers({"north": known}, partial(tls.client_context, *files), chance)
     try:
         yield peers.by_name["north"]
     finally:
