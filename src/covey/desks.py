@@ -7,7 +7,7 @@ of that too, and besides what its one source says; nobody else learns from that.
 from typing import Literal
 
 from covey.decisions import RECALL, Decision
-from covey.engine import Table
+from covey.engine import Table, doubts_of
 from covey.footprints import Footprints
 from covey.learner import Learner
 from covey.store import Line, Saved, Standing
@@ -78,7 +78,7 @@ class Desk:
 
     def _standing(self) -> Standing:
         learner = self.learner
-        return Standing(self.name, learner.slot, learner.kept_tickets, learner.doubts())
+        return Standing(self.name, learner.slot, learner.kept_tickets, doubts_of(learner.tables))
 
 
 class DeskApart(Desk):

@@ -54,7 +54,7 @@ class Footprints:
 
     def _look(self, space: str) -> None:
         """Take note of the cells that have become known."""
-        known, count = self._known[space], self._learner.lines(space)
+        known, count = self._known[space], len(self._learner.tables[space])
         for row in range(known, count):
             self._places[self._learner.known_cell(space, row)] = row
             self._moved[space, row] = None
@@ -62,7 +62,7 @@ class Footprints:
 
     def _look_back(self, space: str) -> None:
         """Take note of an alarm, which moves every cell."""
-        *_, forgotten = self._learner.doubts()[space]
+        *_, forgotten = self._learner.tables[space].doubts()
         if forgotten != self._forgotten[space]:
             self._moved |= dict.fromkeys((space, row) for row in range(self._known[space]))
             self._forgotten[space] = forgotten
