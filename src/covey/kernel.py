@@ -964,6 +964,8 @@ class Table:
 
     def _hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> None:
         """Take what a peer says of itself."""
+        if self.is_wary:
+            return
         if self.is_indexed:
             at = row * self.bounds + 2 * self.functions + peer
             self.values[at] = high
@@ -1240,6 +1242,7 @@ class Table:
             return
         if not is_own and self.alarm > 0:
             self._record_around(row, arm, gain, slot)
+            self._spend(row * self.stride, arm, paid)
         elif not is_own and phase != TRAIN:
             self._record(row * self.stride, arm, gain)
             self._spend(row * self.stride, arm, paid)
@@ -1334,12 +1337,12 @@ class Table:
             for arm in range(end):
                 self.rows[base + self.labels + arm] = 0
                 self.rows[base + self.right + arm] = 0
-                if self.forgets:
-                    self.rows[base + self.recent + arm] = 0
-                    self.rows[base + self.recent_right + arm] = 0
+                if arm < self.functions:
+                    self._outdate(row, arm)
+                else:
+                    # Whoever forgets what peers did listens no more to what they say.
+                    self.stamps[row * self.bounds + self.functions + arm] = 0
             self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
-            for k in range(self.bounds):
-                self.stamps[row * self.bounds + k] = 0
 
     def _spend(self, base: int, arm: int, paid: int) -> None:
         """Record what a decision cost beyond the arm's fixed cost, in millionths."""

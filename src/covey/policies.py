@@ -98,7 +98,9 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     """
     settings = fields.read(table, Settings, where=where)
     _check(settings)
-    return settings if "preset" in table else _definite(settings)
+    definite = settings if "preset" in table else _definite(settings)
+    _check_alarm(definite)
+    return definite
 
 
 class Scene(NamedTuple):
@@ -143,7 +145,9 @@ def within(
     if not has_candidates and not has_context_peers:
         return settings
     if not is_named:
-        return msgspec.structs.replace(settings, preset="cos")
+        by_phases = msgspec.structs.replace(settings, preset="cos")
+        _check_alarm(by_phases)
+        return by_phases
     if settings.preset in INDEXED:
         what = "several candidates" if has_candidates else "context-peers"
         raise ConfigError(
@@ -328,6 +332,7 @@ PRESETS: dict[str, Preset] = {
     "balance": _balance,
 }
 INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
+ALARMED = ("auto", "multi-resolution", "share-ucb")
 
 
 def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
@@ -394,6 +399,14 @@ def _check(settings: Settings) -> None:
     if settings.horizon != "doubling":
         _alpha(settings)
     check_ranges(settings)
+
+
+def _check_alarm(settings: Settings) -> None:
+    if settings.alarm is not None and settings.preset not in ALARMED:
+        raise ConfigError(
+            f"[policy] alarm does not go with {settings.preset}; use {', '.join(ALARMED[:-1])} or "
+            f"{ALARMED[-1]}"
+        )
 
 
 def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
