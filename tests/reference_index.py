@@ -145,7 +145,7 @@ class ShareUcb(Asking):
         if self.doubts[site].is_wary:
             return lowest_of_largest(own + self.values_by_own_labels(site, cell, slot))
         while True:
-            arm = lowest_of_largest(own + self.values_by_old_replies(site, cell))
+            arm = lowest_of_largest(own + self.values_by_old_replies(site, cell, slot))
             if arm < len(own):
                 return arm
             peer, _ = self.peers(site)[arm - len(own)]
@@ -154,8 +154,13 @@ class ShareUcb(Asking):
                 return arm
             self.replies[site, cell, peer] = (self.reply(peer, cell, slot), slot)
 
-    def values_by_old_replies(self, site: int, cell: Cell) -> list[float]:
-        return [self.last_reply(site, cell, peer)[0] - price for peer, price in self.peers(site)]
+    def values_by_old_replies(self, site: int, cell: Cell, slot: int) -> list[float]:
+        values = []
+        for peer, price in self.peers(site):
+            reply, asked = self.last_reply(site, cell, peer)
+            # An index grows with the slot, so that of long ago bounds nothing.
+            values.append((reply if 2 * asked >= slot else math.inf) - price)
+        return values
 
     def values_by_own_labels(self, site: int, cell: Cell, slot: int) -> list[float]:
         first = self.setup.sites[site].functions

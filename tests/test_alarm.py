@@ -138,7 +138,7 @@ def test_an_alarm_by_serving_forgets_own_functions_and_no_peers() -> None:
 
 def test_an_alarm_by_serving_leaves_what_peers_said_and_the_trust_in_them() -> None:
     one = table((0.0, 0.0), alarm=1.8)
-    one.hear(0, 0, (0, 0.0, 0.25), 1)
+    one.hear(0, 0, (0, 0.0, 0.25), 15)
     serve(one, [1] * 20 + [0], 1)
     holds = arm_at(one, 30)
     teach(one, 0, [0] * 20, 31)
@@ -230,3 +230,10 @@ def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) ->
     silent = rows_with(case, sites=sites, alarm=0.0)
     assert rows_with(case, sites=sites, alarm=1e6) == silent
     assert rows_with(case, sites=sites, alarm=0.3) != silent
+
+
+def test_what_a_peer_said_counts_until_the_slot_has_doubled() -> None:
+    one = table((0.0, 0.0), alarm=0.0)
+    one.hear(0, 0, (0, 0.0, 0.25), 15)
+
+    assert [arm_at(one, slot) for slot in (30, 31)] == [0, None]
