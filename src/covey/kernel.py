@@ -12,6 +12,7 @@ memory follows the cells that are used and not the size of the grid. A decision 
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import Any
 
 try:
@@ -71,6 +72,7 @@ RELIEF = int(rint(log(FEARED) * DOUBTS))  # by a right answer
 
 CLOSED = 1e300  # an arm at this cost is not to be used
 FOREVER = float("inf")
+BITS, NUMBER = Struct("<q"), Struct("<d")  # numbers are kept as whole ones, bit by bit
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # remembered of a cell
 
 
@@ -550,10 +552,18 @@ class Table:
         return self._best(row * self.stride)
 
     def counters(self, row: int) -> list[int]:
-        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm."""
+        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm.
+
+        Where peers are not asked every time, when each was follows, and the bits of what it said.
+        """
         base = row * self.stride
         head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
-        return head + [self.rows[base + k] for k in range(self.labels, self.stride)]
+        tail = [self.rows[base + k] for k in range(self.labels, self.stride)]
+        for k in range(self._kept_replies()):
+            at = row * self.bounds + 2 * self.functions + k
+            stamp = 0 if self.is_wary else self.stamps[at]
+            tail += [stamp, BITS.unpack(NUMBER.pack(self.values[at]))[0] if stamp else 0]
+        return head + tail
 
     def load(self, cell: Cell, counters: list[int]) -> None:
         """Open `cell` with what `counters` returned for it."""
@@ -563,6 +573,14 @@ class Table:
         self.rows[base + OWN] = counters[2]
         for k in range(self.labels, self.stride):
             self.rows[base + k] = counters[3 + k - self.labels]
+        told = counters[3 + self.stride - self.labels :]
+        for k in range(self._kept_replies()):
+            at = base // self.stride * self.bounds + 2 * self.functions + k
+            self.stamps[at] = told[2 * k]
+            self.values[at] = NUMBER.unpack(BITS.pack(told[2 * k + 1]))[0]
+
+    def _kept_replies(self) -> int:
+        return self.asked - self.functions if self.is_indexed and self.is_lazy else 0
 
     def doubts(self) -> list[int]:
         """Return how far labels contradict what is known, and since when all was forgotten."""
