@@ -250,6 +250,15 @@ def test_what_is_no_letter_is_refused(changed: dict[str, Any], expected: Any) ->
     virtual.run(main())
 
 
+def test_who_does_not_post_is_told_to() -> None:
+    async def main() -> None:
+        reply = await respond(south(world_of()), call("ask", method="GET"))
+
+        assert reply.headers["Allow"] == "POST"
+
+    virtual.run(main())
+
+
 @pytest.mark.parametrize("name", ["ask", "report", "estimate"])
 @pytest.mark.parametrize("cell", ["g2:0", "g1:0:0", "z0:0", "else/g1:0", "x"])
 def test_a_cell_that_cannot_be_is_the_mistake_of_who_asks(name: str, cell: str) -> None:

@@ -438,8 +438,9 @@ def cell_of(node: Node) -> str:
 
 
 def known(learner: Any) -> Any:
-    """Return what is counted in cells that are not empty."""
-    rows = [table.counters(row) for table in learner.tables.values() for row in range(len(table))]
+    """Return what is counted in cells that are not empty; what peers said stays heard."""
+    tables, end = learner.tables.values(), learner._under_way.stop
+    rows = [table.counters(row)[:end] for table in tables for row in range(len(table))]
     return [row for row in rows if any(row[1:])]
 
 

@@ -9,8 +9,6 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
@@ -75,9 +73,7 @@ class Back:
         peer = self._neighbours.get(call.who)
         if peer is None:
             raise Problem(403, "not_allowed", "this site does not know you")
-        wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
-        if wait_s:
-            return _too_often(peer, wait_s)
+        self._check_rate(peer)
         answer = _route(call, self._calls)
         if self._in_flight[peer.name] >= peer.in_flight:
             raise Problem(503, "busy", f"{peer.in_flight} requests of yours are under way")
@@ -89,6 +85,16 @@ class Back:
         finally:
             self._in_flight[peer.name] -= 1
         return Reply(200, letters.write(given), KIND)
+
+    def _check_rate(self, peer: Neighbour) -> None:
+        wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
+        if wait_s:
+            raise Problem(
+                429,
+                "too_often",
+                f"you may call {peer.rate_per_s:g} times a second; wait a little",
+                {"Retry-After": str(math.ceil(wait_s))},
+            )
 
     # -- the calls ------------------------------------------------------------------------------
 
@@ -152,18 +158,10 @@ def _route(call: Call, calls: Mapping[str, Given]) -> Given:
     if call.path not in calls:
         raise Problem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
     if call.method != "POST":
-        raise Problem(405, "method", "letters are posted")
+        raise Problem(405, "method", "letters are posted", {"Allow": "POST"})
     if call.headers.get("content-type", "") != KIND:
         raise Problem(415, "media_type", f"send {KIND}")
     return calls[call.path]
-
-
-def _too_often(peer: Neighbour, wait_s: float) -> Reply:
-    problem = Problem(
-        429, "too_often", f"you may call {peer.rate_per_s:g} times a second; wait a little"
-    )
-    headers = {"Retry-After": str(math.ceil(wait_s))}
-    return msgspec.structs.replace(problem.reply(), headers=headers)
 
 
 def _check_may_ask(peer: Neighbour) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from covey.decisions import RECALL, Decision
-from covey.engine import Table
+from covey.engine import Table, doubts_of
 from covey.footprints import Footprints
 from covey.learner import Learner
 from covey.lots import Lot
@@ -116,7 +116,8 @@ class Desk:
         self._stood = self._standing()
 
     def _standing(self) -> Standing:
-        return Standing(self.name, self.learner.slot, self.learner.kept_tickets)
+        learner = self.learner
+        return Standing(self.name, learner.slot, learner.kept_tickets, doubts_of(learner.tables))
 
 
 class DeskApart(Desk):
@@ -136,6 +137,7 @@ class DeskApart(Desk):
             for row in range(len(table)):
                 ours.load(table.cell(row), table.counters(row))
                 ours.know(row, table.known(row))
+            ours.take_doubts(table.doubts())
 
     def load(self, saved: Saved, others: Sequence[Decision] = ()) -> None:
         """Go on from what a store has; the site's desk has done so already."""

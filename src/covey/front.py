@@ -30,6 +30,7 @@ class Route(NamedTuple):
 
 
 ASK = frozenset(["infer"])
+READ = frozenset(["read"])
 LABEL = frozenset(["feedback", "feedback-any"])
 
 
@@ -49,6 +50,7 @@ class Front:
             "/v2/": Route("GET", self._server),
             model: Route("GET", self._model),
             f"{model}/ready": Route("GET", self._ready),
+            f"{model}/state": Route("GET", self._state, READ),
             f"{model}/infer": Route("POST", self._infer, ASK),
             f"{model}/feedback": Route("POST", self._feedback, LABEL),
         }
@@ -80,10 +82,16 @@ class Front:
     async def _model(self, call: Call) -> Reply:
         return Reply(body=wire.metadata(self._serving, dimension=self._dimension))
 
+    async def _state(self, call: Call) -> Reply:
+        node = self._node
+        told = {"name": node.name, "starts": node.starts, "slot": node.learner.slot}
+        return _json({**told, "owed": node.owed})
+
     async def _infer(self, call: Call) -> Reply:
         asked, digest = wire.inference(_body(call))
         rows = wire.rows_of(asked, self._serving, dimension=self._dimension)
-        contexts = [self._context(row) for row in rows]
+        slots = wire.slots_of(asked, self._serving, count=len(rows))
+        contexts = [self._context(row, slot) for row, slot in zip(rows, slots, strict=True)]
         id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
         ids = [id_] if len(rows) == 1 else [f"{id_}:{k}" for k in range(len(rows))]
         source = _source(call.who)
@@ -94,6 +102,7 @@ class Front:
                     self._instance(rows[k]),
                     contexts[k],
                     question=Question(source, ids[k], f"{digest}:{len(ids)}"),
+                    slot=slots[k],
                 )
                 for k in range(start, min(start + AT_ONCE, len(rows)))
             )
@@ -108,11 +117,11 @@ class Front:
         body = {"id": told.id, "new": settlement.is_new, "right": settlement.is_right}
         return _json(body, 202 if settlement.is_new else 200)
 
-    def _context(self, row: wire.Row) -> Context:
+    def _context(self, row: wire.Row, slot: int | None) -> Context:
         if not self._served.has_contexts:
             return row.context or ()
         contexts = self._served.setup.context
-        return contexts.extract_one(row.record, slot=self._node.learner.slot + 1)
+        return contexts.extract_one(row.record, slot=slot or self._node.learner.slot + 1)
 
     def _instance(self, row: wire.Row) -> Any:
         is_record = self._serving.instance == "record"

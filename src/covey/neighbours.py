@@ -34,7 +34,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     may_ask: bool = False
     asks_by_context: bool = False  # it may ask by the cell alone: labels are kept for that
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # that it has, as far as is known
-    rate_per_s: float = 50.0  # of its requests
+    rate_per_s: float = 1_000.0  # of its requests; a decision may take three of them
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
 
     def shows(self, requests: Sequence[Request]) -> Sequence[Request]:

@@ -15,7 +15,8 @@ CREATE TABLE desks (
   desk TEXT PRIMARY KEY,
   slot INTEGER NOT NULL CHECK (slot >= 0),
   oldest INTEGER NOT NULL CHECK (oldest >= 1),
-  following INTEGER NOT NULL CHECK (following >= oldest)
+  following INTEGER NOT NULL CHECK (following >= oldest),
+  doubts TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE cells (
   desk TEXT NOT NULL,

@@ -14,13 +14,16 @@ from contextlib import AsyncExitStack
 from functools import partial
 from urllib.parse import unquote
 
-from covey import tls
+from covey import letters, tls
+from covey.back import Back
 from covey.calls import Call, Handler, Problem, Reply, respond
 from covey.errors import ConfigError, CoveyError, MissingExtra
 from covey.front import OPEN_PATHS, Front
-from covey.gates import Anybody, ByToken, Gate
+from covey.gates import Anybody, ByCertificate, ByToken, Gate
+from covey.https_peers import HttpsPeers
+from covey.neighbours import allowed
 from covey.node import Doors, Node
-from covey.sites import Address, ServedSite
+from covey.sites import Address, Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
 
@@ -141,29 +144,51 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     """Serve a site until the process is told to stop; `is_up` is told where it listens."""
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        node = _node(served, stack)
-        # Peers come in by a listener of their own: at `peer_address`, with a gate by certificate,
-        # and with `tls.server_context`, which asks for one.
+        store, threads = _threads(served, stack)
+        peers = _peers(served, stack)
+        ways = {} if peers is None else peers.by_name
+        node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
+        stack.callback(node.stop)
         listeners = [_for_clients(served, node)]
+        if served.peer_address is not None and served.identity is not None:
+            listeners.append(_for_peers(served, node, served.peer_address, served.identity))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        _on_hangup(listeners)
+        _on_hangup(listeners if peers is None else [*listeners, peers])
         node.start()
         is_up(f"{urls[0]}/v2/models/{served.serving.name}")
         await stop.wait()
 
 
-def _node(served: ServedSite, stack: AsyncExitStack) -> Node:
+def _threads(served: ServedSite, stack: AsyncExitStack) -> tuple[Store, Threads]:
     store = Store(served.store)
     stack.callback(store.close)
     threads = Threads(store)
     stack.callback(threads.close)
-    doors = Doors(store, {}, random.SystemRandom(), threads)
-    node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
-    stack.callback(node.stop)
-    return node
+    return store, threads
+
+
+def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
+    """Return the ways to the neighbours that have an address; None for a site without keys."""
+    if served.identity is None:
+        return None
+    identify = partial(tls.client_context, *served.identity)
+    peers = HttpsPeers(served.neighbours, identify, random.SystemRandom())
+    stack.push_async_callback(peers.close)
+    return peers
+
+
+def _node(served: ServedSite, doors: Doors) -> Node:
+    return Node(
+        served.site,
+        served.learner,
+        served.functions,
+        doors,
+        trust={name: one.trust for name, one in served.neighbours.items()},
+        patience=served.patience,
+    )
 
 
 def _for_clients(served: ServedSite, node: Node) -> Listener:
@@ -182,14 +207,24 @@ def _for_clients(served: ServedSite, node: Node) -> Listener:
     )
 
 
-def _on_hangup(listeners: Sequence[Listener]) -> None:
+def _for_peers(served: ServedSite, node: Node, address: Address, identity: Identity) -> Listener:
+    return Listener(
+        Back(node, served.neighbours),
+        address,
+        gate=ByCertificate(allowed(served.neighbours)),
+        tls=partial(tls.server_context, *identity),
+        most_bytes=letters.MOST_BYTES,
+    )
+
+
+def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
     """Have tokens and certificates read again when the process is told to."""
     loop = asyncio.get_running_loop()
     under_way: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        for listener in listeners:
-            task = loop.create_task(listener.reload())
+        for reader in readers:
+            task = loop.create_task(reader.reload())
             under_way.add(task)
             task.add_done_callback(under_way.discard)
 

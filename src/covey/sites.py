@@ -38,6 +38,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # what functions are given
     dimension: int | None = None  # of contexts that clients send
+    slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
     body_kib: int = 256
     rows: int = 1_024  # of a request
     timeout_s: float = 1.0
@@ -91,10 +92,11 @@ def load(path: Path) -> ServedSite:
     address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
-    setup = config.load(neighbours.furnished(table, known, own_name=serving.name))
+    setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
     _check(serving, setup, place)
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
+    _check_ways(serving, setup.sites[place], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     learner = learner_of(setup, place, width)
     if setup.settings.pending is None:
@@ -114,6 +116,14 @@ def load(path: Path) -> ServedSite:
         _has_tls(serving, address),
         _peer_address(serving, identity),
     )
+
+
+def _wary(setup: ReplayConfig) -> ReplayConfig:
+    """Return the set-up in which what peers say of themselves is checked, unless it says no."""
+    if setup.settings.check_claims is not None:
+        return setup
+    settings = msgspec.structs.replace(setup.settings, check_claims=True)
+    return setup._replace(settings=settings)
 
 
 def _place(serving: Serving, setup: ReplayConfig) -> int:
@@ -211,6 +221,21 @@ def _peer_address(serving: Serving, identity: Identity | None) -> Address | None
             "[node] peer-address needs certificate, key and authority: `covey keys` makes them"
         )
     return _address(serving.peer_address, "peer-address")
+
+
+def _check_ways(serving: Serving, site: Site, known: Mapping[str, Neighbour]) -> None:
+    """Raise `ConfigError` unless peers can be reached, and can reach the site, as the file says."""
+    if (site.peers or site.context_peers) and serving.certificate is None:
+        raise ConfigError(
+            f"learner {site.name!r} asks peers, which know each other by keys; [node] needs "
+            "certificate, key and authority: `covey keys` makes them"
+        )
+    for name, one in known.items():
+        if one.may_ask and serving.peer_address is None:
+            raise ConfigError(
+                f"[[peer]] {name!r} may ask, but there is nowhere to; [node] needs peer-address, "
+                'such as "0.0.0.0:8443"'
+            )
 
 
 def _address(text: str, key: str) -> Address:

@@ -23,4 +23,5 @@ def with_under_way(old: Table, new: Table, waiting: Iterable[Decision], place: s
         end = place.stop - room
         new.load(old.cell(row), [*known[: place.start], *counts, *known[end:]])
         new.know(row, old.known(row))
+    new.take_doubts(old.doubts())
     return new
