@@ -21,8 +21,9 @@ FIND = "SELECT * FROM lots WHERE source = ? AND id = ?"
 OPEN = "SELECT * FROM lots WHERE is_open ORDER BY lot"
 LABELLED = """
 SELECT lot, source, kinds, which, part.rows, right FROM lots JOIN lot_labels AS part USING (lot)
-ORDER BY lot, part
+WHERE ?1 IS NULL OR lot = ?1 ORDER BY lot, part
 """
+ASKING = "SELECT * FROM lots WHERE helped IS NOT NULL AND (?1 IS NULL OR lot = ?1)"
 SIZE = """
 SELECT (SELECT COALESCE(SUM(rows), 0) FROM lots), (SELECT COALESCE(SUM(labels), 0) FROM lot_labels)
 """
@@ -153,10 +154,10 @@ def size(base: sqlite3.Connection) -> tuple[int, int]:
     return rows, labels
 
 
-def add_up(base: sqlite3.Connection, sums: Counted) -> None:
-    """Add to `sums` all labels of all lots; raise `StoreError` where a row has two."""
+def add_up(base: sqlite3.Connection, sums: Counted, number: int | None = None) -> None:
+    """Add to `sums` all labels of a lot, or of all; raise `StoreError` where a row has two."""
     seen: dict[int, set[int]] = {}
-    for lot, source, kinds, which, rows, right in base.execute(LABELLED):
+    for lot, source, kinds, which, rows, right in base.execute(LABELLED, (number,)):
         places = np.frombuffer(rows, np.uint32)
         known = seen.setdefault(lot, set())
         if len(known) + len(places) != len(known.union(places.tolist())):
@@ -184,10 +185,14 @@ def add(sums: Counted, more: Mapping[tuple[str, str, str], tuple[int, int]]) -> 
         sums[key] = old[0] + labels, old[1] + right
 
 
-def add_asked(base: sqlite3.Connection, sums: dict[tuple[str, str], tuple[int, int]]) -> None:
+def add_asked(
+    base: sqlite3.Connection,
+    sums: dict[tuple[str, str], tuple[int, int]],
+    number: int | None = None,
+) -> None:
     """Add to `sums` what peers answered for rows of lots, and how many of these have a label."""
-    numbers = base.execute("SELECT * FROM lots WHERE helped IS NOT NULL").fetchall()
-    for lot in (_lot(base, row) for row in numbers):
+    asking = base.execute(ASKING, (number,)).fetchall()
+    for lot in (_lot(base, row) for row in asking):
         for row in lot.helped:
             kind = lot.kind(row)
             count, labelled = sums.get((kind.cell, kind.peer), (0, 0))

@@ -87,6 +87,21 @@ CREATE TABLE counters (
   right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
   PRIMARY KEY (cell, source, arm)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE folded (
+  cell TEXT NOT NULL,
+  source TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  labels INTEGER NOT NULL CHECK (labels >= 1),
+  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
+  PRIMARY KEY (cell, source, arm)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE folded_asked (
+  cell TEXT NOT NULL,
+  peer TEXT NOT NULL,
+  answers INTEGER NOT NULL CHECK (answers >= 1),
+  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),
+  PRIMARY KEY (cell, peer)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE outbox (
   peer TEXT NOT NULL,
   id TEXT NOT NULL,

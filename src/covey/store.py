@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from covey import lots
+from covey import lots, pruning
 from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
 from covey.errors import StoreError
 from covey.lots import Lot, LotBatch
@@ -138,9 +138,12 @@ class Store:
         path: str | Path,
         *,
         is_new_allowed: bool = True,
+        tickets_kept: int = 1_000_000,
         connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
     ) -> None:
+        """Of older tickets than `tickets_kept`, no more than what they counted is kept."""
         self._where = str(path)
+        self._tickets_kept, self._kept = tickets_kept, 0
         is_file = self._where != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
@@ -170,6 +173,7 @@ class Store:
             self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1, '{}')")
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
+            self._kept = pruning.kept(self._base)
             return self._load()
 
     def commit(self, batch: Batch) -> None:
@@ -180,6 +184,7 @@ class Store:
         """
         with self._sentences("written"), self._transaction():
             self._write(batch)
+            self._prune(batch)
 
     def find(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002 - the problem's word
         """Return what `source` knows as `id`, however old; None if there is nothing."""
@@ -272,6 +277,7 @@ class Store:
         kept, folded = self.counters(), self._counted(FOLD)
         with self._sentences("read"):
             lots.add_up(self._base, folded)
+            pruning.add_up(self._base, folded)
         return [
             _difference(key, kept.get(key, (0, 0)), folded.get(key, (0, 0)))
             for key in sorted(kept.keys() | folded.keys())
@@ -287,6 +293,7 @@ class Store:
         )
         answered = {(cell, peer): (count, labelled) for cell, peer, count, labelled in asked}
         lots.add_asked(self._base, answered)
+        pruning.add_asked(self._base, answered)
         return Loaded(
             {
                 desk: self._saved(
@@ -348,6 +355,14 @@ class Store:
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?", [(a.peer, a.id) for a in batch.told]
         )
+
+    def _prune(self, batch: Batch) -> None:
+        """Let old tickets go where there are too many, faster than new ones come."""
+        new = len(batch.tickets) + sum(map(len, batch.lots.lots))
+        self._kept += new
+        excess = min(self._kept - self._tickets_kept, 2 * new + pruning.PIECE)
+        if excess > 0:
+            self._kept -= pruning.prune(self._base, excess)
 
     def _write_truth(self, truth: Truth) -> None:
         given = {
