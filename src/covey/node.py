@@ -139,7 +139,7 @@ class Node:
             decision, reply = await self._answer(instance, tuple(context), self._slot(slot))
             return self._book.accept(decision, asked, reply)
 
-        return await self._once(asked, Ticket, answer, is_new=question is None)
+        return _as(Ticket, await self._once(asked, answer, is_new=question is None), asked)
 
     async def learn(
         self,
@@ -196,7 +196,8 @@ class Node:
         async def answer() -> Lot:
             return await self._bulk.answer(rows, points, asked, self._slot(slot, len(rows)))
 
-        return await self._once(asked, Lot, answer, is_new=question is None, rows=len(rows))
+        found = await self._once(asked, answer, is_new=question is None, rows=len(rows))
+        return _as(Lot, found, asked)
 
     async def learn_many(
         self,
@@ -256,7 +257,7 @@ class Node:
                 self._teaching.prepare(decision, decision.choice.function, request.instance)
             return self._book.accept(decision, asked, reply)
 
-        ticket = await self._once(asked, Ticket, answer, is_new=False)
+        ticket = _as(Ticket, await self._once(asked, answer, is_new=False), asked)
         return Help(ticket.answer, ticket.function, ticket.width)
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
@@ -275,12 +276,11 @@ class Node:
     async def _once(
         self,
         asked: Question,
-        kind: type[Found],
-        answer: Callable[[], Awaitable[Found]],
+        answer: Callable[[], Awaitable[Ticket | Lot]],
         *,
         is_new: bool,
         rows: int = 1,
-    ) -> Found:
+    ) -> Ticket | Lot:
         """Answer a question that was not asked before; else return what was answered then."""
         key = (asked.source, asked.id)
         while key in self._under_way:
@@ -296,8 +296,8 @@ class Node:
             finally:
                 del self._under_way[key]
                 done.set()
-        if not isinstance(found, kind) or found.digest != asked.digest:
-            raise ConflictingLabel(f"id {asked.id!r} was used for another question; choose another")
+        if found.digest != asked.digest:
+            raise _other_question(asked)
         await self._journal.flush()
         return found
 
@@ -406,6 +406,17 @@ class Node:
         for one in owed:
             self._book.tell(one)
         await self._journal.flush()
+
+
+def _as(kind: type[Found], found: Ticket | Lot, asked: Question) -> Found:
+    """Return what was answered if it is of the kind that was asked for."""
+    if not isinstance(found, kind):
+        raise _other_question(asked)
+    return found
+
+
+def _other_question(asked: Question) -> ConflictingLabel:
+    return ConflictingLabel(f"id {asked.id!r} was used for another question; choose another")
 
 
 def _checked_slot(slot: int) -> int:
