@@ -27,7 +27,7 @@ Bug = Callable[[Patch], None]
 
 def answers_before_the_commit(patch: Patch) -> None:
     async def flush(self: Journal) -> None:
-        asyncio.ensure_future(_quiet(real(self)))
+        _aside(real(self))
 
     real = Journal.flush
     patch.setattr(Journal, "flush", flush)
@@ -41,7 +41,7 @@ def gives_tickets_out_before_the_commit(patch: Patch) -> None:
             return await call
         finally:
             self._journal = journal
-            asyncio.ensure_future(_quiet(journal.flush()))
+            _aside(journal.flush())
 
     real = Node._once
     patch.setattr(Node, "_once", once)
@@ -367,6 +367,12 @@ def _after_set_up(patch: Patch, statement: str) -> None:
 def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     function.__name__ = name
     return function
+
+
+def _aside(call: Any) -> None:
+    """Let something run that nobody waits for."""
+    task = asyncio.ensure_future(_quiet(call))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _quiet(call: Any) -> None:

@@ -274,8 +274,7 @@ def by_chance(chance: random.Random) -> Keeps:
         return lambda number: number < last  # in order, up to some write
     if way == 3:
         return lambda number: chance.random() < 0.5  # each sector for itself
-    kept = functools.cache(lambda number: chance.random() < 0.5)
-    return lambda number: kept(number)  # each write for itself
+    return functools.cache(lambda number: chance.random() < 0.5)  # each write for itself
 
 
 @functools.cache

@@ -166,5 +166,3 @@ def _limits(chance: random.Random, wait: int) -> Limits:
     if wait == NEVER or chance.random() < 0.5:
         return Limits()
     return Limits(tickets=wait + 10, peer_tickets=wait, under_way=3, for_peers=3)
-
-

@@ -94,7 +94,7 @@ def cut_everywhere(batches: int, *, lies: bool = False, most_cuts: int = 10**9) 
     return losses
 
 
-def _cut(  # noqa: PLR0913 - one cut is what differs between two of them
+def _cut(
     plan: list[Batch],
     expected: list[Dump],
     fuse: int,

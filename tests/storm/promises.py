@@ -13,6 +13,7 @@ import msgspec
 
 from covey.books import is_own
 from covey.decisions import NO_ANSWER, UNKNOWN
+from covey.errors import StoreError
 from covey.node import Node
 from covey.store import Store, Ticket, _ticket
 from storm.clients import Oracle
@@ -169,8 +170,12 @@ PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
 
 async def memory_is_in_step(network: Network, name: str, node: Node) -> None:
     """I4: a node that would start from its store now would go on as this one does."""
-    await node._journal.flush()
-    loaded = network.stores[name].load(node.name, _shape(network.stores[name]))
+    try:
+        await node._journal.flush()
+        loaded = network.stores[name].load(node.name, _shape(network.stores[name]))
+    except StoreError as error:
+        network.blame("I4", str(error))
+        return
     network.starts[name] = loaded.starts
     learners = node._book.learners
     is_same = sorted(learners) == sorted(loaded.desks)

@@ -1,6 +1,6 @@
 """How many seeds it takes to find each planted bug, and which promise it breaks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -36,12 +36,12 @@ def known() -> dict[str, Bite]:
     return {one.bug: one for one in msgspec.json.decode(KNOWN.read_bytes(), type=list[Bite])}
 
 
-def look(most_seeds: int) -> list[Bite]:
+def look(most_seeds: int, *, say: Callable[[str], None]) -> list[Bite]:
     """Look for every bug, and write down how it is found."""
     bites = []
     for bug in BUGS:
         found = bite(bug, range(most_seeds))
-        print(f"{bug.__name__}: {found or 'NOT FOUND'}", flush=True)
+        say(f"{bug.__name__}: {found or 'NOT FOUND'}")
         bites += [found] if found else []
     KNOWN.write_bytes(msgspec.json.format(msgspec.json.encode(bites)) + b"\n")
     return bites
