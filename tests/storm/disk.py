@@ -284,6 +284,8 @@ def _vfs() -> Vfs:
 
 def _place(path: str) -> tuple[Disk, str]:
     _, disk, file = path.split("/", 2)
+    if disk not in _disks:
+        raise apsw.exception_for(GONE)
     return _disks[disk], file
 
 

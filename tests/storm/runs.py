@@ -54,8 +54,7 @@ async def _play(planned: Plan) -> Verdict:
         network.crash(name)
     if not network.found:
         judge(network, oracle)
-    for disk in network.disks.values():
-        disk.remove()
+    network.close()
     network.counts["acknowledged"] = oracle.acknowledged
     network.counts["crashes"] -= len(network.names)
     return Verdict(

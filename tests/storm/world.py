@@ -96,6 +96,12 @@ class Network(virtual.World):
             self.disks[name].lose_power(by_chance(self.chance))
         self._let_go(name)
 
+    def close(self) -> None:
+        """Let go of all that is left."""
+        for name, disk in self.disks.items():
+            self._let_go(name)
+            disk.remove()
+
     def _let_go(self, name: str) -> None:
         self.disks[name].kill()
         if name in self.stores:
