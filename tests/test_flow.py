@@ -1,6 +1,7 @@
-"""One stream, the same decisions everywhere: replay, a network in process, and nodes."""
+"""One stream, the same decisions everywhere: replay, a network in process, nodes, processes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,11 +10,23 @@ import pytest
 import covey
 import virtual
 from covey.books import Question
-from covey.policies import PRESETS
+from covey.policies import ALARMED, PRESETS
+from neighbourhood import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
 NODE_SLOTS = 500
+PROCESS_SLOTS = 200
+EARLY = {  # few cells and low thresholds, so that peers are asked soon
+    "slices": 2,
+    "split-scale": 5.0,
+    "split-power": 2.0,
+    "finest-level": 1,
+    "lipschitz": 0.01,
+    "explore": {"scale": 0.5, "power": 0.0},
+    "train": {"scale": 1.0, "power": 0.0},
+    "explore-peers": {"scale": 0.5, "power": 0.0},
+}
 
 
 Row = tuple[Any, ...]  # phase, arm, function, price, whether it was right
@@ -71,15 +84,75 @@ def test_replay_and_nodes_over_a_slow_network_decide_the_same(
     live = virtual.run(_through_nodes(stream, config, restart_every=NODE_SLOTS + 1))
 
     assert live == _replayed(stream, config)[:NODE_SLOTS]
+    if mode == "spec":
+        assert any(row[1].startswith("site") for row in live)
 
 
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
 def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, preset: str) -> None:
     config = _config(preset, "spec")
 
     live = virtual.run(_through_nodes(stream, config, restart_every=10))
 
     assert live == _replayed(stream, config)[:NODE_SLOTS]
+
+
+@pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
+def test_replay_and_processes_that_speak_over_https_decide_the_same(
+    stream: Stream, preset: str | None, tmp_path: Path
+) -> None:
+    policy = {"slices": 1} if preset is None else {**EARLY, "preset": preset, "pending": False}
+    policy["check-claims"] = False  # as in a replay
+    config = {**_config("cos", "spec"), "policy": policy}
+    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
+    sites = {f"site{k}": _site(offices, config, k) for k in range(SITES)}
+
+    with served(tmp_path, sites) as clients:
+        live = [_through(clients[stream.at[slot]], stream, slot) for slot in range(PROCESS_SLOTS)]
+
+    assert live == _replayed(stream, config)[:PROCESS_SLOTS]
+    assert sum(row[1].startswith("site") for row in live) > PROCESS_SLOTS / 20  # peers are asked
+
+
+def _through(client: Client, stream: Stream, slot: int) -> Row:
+    """Send one instance and its label to a site, and wait until its peers know the label."""
+    features = [int(said) for said in stream.predictions[:, slot]]
+    inputs = [
+        {"name": "instances", "shape": [1, 2 * SITES], "datatype": "INT64", "data": features},
+        {"name": "context", "shape": [1, 2], "datatype": "FP64", "data": [*stream.contexts[slot]]},
+    ]
+    told = client.infer(str(slot), inputs, slot=slot + 1)["parameters"]
+    settled = client.label(str(slot), int(stream.labels[slot]))
+    client.drain()
+    return told["phase"], told["arm"], told["function"], told["price"], settled["right"]
+
+
+def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
+    """Return the file of one site: what the configuration says of it, and whom it knows."""
+    own = config["learner"][place]
+    features = {f"f{k}": "INT64" for k in range(2 * SITES)}
+    node = {"features": features, "instance": "row", "dimension": 2, "slots": "given"}
+    rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
+    return "\n".join(
+        [
+            offices.node(own["name"], **node, **{"timeout-s": 30.0}),
+            table("[policy]", config["policy"]),
+            table("[[learner]]", own),
+            *(offices.peer(name, **rights) for name in own["peers"]),
+            *(
+                table(
+                    "[[function]]",
+                    {
+                        "name": name,
+                        "kind": "python",
+                        "entry": "neighbourhood:recorded",
+                        "options": {"place": int(name[1:])},
+                    },
+                )
+                for name in own["functions"]
+            ),
+        ]
+    )
 
 
 def _replayed(stream: Stream, config: dict[str, Any]) -> list[Row]:
@@ -117,9 +190,16 @@ async def _through_nodes(
     return live
 
 
+def _early(preset: str) -> dict[str, Any]:
+    """Return settings with which not only own functions are used, and labels raise alarms."""
+    early = {**EARLY, "alarm": 1.0} if preset in ALARMED else EARLY
+    dropped = "slices" if preset in ("auto", "multi-resolution") else "finest-level"
+    return {key: value for key, value in early.items() if key != dropped}
+
+
 def _config(preset: str, mode: str) -> dict[str, Any]:
     return {
-        "policy": {"preset": preset, "mode": mode, "slices": 3, "split-power": 2.0},
+        "policy": {"preset": preset, "mode": mode, **_early(preset)},
         "learner": [
             {
                 "name": f"site{k}",

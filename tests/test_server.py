@@ -6,99 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from covey import cli, server, sites
+from covey import cli
 from covey.store import Store
-
-SITE = """
-[node]
-name = "north"
-features = { size = "FP64", kind = "BYTES" }
-store = "north.store"
-address = "127.0.0.1:0"
-dimension = 1
-body-kib = 16
-rows = 100
-
-[policy]
-preset = "cos"
-slices = 4
-label-wait = 20
-
-[[learner]]
-name = "north"
-functions = ["zero", "one"]
-
-[[function]]
-name = "zero"
-kind = "constant"
-label = 0
-
-[[function]]
-name = "one"
-kind = "constant"
-label = 1
-"""
-INPUTS = [
-    {"name": "size", "shape": [1], "datatype": "FP64", "data": [1.5]},
-    {"name": "kind", "shape": [1], "datatype": "BYTES", "data": ["a"]},
-    {"name": "context", "shape": [1, 1], "datatype": "FP64", "data": [[0.3]]},
-]
-INFER, FEEDBACK = "/v2/models/north/infer", "/v2/models/north/feedback"
-
-
-class Client:
-    """What a client does: it posts, and reads a status and JSON."""
-
-    def __init__(self, session: aiohttp.ClientSession, root: str) -> None:
-        self._session = session
-        self.root = root
-
-    async def get(self, path: str) -> tuple[int, Any]:
-        async with self._session.get(self.root + path) as response:
-            return response.status, await response.json(content_type=None)
-
-    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"Content-Type": "application/json", **headers}
-        async with self._session.post(self.root + path, data=data, headers=sent) as response:
-            return response.status, await response.json(content_type=None)
-
-
-@asynccontextmanager
-async def serving(folder: Path, text: str = SITE) -> AsyncIterator[Client]:
-    (folder / "site.toml").write_text(text)
-    is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(
-        server.serve(sites.load(folder / "site.toml"), is_up=is_up.set_result)
-    )
-    await asyncio.wait([task, is_up], return_when=asyncio.FIRST_COMPLETED)
-    root = (await is_up).removesuffix("/v2/models/north")
-    async with aiohttp.ClientSession() as session:
-        yield Client(session, root)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-def run(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = SITE) -> None:
-    async def main() -> None:
-        async with serving(folder, text) as client:
-            await story(client)
-
-    asyncio.run(main())
-
-
-def infer(id_: str | None = "a", **changes: Any) -> dict[str, Any]:
-    body = {"inputs": INPUTS, **changes}
-    return body if id_ is None else {"id": id_, **body}
+from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 
 def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> None:
@@ -207,6 +122,19 @@ def test_labels_under_way_count_unless_the_policy_says_otherwise(
         assert [one["outputs"][0]["data"][0] for one in told] == says
 
     run(tmp_path, story, text)
+
+
+def test_where_slots_are_given_the_node_goes_by_them(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for slot in (5, 40, 12):
+            status, _ = await client.post(INFER, infer(str(slot), parameters={"slot": slot}))
+            assert status == 200
+        status, state = await client.get("/v2/models/north/state")
+
+        assert (status, state) == (200, {"name": "north", "starts": 1, "slot": 40, "owed": 0})
+        assert (await client.post(INFER, infer("none")))[0] == 422
+
+    run(tmp_path, story, SITE.replace("[node]", '[node]\nslots = "given"'))
 
 
 def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
@@ -376,8 +304,12 @@ def test_a_function_that_fails_is_500_with_a_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("127.0.0.1:0", "0.0.0.0:80", "serves on the loopback only"),
-        ("127.0.0.1:0", "example.org:80", "serves on the loopback only"),
+        ("127.0.0.1:0", "0.0.0.0:80", "needs TLS (certificate, key and authority"),
+        ("127.0.0.1:0", "example.org:80", "and tokens (`covey tokens new`)"),
+        ("dimension", "tls = true\ndimension", "needs certificate, key and authority"),
+        ("dimension", 'key = "k"\ndimension', "[node] certificate is missing"),
+        ("dimension", 'peer-address = "0.0.0.0:1"\ndimension', "peer-address needs certificate"),
+        ("dimension", 'tokens = "t.json"\ndimension', "t.json is not there"),
         ("127.0.0.1:0", "127.0.0.1", "write it like 127.0.0.1:8080"),
         ('name = "north"\nfeatures', 'name = "nort"\nfeatures', "did you mean 'north'?"),
         ("dimension = 1", "dimension = 99", "[node] dimension is 99"),
@@ -387,7 +319,7 @@ def test_a_function_that_fails_is_500_with_a_code(tmp_path: Path) -> None:
         ("[node]", "[nod]", "has no [node] table"),
         ("slices = 4", 'slices = 4\nties = "random"', "cannot be taken up again"),
         ('"one"]', '"one", "two"]', "has none of that name"),
-        ("[policy]", '[[learner]]\nname = "south"\nfunctions = ["f"]\n[policy]', "no way to them"),
+        ("[[function]]", "[[peer]]\nport = 1\n[[function]]", "unknown key 'port'"),
     ],
 )
 def test_a_site_that_cannot_serve_is_refused_with_a_sentence(

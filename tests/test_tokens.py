@@ -36,6 +36,7 @@ def test_a_token_is_good_for_its_scopes_and_no_others(path: Path) -> None:
     assert said == {
         "infer": Granted("camera"),
         "feedback": Granted("camera"),
+        "feedback-any": Refused("scope"),
         "read": Refused("scope"),
         "metrics": Refused("scope"),
     }
@@ -232,6 +233,6 @@ def test_a_mistake_on_the_command_line_is_a_sentence_and_exit_code_2(
     assert cli.main(["tokens", "new", "camera", "--scope", "all", "--file", str(path)]) == 2
 
     assert capsys.readouterr().err == (
-        "covey: unknown scope 'all'; known: feedback, infer, metrics, read\n"
+        "covey: unknown scope 'all'; known: feedback, feedback-any, infer, metrics, read\n"
     )
     assert not path.exists()

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,3 +103,31 @@ def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
 
     assert wire.inference(one)[1] == wire.inference(other)[1]
     assert wire.inference(one)[1] != wire.inference(one.replace(b"[1]}", b"[2]}"))[1]
+
+
+GIVEN = msgspec.structs.replace(SERVING, slots="given")
+
+
+def slots(serving: Serving, **parameters: Any) -> list[int | None]:
+    return list(wire.slots_of(wire.Inference([], parameters=parameters), serving, count=3))
+
+
+def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
+    assert slots(SERVING) == [None] * 3
+    assert slots(GIVEN, slot=7) == [7, 8, 9]
+    with pytest.raises(Problem, match="leave it out"):
+        slots(SERVING, slot=7)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, *({"slot": one} for one in (0, -1, True, 1.0, "1", 2**53))]
+)
+def test_a_slot_that_is_given_is_a_whole_number_from_one_on(parameters: dict[str, Any]) -> None:
+    with pytest.raises(Problem, match="must be the slot of the first row"):
+        slots(GIVEN, **parameters)
+
+
+def test_another_slot_is_another_question() -> None:
+    asked = [b'{"inputs": [], "parameters": {"slot": %d}}' % slot for slot in (1, 2)]
+
+    assert wire.inference(asked[0])[1] != wire.inference(asked[1])[1]

@@ -1,12 +1,35 @@
 """What passes between an HTTP server and the two sides of a node: calls, replies and problems."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
+from covey.errors import (
+    ConflictingLabel,
+    CoveyError,
+    DataError,
+    FunctionError,
+    LateLabel,
+    LimitError,
+    StoreError,
+    UnknownTicket,
+)
+
 JSON = "application/json"
 PROBLEM = "application/problem+json"
+# The first that fits: subclasses stand before what they are made of.
+STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
+    (LateLabel, 410, "label_too_late"),
+    (UnknownTicket, 404, "ticket_unknown"),
+    (ConflictingLabel, 409, "conflict"),
+    (DataError, 422, "invalid"),
+    (LimitError, 503, "busy"),
+    (StoreError, 503, "store_failed"),
+    (FunctionError, 500, "function_failed"),
+)
+log = logging.getLogger(__name__)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -17,6 +40,7 @@ class Call(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]  # by names in lower case
     body: bytes = b""
     who: str = ""  # the client or the peer, as whoever let it in knows it
+    rights: frozenset[str] = frozenset()  # of a client: the scopes of its token
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -32,17 +56,21 @@ class Handler(Protocol):
     """One side of a node: for its clients, or for its peers."""
 
     async def handle(self, call: Call) -> Reply:
-        """Answer a call; raise `Problem` where it cannot be served."""
+        """Answer a call; raise `Problem`, or another error of covey, where it cannot be served."""
 
 
 class Problem(Exception):
     """Why a request cannot be served: a status, a stable code, and a sentence."""
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
+        self.headers = {"Retry-After": "1"} if status in (429, 503) else {}
+        self.headers.update(headers or {})
 
     def reply(self) -> Reply:
         """Return it as `application/problem+json`, with the protocol's own `error` beside."""
@@ -54,5 +82,25 @@ class Problem(Exception):
             "detail": self.detail,
             "error": self.detail,
         }
-        headers = {"Retry-After": "1"} if self.status in (429, 503) else {}
-        return Reply(self.status, msgspec.json.encode(told), PROBLEM, headers)
+        return Reply(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
+
+
+async def respond(handler: Handler, call: Call) -> Reply:
+    """Return what a side of a node answers to a call; whatever goes wrong is a problem."""
+    try:
+        return await handler.handle(call)
+    except Problem as problem:
+        return problem.reply()
+    except CoveyError as error:
+        return problem_of(error).reply()
+    except Exception:
+        log.exception("a request failed unexpectedly")
+        return Problem(500, "unexpected", "an unexpected failure; the log says more").reply()
+
+
+def problem_of(error: CoveyError) -> Problem:
+    """Return an error of covey as the problem that a caller is told."""
+    for kind, status, code in STATUSES:
+        if isinstance(error, kind):
+            return Problem(status, code, str(error))
+    return Problem(500, "unexpected", str(error))

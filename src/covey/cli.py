@@ -285,8 +285,9 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     command = commands.add_parser(
         "serve",
         help="a node: answer instances and take labels over HTTP",
-        description="Serve the site of a configuration by the Open Inference Protocol, on the "
-        "loopback. What it learns is in its store; stopped and started, it goes on.",
+        description="Serve the site of a configuration by the Open Inference Protocol: on the "
+        "loopback, or anywhere with TLS and tokens. What it learns is in its store; stopped and "
+        "started, it goes on.",
         epilog="example:\n  covey serve site.toml\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -86,6 +86,7 @@ class Node:
         }
         self._shut: set[str] = set()  # peers that are not to be asked for now
         loaded = doors.store.load(site.name, shape_of(learner))
+        self.starts = loaded.starts  # this one included
         self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}

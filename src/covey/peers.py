@@ -25,7 +25,7 @@ from covey.types import Label, Report
 Given = TypeVar("Given")
 NO_INSTANCE = msgspec.UNSET
 MOST_ARRIVALS = MOST_WHOLE = 2**53
-MOST_TEXT = 4_096  # characters of a label
+MOST_TEXT = 1_000  # characters of a label
 # What becomes of a label that a peer is told; the first two say that it has it.
 TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT = "taken", "repeated", "late", "unknown", "conflict"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT)

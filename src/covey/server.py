@@ -1,182 +1,244 @@
-"""The routes over one node: Open Inference Protocol v2, and feedback. The one file with aiohttp."""
+"""Listeners that pass calls on to the sides of a node, and a site that serves.
+
+The one file with aiohttp's server.
+"""
 
 import asyncio
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from urllib.parse import unquote
 
-import msgspec
-
-from covey import wire
-from covey.books import OWN, Question
-from covey.calls import Problem
-from covey.errors import (
-    ConflictingLabel,
-    CoveyError,
-    DataError,
-    FunctionError,
-    LateLabel,
-    LimitError,
-    MissingExtra,
-    StoreError,
-    UnknownTicket,
-)
+from covey import letters, tls
+from covey.back import Back
+from covey.calls import Call, Handler, Problem, Reply, respond
+from covey.errors import ConfigError, CoveyError, MissingExtra
+from covey.front import OPEN_PATHS, Front
+from covey.gates import Anybody, ByCertificate, ByToken, Gate
+from covey.https_peers import HttpsPeers
+from covey.neighbours import allowed
 from covey.node import Doors, Node
-from covey.sites import ServedSite
-from covey.store import Store, Ticket
-from covey.types import Context
+from covey.sites import Address, Identity, ServedSite
+from covey.store import Store
+from covey.threads import Threads
 
 try:
-    from aiohttp import web
+    from aiohttp import HttpVersion11, web
 except ImportError as missing:
     raise MissingExtra('a node needs aiohttp to serve: pip install "covey[node]"') from missing
 
 RECEIPT_S = 10.0  # within which a body must have come
-AT_ONCE = 64  # rows of one request that are under way together
-EXTENSIONS = ["covey_feedback"]
-# The first that fits: subclasses stand before what they are made of.
-STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
-    (LateLabel, 410, "label_too_late"),
-    (UnknownTicket, 404, "ticket_unknown"),
-    (ConflictingLabel, 409, "conflict"),
-    (DataError, 422, "invalid"),
-    (LimitError, 503, "busy"),
-    (StoreError, 503, "store_failed"),
-    (FunctionError, 500, "function_failed"),
-)
+LINGER_S = 1.0  # for which what nobody wants is still read, so that the answer gets through
+FINISH_S = 15.0  # for which requests under way are waited for at the end
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Threads:
-    """Runs what blocks: the store in one thread, and functions in another, one at a time each.
+class Listener:
+    """One port: reads requests whole, within limits, and hands them to one side of a node."""
 
-    A classifier need not bear two callers at once.
-    """
+    def __init__(
+        self,
+        handler: Handler,
+        address: Address,
+        *,
+        gate: Gate,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        most_bytes: int,
+    ) -> None:
+        """`tls` reads certificates, at the start and whenever they are to be read again."""
+        self._handler = handler
+        self._address = address
+        self._gate = gate
+        self._tls = tls
+        self._most_bytes = most_bytes
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._writer = ThreadPoolExecutor(1, "covey-store")
-        self._runner = ThreadPoolExecutor(1, "covey-functions")
-
-    async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
-        """Return what `run` returns."""
-        pool = self._writer if getattr(run, "__self__", None) is self._store else self._runner
-        return await asyncio.get_running_loop().run_in_executor(pool, run, *given)
-
-    def close(self) -> None:
-        """Wait for what is under way."""
-        self._runner.shutdown()
-        self._writer.shutdown()
-
-
-class Service:
-    """The handlers of one site."""
-
-    def __init__(self, served: ServedSite, node: Node) -> None:
-        self._served = served
-        self._serving = served.serving
-        self._node = node
-        self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
-
-    def app(self) -> web.Application:
-        """Return the application with all routes."""
-        app = web.Application(
-            middlewares=[_problems], client_max_size=self._serving.body_kib * 1024
+    async def open(self) -> str:
+        """Begin to listen; return the URL."""
+        # No router and no middlewares: they cost more than an answer does.
+        self._web = web.Server(
+            self._answer, access_log=None, auto_decompress=False, lingering_time=LINGER_S
         )
-        app.router.add_get("/v2/health/live", self._live)
-        app.router.add_get("/v2/health/ready", self._ready)
-        for path in ("/v2", "/v2/"):
-            app.router.add_get(path, self._server)
-        model = "/v2/models/{name}"
-        app.router.add_get(model, self._model)
-        app.router.add_get(f"{model}/ready", self._model_ready)
-        app.router.add_post(f"{model}/infer", self._infer)
-        app.router.add_post(f"{model}/feedback", self._feedback)
-        return app
+        self._socket = _bound(self._address)
+        self._server = await self._listen()
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
-    async def _live(self, request: web.Request) -> web.Response:
-        return _json({"live": True})
+    async def reload(self) -> None:
+        """Read tokens and certificates again; connections that are open stay so."""
+        self._gate.reload()
+        try:
+            before, self._server = self._server, await self._listen()
+            before.close()
+        except CoveyError as error:
+            log.error("the certificate stays as it was: %s", error)
 
-    async def _ready(self, request: web.Request) -> web.Response:
-        return _json({"ready": self._node.is_ready}, 200 if self._node.is_ready else 503)
+    async def close(self) -> None:
+        """Listen no more; requests under way are answered first."""
+        self._server.close()
+        self._socket.close()
+        self._web.pre_shutdown()
+        await self._web.shutdown(FINISH_S)
 
-    async def _server(self, request: web.Request) -> web.Response:
-        return _json({"name": "covey", "version": "2", "extensions": EXTENSIONS})
+    async def _listen(self) -> asyncio.Server:
+        context = None if self._tls is None else self._tls()
+        # The socket is kept, so that no caller is turned away while certificates change.
+        return await asyncio.get_running_loop().create_server(
+            self._web, sock=self._socket.dup(), ssl=context
+        )
 
-    async def _model(self, request: web.Request) -> web.Response:
-        self._check_name(request)
-        return _reply(wire.metadata(self._serving, dimension=self._dimension))
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            call = await self._receive(request)
+        except Problem as problem:
+            return _response(problem.reply())
+        return _response(await respond(self._handler, call))
 
-    async def _model_ready(self, request: web.Request) -> web.Response:
-        self._check_name(request)
-        return await self._ready(request)
+    async def _receive(self, request: web.BaseRequest) -> Call:
+        path = request.raw_path.partition("?")[0]
+        path = unquote(path) if "%" in path else path
+        head = Call(request.method, path, request.headers)
+        connection = None
+        if self._tls is not None and request.transport is not None:
+            connection = request.transport.get_extra_info("ssl_object")
+        caller = self._gate.admit(head, connection)
+        body = await self._body(request) if request.body_exists else b""
+        return Call(head.method, path, head.headers, body, caller.name, caller.rights)
 
-    async def _infer(self, request: web.Request) -> web.Response:
-        self._check_name(request)
-        asked, digest = wire.inference(await _body(request))
-        rows = wire.rows_of(asked, self._serving, dimension=self._dimension)
-        contexts = [self._context(row) for row in rows]
-        id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
-        ids = [id_] if len(rows) == 1 else [f"{id_}:{k}" for k in range(len(rows))]
-        tickets: list[Ticket] = []
-        for start in range(0, len(rows), AT_ONCE):
-            tickets += await _all(
-                self._node.predict(
-                    self._instance(rows[k]),
-                    contexts[k],
-                    question=Question(OWN, ids[k], f"{digest}:{len(ids)}"),
-                )
-                for k in range(start, min(start + AT_ONCE, len(rows)))
-            )
-        return _reply(wire.answer(tickets, model=self._serving.name, id=id_, wanted=asked.outputs))
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a request, if it is not too large and comes in time."""
+        if "Content-Encoding" in request.headers:
+            raise Problem(415, "media_type", "send the body as it is, not compressed")
+        if (request.content_length or 0) > self._most_bytes:
+            raise self._too_large()
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await _go_on(request)
+        try:
+            async with asyncio.timeout(RECEIPT_S):
+                return await self._read(request)
+        except TimeoutError:
+            raise Problem(
+                408, "too_slow", f"the body did not come within {RECEIPT_S:g} s"
+            ) from None
+        except web.RequestPayloadError:
+            raise Problem(400, "broken_body", "the body did not come whole") from None
 
-    async def _feedback(self, request: web.Request) -> web.Response:
-        self._check_name(request)
-        told = wire.feedback(await _body(request))
-        settlement = await self._node.learn(told.id, told.truth)
-        body = {"id": told.id, "new": settlement.is_new, "right": settlement.is_right}
-        return _json(body, 202 if settlement.is_new else 200)
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        body = bytearray()
+        while chunk := await request.content.readany():
+            body += chunk
+            if len(body) > self._most_bytes:
+                raise self._too_large()
+        return bytes(body)
 
-    def _check_name(self, request: web.Request) -> None:
-        if request.match_info["name"] != self._serving.name:
-            raise Problem(404, "model_unknown", f"the model here is {self._serving.name!r}")
-
-    def _context(self, row: wire.Row) -> Context:
-        if not self._served.has_contexts:
-            return row.context or ()
-        contexts = self._served.setup.context
-        return contexts.extract_one(row.record, slot=self._node.learner.slot + 1)
-
-    def _instance(self, row: wire.Row) -> Any:
-        is_record = self._serving.instance == "record"
-        return row.record if is_record else list(row.record.values())
+    def _too_large(self) -> Problem:
+        return Problem(413, "too_large", f"a body may have {self._most_bytes} bytes")
 
 
 async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     """Serve a site until the process is told to stop; `is_up` is told where it listens."""
-    store = Store(served.store)
-    threads = Threads(store)
-    doors = Doors(store, {}, random.SystemRandom(), threads)
-    node = Node(served.site, served.learner, served.functions, doors, patience=served.patience)
-    runner = web.AppRunner(Service(served, node).app(), access_log=None, handle_signals=False)
     stop = _stop_signal()
-    try:
-        await runner.setup()
-        site = web.TCPSite(runner, served.host, served.port)
-        await site.start()
+    async with AsyncExitStack() as stack:
+        store, threads = _threads(served, stack)
+        peers = _peers(served, stack)
+        ways = {} if peers is None else peers.by_name
+        node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
+        stack.callback(node.stop)
+        listeners = [_for_clients(served, node)]
+        if served.peer_address is not None and served.identity is not None:
+            listeners.append(_for_peers(served, node, served.peer_address, served.identity))
+        urls = []
+        for listener in listeners:
+            urls.append(await listener.open())
+            stack.push_async_callback(listener.close)
+        _on_hangup(listeners if peers is None else [*listeners, peers])
         node.start()
-        host, port = runner.addresses[0][:2]
-        is_up(f"http://{host}:{port}/v2/models/{served.serving.name}")
+        is_up(f"{urls[0]}/v2/models/{served.serving.name}")
         await stop.wait()
-    finally:
-        await runner.cleanup()  # requests under way are answered first
-        node.stop()
-        threads.close()
-        store.close()
+
+
+def _threads(served: ServedSite, stack: AsyncExitStack) -> tuple[Store, Threads]:
+    store = Store(served.store)
+    stack.callback(store.close)
+    threads = Threads(store)
+    stack.callback(threads.close)
+    return store, threads
+
+
+def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
+    """Return the ways to the neighbours that have an address; None for a site without keys."""
+    if served.identity is None:
+        return None
+    identify = partial(tls.client_context, *served.identity)
+    peers = HttpsPeers(served.neighbours, identify, random.SystemRandom())
+    stack.push_async_callback(peers.close)
+    return peers
+
+
+def _node(served: ServedSite, doors: Doors) -> Node:
+    return Node(
+        served.site,
+        served.learner,
+        served.functions,
+        doors,
+        trust={name: one.trust for name, one in served.neighbours.items()},
+        patience=served.patience,
+    )
+
+
+def _for_clients(served: ServedSite, node: Node) -> Listener:
+    gate: Gate = Anybody()
+    if served.tokens is not None:
+        gate = ByToken(served.tokens, open_paths=OPEN_PATHS)
+    certificates = None
+    if served.has_tls and served.identity is not None:
+        certificates = partial(tls.open_context, *served.identity)
+    return Listener(
+        Front(served, node),
+        served.address,
+        gate=gate,
+        tls=certificates,
+        most_bytes=served.serving.body_kib * 1024,
+    )
+
+
+def _for_peers(served: ServedSite, node: Node, address: Address, identity: Identity) -> Listener:
+    return Listener(
+        Back(node, served.neighbours),
+        address,
+        gate=ByCertificate(allowed(served.neighbours)),
+        tls=partial(tls.server_context, *identity),
+        most_bytes=letters.MOST_BYTES,
+    )
+
+
+def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
+    """Have tokens and certificates read again when the process is told to."""
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        for reader in readers:
+            task = loop.create_task(reader.reload())
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _bound(address: Address) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.create_server(address, family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(f"cannot serve at {address.host}:{address.port}: {error}") from None
+    bound.setblocking(False)  # a copy that blocks would make all of them block
+    return bound
 
 
 def _stop_signal() -> asyncio.Event:
@@ -188,67 +250,12 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
-async def _all(calls: Any) -> list[Ticket]:
-    """Return all results; if one fails, so does the whole, when all others are done."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
+async def _go_on(request: web.BaseRequest) -> None:
+    if request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # nothing of the answer itself was sent
 
 
-async def _body(request: web.Request) -> bytes:
-    """Return the body of a request, if it is JSON and comes in time."""
-    if "Content-Encoding" in request.headers or request.content_type != "application/json":
-        raise Problem(415, "media_type", "send application/json, not compressed")
-    try:
-        async with asyncio.timeout(RECEIPT_S):
-            return await request.read()
-    except TimeoutError:
-        raise Problem(408, "too_slow", f"the body did not come within {RECEIPT_S:g} s") from None
-    except web.RequestPayloadError:
-        raise Problem(400, "broken_body", "the body did not come whole") from None
-
-
-@web.middleware
-async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure with a problem: a status, a stable code, a sentence."""
-    try:
-        return await handler(request)
-    except Problem as problem:
-        return _problem(problem)
-    except CoveyError as error:
-        return _problem(_problem_of(error))
-    except web.HTTPException as error:
-        code = {404: "not_found", 405: "method", 413: "too_large"}.get(error.status, "refused")
-        return _problem(Problem(error.status, code, error.reason))
-    except asyncio.CancelledError:
-        raise
-    except Exception:
-        log.exception("a request failed unexpectedly")
-        return _problem(Problem(500, "unexpected", "an unexpected failure; the log says more"))
-
-
-def _problem_of(error: CoveyError) -> Problem:
-    for kind, status, code in STATUSES:
-        if isinstance(error, kind):
-            return Problem(status, code, str(error))
-    return Problem(500, "unexpected", str(error))
-
-
-def _problem(problem: Problem) -> web.Response:
-    reply = problem.reply()
-    return web.Response(
-        body=reply.body,
-        status=reply.status,
-        headers=dict(reply.headers),
-        content_type=reply.kind,
-    )
-
-
-def _json(told: Any, status: int = 200) -> web.Response:
-    return _reply(msgspec.json.encode(told), status)
-
-
-def _reply(body: bytes, status: int = 200) -> web.Response:
-    return web.Response(body=body, status=status, content_type="application/json")
+def _response(reply: Reply) -> web.Response:
+    headers = {"Content-Type": reply.kind, "Server": "covey", **reply.headers}
+    return web.Response(body=reply.body, status=reply.status, headers=headers)

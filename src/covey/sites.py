@@ -7,12 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from covey import config, fields
+from covey import config, fields, neighbours
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
 from covey.contexts import PreviousLabel
 from covey.errors import ConfigError
 from covey.learner import Learner
+from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
 from covey.sources.registry import functions_from
@@ -29,11 +30,33 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     features: dict[str, Datatype]
     store: str
     address: str = "127.0.0.1:8080"
+    tokens: str | None = None  # the file of `covey tokens`
+    certificate: str | None = None  # the files of `covey keys`
+    key: str | None = None
+    authority: str | None = None
+    tls: bool | None = None  # for clients; None: where others than this machine reach them
+    peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # what functions are given
     dimension: int | None = None  # of contexts that clients send
+    slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
     body_kib: int = 256
     rows: int = 1_024  # of a request
     timeout_s: float = 1.0
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+
+class Identity(NamedTuple):
+    """The files by which a site shows who it is."""
+
+    certificate: Path
+    key: Path
+    authority: Path
 
 
 class ServedSite(NamedTuple):
@@ -45,9 +68,13 @@ class ServedSite(NamedTuple):
     learner: Learner
     functions: list[Function]
     store: Path
-    host: str
-    port: int
+    address: Address
     patience: Patience
+    neighbours: dict[str, Neighbour]
+    tokens: Path | None = None
+    identity: Identity | None = None
+    has_tls: bool = False  # for clients
+    peer_address: Address | None = None
 
     @property
     def has_contexts(self) -> bool:
@@ -61,11 +88,15 @@ def load(path: Path) -> ServedSite:
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = fields.read(table.pop("node"), Serving, where="[node]")
-    host, port = _address(serving.address)
+    identity = _identity(serving, path.parent)
+    address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
-    setup = config.load(table)
+    known = neighbours.read(table.pop("peer", []), own_name=serving.name)
+    setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
     _check(serving, setup, place)
+    neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
+    _check_ways(serving, setup.sites[place], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     learner = learner_of(setup, place, width)
     if setup.settings.pending is None:
@@ -77,9 +108,13 @@ def load(path: Path) -> ServedSite:
         learner,
         _frozen(functions_of(setup.sites[place], given)),
         path.parent / serving.store,
-        host,
-        port,
+        address,
         Patience(timeout_s=serving.timeout_s),
+        known,
+        None if serving.tokens is None else path.parent / serving.tokens,
+        identity,
+        _has_tls(serving, address),
+        _peer_address(serving, identity),
     )
 
 
@@ -91,6 +126,14 @@ def _frozen(functions: list[Function]) -> list[Function]:
             "learns = false"
         )
     return functions
+
+
+def _wary(setup: ReplayConfig) -> ReplayConfig:
+    """Return the set-up in which what peers say of themselves is checked, unless it says no."""
+    if setup.settings.check_claims is not None:
+        return setup
+    settings = msgspec.structs.replace(setup.settings, check_claims=True)
+    return setup._replace(settings=settings)
 
 
 def _place(serving: Serving, setup: ReplayConfig) -> int:
@@ -107,7 +150,6 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
     site = setup.sites[place]
     scales: Any = setup.context
     for is_there, what in (
-        (site.peers or site.context_peers, "peers, and there is no way to them yet: peers = {}"),
         (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
         (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
         (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
@@ -148,20 +190,73 @@ def _check_numbers(serving: Serving) -> None:
             raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
 
 
-def _address(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"[node] address is {address!r}; write it like 127.0.0.1:8080")
-    if not _is_loopback(host):
+def _identity(serving: Serving, folder: Path) -> Identity | None:
+    names = {"certificate": serving.certificate, "key": serving.key, "authority": serving.authority}
+    missing = [name for name, file in names.items() if file is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
         raise ConfigError(
-            f"[node] address is {address!r}, which others can reach; a node serves on the loopback "
-            "only (127.0.0.1) while it has neither TLS nor tokens"
+            f"[node] {missing[0]} is missing; certificate, key and authority belong together: "
+            "`covey keys` makes them"
         )
-    return host, int(port)
+    return Identity(*(folder / file for file in names.values() if file is not None))
 
 
-def _is_loopback(host: str) -> bool:
+def _client_address(serving: Serving, identity: Identity | None) -> Address:
+    """Return where clients are served; others than this machine's need TLS and tokens."""
+    address = _address(serving.address, "address")
+    if identity is None and serving.tls:
+        raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
+    if not is_loopback(address.host) and (
+        identity is None or serving.tokens is None or serving.tls is False
+    ):
+        raise ConfigError(
+            f"[node] address is {serving.address!r}, which others can reach; that needs TLS "
+            "(certificate, key and authority: `covey keys`) and tokens (`covey tokens new`), or "
+            "serve on the loopback: 127.0.0.1:8080"
+        )
+    return address
+
+
+def _has_tls(serving: Serving, address: Address) -> bool:
+    return not is_loopback(address.host) if serving.tls is None else serving.tls
+
+
+def _peer_address(serving: Serving, identity: Identity | None) -> Address | None:
+    if serving.peer_address is None:
+        return None
+    if identity is None:
+        raise ConfigError(
+            "[node] peer-address needs certificate, key and authority: `covey keys` makes them"
+        )
+    return _address(serving.peer_address, "peer-address")
+
+
+def _check_ways(serving: Serving, site: Site, known: Mapping[str, Neighbour]) -> None:
+    """Raise `ConfigError` unless peers can be reached, and can reach the site, as the file says."""
+    if (site.peers or site.context_peers) and serving.certificate is None:
+        raise ConfigError(
+            f"learner {site.name!r} asks peers, which know each other by keys; [node] needs "
+            "certificate, key and authority: `covey keys` makes them"
+        )
+    for name, one in known.items():
+        if one.may_ask and serving.peer_address is None:
+            raise ConfigError(
+                f"[[peer]] {name!r} may ask, but there is nowhere to; [node] needs peer-address, "
+                'such as "0.0.0.0:8443"'
+            )
+
+
+def _address(text: str, key: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65_535:
+        raise ConfigError(f"[node] {key} is {text!r}; write it like 127.0.0.1:8080")
+    return Address(host.strip("[]"), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

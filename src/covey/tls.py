@@ -20,6 +20,16 @@ def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLCont
     return context
 
 
+def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Return how a site lets its clients in: it shows its certificate, and asks for none.
+
+    Raises `ConfigError` if the files cannot be used, or not together.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
     """Return how a site goes to others; connect with `server_hostname` set to the other's name.
 

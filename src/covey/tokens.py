@@ -18,7 +18,8 @@ from covey.fields import nearest
 
 SCOPES = {
     "infer": "ask for decisions",
-    "feedback": "send labels and rewards",
+    "feedback": "send labels of own tickets",
+    "feedback-any": "send labels of every client's tickets",
     "read": "see states and statistics",
     "metrics": "scrape the metrics",
 }
@@ -137,6 +138,16 @@ def judge(
 ) -> Granted | Refused:
     """Say what `check` says, of tokens that were read before."""
     _check_scopes([scope])
+    token = find(known, header, now=now)
+    if isinstance(token, Refused):
+        return token
+    return Granted(token.name) if scope in token.scopes else Refused("scope")
+
+
+def find(
+    known: Iterable[Token], header: str | None, *, now: datetime | None = None
+) -> Token | Refused:
+    """Return the token that an Authorization header holds, if it is good for anything."""
     if not header:
         return Refused("missing")
     match = _HEADER.fullmatch(header) if len(header) <= _LONGEST_HEADER else None
@@ -147,7 +158,7 @@ def judge(
         return Refused("unknown")
     if token.expires is not None and _now(now) >= token.expires:
         return Refused("expired")
-    return Granted(token.name) if scope in token.scopes else Refused("scope")
+    return token
 
 
 def _find(known: Iterable[Token], digest: str) -> Token | None:

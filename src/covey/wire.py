@@ -18,7 +18,7 @@ from covey.types import Context
 
 MOST_ID = 200
 MOST_DEPTH = 8
-INSTANCES, CONTEXT = "instances", "context"
+INSTANCES, CONTEXT, SLOT = "instances", "context", "slot"
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 MOST_WHOLE = 2**53
@@ -84,7 +84,7 @@ def inference(body: bytes) -> tuple[Inference, str]:
     for wanted in request.outputs or []:
         if wanted.name not in ("label", "ticket"):
             raise _invalid(f"there is no output {wanted.name!r}; there are label and ticket")
-    asked = json.dumps(raw["inputs"], sort_keys=True, ensure_ascii=True)
+    asked = json.dumps([raw["inputs"], request.parameters.get(SLOT)], sort_keys=True)
     return request, hashlib.sha256(asked.encode()).hexdigest()
 
 
@@ -108,6 +108,18 @@ def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> l
     return [
         Row(record, None if contexts is None else contexts[k]) for k, record in enumerate(records)
     ]
+
+
+def slots_of(request: Inference, serving: Serving, *, count: int) -> Sequence[int | None]:
+    """Return the slots of the rows, one after the other; None where the node counts them."""
+    first = request.parameters.get(SLOT)
+    if serving.slots == "counted":
+        if first is not None:
+            raise _invalid("parameters.slot: slots are counted here; leave it out")
+        return [None] * count
+    if type(first) is not int or not 1 <= first <= MOST_WHOLE - count:
+        raise _invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
+    return range(first, first + count)
 
 
 def answer(

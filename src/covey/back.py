@@ -1,0 +1,202 @@
+"""The side of a node for its peers: letters in, letters out. No sockets.
+
+Whoever calls has been let in by its certificate. What it may, the site's file says; what it asks is
+answered by this site and never passed on.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from covey import letters
+from covey.calls import Call, Problem, Reply
+from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
+from covey.letters import KIND, VERSION, Letter
+from covey.neighbours import Neighbour
+from covey.node import Node
+from covey.peers import NO_INSTANCE, outcome
+
+ROOT = letters.ROOT
+AT_ONCE = 64  # rows of one letter that are under way together
+Given = TypeVar("Given")
+# What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
+# of this site than it needs to know. The first that fits.
+PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
+    (DataError, 422, "invalid", ""),
+    (TicketError, 409, "conflict", "the id was used for another question; choose another"),
+    (FunctionError, 422, "not_classified", "no function here could classify what was sent"),
+    (LimitError, 503, "busy", "too much is under way or held here; try again later"),
+    (StoreError, 503, "store_failed", "this site cannot write now; try again later"),
+)
+
+
+class Bucket:
+    """How often somebody may call: so often a second, after a pause a second's worth at once."""
+
+    def __init__(self, rate_per_s: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._most = max(1.0, rate_per_s)
+        self._tokens = self._most
+        self._at_s = -math.inf
+
+    def take(self, now_s: float) -> float:
+        """Return 0 if one more call is fine; else for how many seconds it is not."""
+        if self._at_s > -math.inf:
+            gained = (now_s - self._at_s) * self._rate_per_s
+            self._tokens = min(self._most, self._tokens + gained)
+        self._at_s = now_s
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            return 0.0
+        return (1.0 - self._tokens) / self._rate_per_s
+
+
+class Back:
+    """Answers peers within what each of them may."""
+
+    def __init__(self, node: Node, neighbours: Mapping[str, Neighbour]) -> None:
+        self._node = node
+        self._neighbours = neighbours
+        self._buckets = {name: Bucket(one.rate_per_s) for name, one in neighbours.items()}
+        self._in_flight = dict.fromkeys(neighbours, 0)
+        self._calls: dict[str, Callable[[Call, Neighbour], Awaitable[Letter | letters.Answer]]] = {
+            f"{ROOT}/ask": self._ask,
+            f"{ROOT}/report": self._report,
+            f"{ROOT}/estimate": self._estimate,
+            f"{ROOT}/labels": self._labels,
+            f"{ROOT}/hello": self._hello,
+        }
+
+    async def handle(self, call: Call) -> Reply:
+        """Answer a peer's letter."""
+        peer = self._neighbours.get(call.who)
+        if peer is None:
+            raise Problem(403, "not_allowed", "this site does not know you")
+        self._check_rate(peer)
+        answer = _route(call, self._calls)
+        if self._in_flight[peer.name] >= peer.in_flight:
+            raise Problem(503, "busy", f"{peer.in_flight} requests of yours are under way")
+        self._in_flight[peer.name] += 1
+        try:
+            given = await answer(call, peer)
+        except CoveyError as error:
+            raise _problem_of(error) from error
+        finally:
+            self._in_flight[peer.name] -= 1
+        return Reply(200, letters.write(given), KIND)
+
+    def _check_rate(self, peer: Neighbour) -> None:
+        wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
+        if wait_s:
+            raise Problem(
+                429,
+                "too_often",
+                f"you may call {peer.rate_per_s:g} times a second; wait a little",
+                {"Retry-After": str(math.ceil(wait_s))},
+            )
+
+    # -- the calls ------------------------------------------------------------------------------
+
+    async def _ask(self, call: Call, peer: Neighbour) -> letters.Answer:
+        _check_may_ask(peer)
+        letter = letters.read(call.body, letters.Ask)
+        until_s = _until_s(letter)
+        requests = letters.requests_of(letter)
+        if requests[0].instance is NO_INSTANCE and not peer.asks_by_context:
+            raise Problem(403, "not_allowed", "you may not ask here by the cell alone")
+        given = []
+        for start in range(0, len(requests), AT_ONCE):
+            _check_time(until_s)
+            given += await _all(
+                self._node.assist(request, source=peer.name)
+                for request in requests[start : start + AT_ONCE]
+            )
+        return letters.helped(letter, given)
+
+    async def _report(self, call: Call, peer: Neighbour) -> letters.Answer:
+        _check_may_ask(peer)
+        letter = letters.read(call.body, letters.Report)
+        _until_s(letter)
+        arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
+        return letters.Reported(
+            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
+        )
+
+    async def _estimate(self, call: Call, peer: Neighbour) -> letters.Answer:
+        _check_may_ask(peer)
+        letter = letters.read(call.body, letters.Estimate)
+        _until_s(letter)
+        accuracy, labels = await self._node.estimate(
+            letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
+        )
+        return letters.Estimated(
+            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
+        )
+
+    async def _labels(self, call: Call, peer: Neighbour) -> letters.Answer:
+        """Take labels, also of who may ask no longer: they settle only what it asked before."""
+        letter = letters.read(call.body, letters.Labels)
+        _until_s(letter)
+        words = await _all(
+            outcome(self._node.learn(told.id, told.label, source=peer.name))
+            for told in letter.labels
+        )
+        return letters.Outcomes(version=VERSION, request=letter.request, words=words)
+
+    async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
+        letter = letters.read(call.body, letters.Hello)
+        return letters.Greeting(
+            version=VERSION,
+            request=letter.request,
+            name=self._node.name,
+            incarnation=self._node.starts,
+        )
+
+
+def _route(call: Call, calls: Mapping[str, Given]) -> Given:
+    if call.path not in calls:
+        raise Problem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
+    if call.method != "POST":
+        raise Problem(405, "method", "letters are posted", {"Allow": "POST"})
+    if call.headers.get("content-type", "") != KIND:
+        raise Problem(415, "media_type", f"send {KIND}")
+    return calls[call.path]
+
+
+def _check_may_ask(peer: Neighbour) -> None:
+    if not peer.may_ask:
+        raise Problem(403, "not_allowed", "you may not ask here")
+
+
+def _until_s(letter: Letter) -> float:
+    """Return until when the peer waits, by the loop's clock; raise if it does so no longer."""
+    until_s = asyncio.get_running_loop().time() + letter.deadline_ms / 1000
+    if not letter.deadline_ms:
+        raise _over()
+    return until_s
+
+
+def _check_time(until_s: float) -> None:
+    if asyncio.get_running_loop().time() >= until_s:
+        raise _over()
+
+
+def _over() -> Problem:
+    return Problem(408, "deadline_over", "you had stopped waiting; nothing more was begun")
+
+
+def _problem_of(error: CoveyError) -> Problem:
+    for kind, status, code, sentence in PROBLEMS:
+        if isinstance(error, kind):
+            return Problem(status, code, sentence or str(error))
+    return Problem(503, "busy", "this site cannot answer now; try again later")
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, Given]]) -> list[Given]:
+    """Return all results; if one fails, so does the whole, when all others are done."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

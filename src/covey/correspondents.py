@@ -1,0 +1,107 @@
+"""A peer that is reached by letters, whatever carries them."""
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from covey import letters
+from covey.errors import PeerError
+from covey.letters import MOST_DEADLINE_MS, MOST_ROWS, VERSION, AnyAnswer, Letter
+from covey.neighbours import Neighbour
+from covey.peers import DEADLINE_S, Help, Request
+from covey.types import Label, Report
+
+# Carries the bytes of a letter to a path, and brings back a status and the bytes of the answer.
+# Whatever goes wrong on the way is an `OSError`.
+Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+
+
+class _Refusal(msgspec.Struct):
+    code: str
+
+
+class Correspondent:
+    """A neighbour as a `Peer`: it is shown no more than it may see."""
+
+    def __init__(self, neighbour: Neighbour, post: Post, chance: random.Random) -> None:
+        self._neighbour = neighbour
+        self._post = post
+        self._chance = chance
+
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        """Return a label for each instance, or for a cell alone."""
+        given: list[Help] = []
+        for start in range(0, len(requests), MOST_ROWS):
+            shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
+            letter = letters.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
+            given += letters.helps_of(await self._send("ask", letter, letters.Helped))
+        return given
+
+    async def report(self, cell: str, slot: int) -> Report:
+        """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
+        letter = letters.Report(
+            version=VERSION,
+            request=self._new_id(),
+            deadline_ms=_left_ms(),
+            cell=cell,
+            slot=slot,
+        )
+        told = await self._send("report", letter, letters.Reported)
+        return told.arrivals, told.low, told.high
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        """Return how accurate answers in a cell would be, and by how many labels."""
+        letter = letters.Estimate(
+            version=VERSION,
+            request=self._new_id(),
+            deadline_ms=_left_ms(),
+            cell=cell,
+            slot=slot,
+            is_by_context=is_by_context,
+        )
+        told = await self._send("estimate", letter, letters.Estimated)
+        return told.accuracy, told.labels
+
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        """Say true labels; return what became of each."""
+        letter = letters.told(labels, request=self._new_id(), deadline_ms=_left_ms())
+        return letters.words_of(await self._send("labels", letter, letters.Outcomes))
+
+    async def hello(self) -> letters.Greeting:
+        """Return who is there; raise `PeerError` if it is somebody else."""
+        letter = letters.Hello(version=VERSION, request=self._new_id(), deadline_ms=_left_ms())
+        greeting = await self._send("hello", letter, letters.Greeting)
+        if greeting.name != self._neighbour.name:
+            raise PeerError(f"the greeting of {greeting.name!r}")
+        return greeting
+
+    async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
+        status, body = await self._post(f"{letters.ROOT}/{call}", letters.write(letter))
+        if status != 200:
+            raise PeerError(f"status {status}{_code(body)}")
+        return letters.read_answer(body, kind, letter)
+
+    def _new_id(self) -> str:
+        return f"{self._chance.getrandbits(64):016x}"
+
+
+def _left_ms() -> int:
+    """Return for how long whoever asks will still wait."""
+    left_s = DEADLINE_S.get() - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        raise PeerError("no time to answer")
+    return (
+        MOST_DEADLINE_MS if math.isinf(left_s) else min(MOST_DEADLINE_MS, math.ceil(1e3 * left_s))
+    )
+
+
+def _code(body: bytes) -> str:
+    """Return the code of a refusal, if it has one that can be shown to a person."""
+    try:
+        code = msgspec.json.decode(body, type=_Refusal).code
+    except (ValueError, RecursionError):
+        return ""
+    return f" ({code})" if len(code) <= 40 and code.replace("_", "").isalnum() else ""

@@ -1,0 +1,311 @@
+"""What sites write to each other: MessagePack, typed, bounded and strict. No I/O.
+
+A letter that cannot be read is a `Problem` with status 400, 413 or 422; an answer that cannot be
+read is a `PeerError`. Nothing is coerced, and nothing is carried over that was not asked for.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from covey import parcels
+from covey.calls import Problem
+from covey.decisions import NO_ANSWER
+from covey.errors import DataError, PeerError
+from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Request
+from covey.types import Label
+
+VERSION = 1
+ROOT = "/covey/v1"
+KIND = "application/msgpack"
+MOST_BYTES = 4 * 1024 * 1024
+MOST_PLAIN_BYTES = 1024 * 1024  # of instances that are not a block of numbers
+NONE = msgspec.Raw(b"\xc0")
+MOST_ROWS = 1_024
+MOST_LABELS = 1_024
+MOST_DEADLINE_MS = 600_000
+
+Id = Annotated[str, Meta(min_length=1, max_length=200)]
+CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
+Name = Annotated[str, Meta(max_length=1_024)]
+Count = Annotated[int, Meta(ge=0, lt=MOST_WHOLE)]
+Slot = Annotated[int, Meta(ge=1, le=MOST_WHOLE)]
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Whole = Annotated[int, Meta(ge=-MOST_WHOLE, le=MOST_WHOLE)]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Truth = Text | Whole | Finite | bool
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every letter to a peer begins with."""
+
+    version: int
+    request: Id  # comes back with the answer
+    deadline_ms: Annotated[int, Meta(ge=0, le=MOST_DEADLINE_MS)]  # that are left when it is sent
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every answer begins with."""
+
+    version: int
+    request: Id
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One question: the id under which its label will be said, its cell, the asker's slot."""
+
+    id: Id
+    cell: CellName
+    slot: Slot
+
+
+class Ask(Letter, frozen=True, kw_only=True):
+    """Asks for labels; with neither `block` nor `values`, for cells of which no more is shown."""
+
+    rows: Annotated[list[Row], Meta(min_length=1, max_length=MOST_ROWS)]
+    block: parcels.Block | None = None
+    values: msgspec.Raw = NONE  # a list of plain instances
+
+
+class Report(Letter, frozen=True, kw_only=True):
+    """Asks for the arrivals in a cell, and how good the best answer there is."""
+
+    cell: CellName
+    slot: Slot
+
+
+class Estimate(Letter, frozen=True, kw_only=True):
+    """Asks how accurate answers in a cell would be."""
+
+    cell: CellName
+    slot: Slot
+    is_by_context: bool
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The true label of a question."""
+
+    id: Id
+    label: Truth
+
+
+class Labels(Letter, frozen=True, kw_only=True):
+    """True labels of earlier questions."""
+
+    labels: Annotated[list[Told], Meta(min_length=1, max_length=MOST_LABELS)]
+
+
+class Hello(Letter, frozen=True, kw_only=True):
+    """Asks who is there."""
+
+
+class HelpOne(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A label, None where there is none; who gave it, and how unsure it is, in millionths."""
+
+    label: Truth | None
+    function: Name
+    width: Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class Helped(Answer, frozen=True, kw_only=True):
+    """The answer to `Ask`, row by row."""
+
+    given: Annotated[list[HelpOne], Meta(max_length=MOST_ROWS)]
+
+
+class Reported(Answer, frozen=True, kw_only=True):
+    """The answer to `Report`."""
+
+    arrivals: Count
+    low: float
+    high: float
+
+
+class Estimated(Answer, frozen=True, kw_only=True):
+    """The answer to `Estimate`."""
+
+    accuracy: Annotated[float, Meta(ge=0, le=1)]
+    labels: Count
+
+
+class Outcomes(Answer, frozen=True, kw_only=True):
+    """The answer to `Labels`, one word each."""
+
+    words: Annotated[list[str], Meta(max_length=MOST_LABELS)]
+
+
+class Greeting(Answer, frozen=True, kw_only=True):
+    """The answer to `Hello`: the site's name, and how often it has been started."""
+
+    name: Annotated[str, Meta(max_length=63)]
+    incarnation: Count
+
+
+class _Head(msgspec.Struct):
+    version: int
+
+
+AnyLetter = TypeVar("AnyLetter", bound=Letter)
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+
+
+def write(letter: Letter | Answer) -> bytes:
+    """Return a letter or an answer as bytes; raise `DataError` if it holds broken text."""
+    return _encoded(letter)
+
+
+def read(body: bytes, kind: type[AnyLetter]) -> AnyLetter:
+    """Return a letter that came; raise `Problem` if it is not one of this kind."""
+    if len(body) > MOST_BYTES:
+        raise Problem(413, "too_large", f"the letter has {len(body)} bytes; at most {MOST_BYTES}")
+    letter: AnyLetter = _decoded(body, kind)
+    if letter.version != VERSION:
+        raise _other_version(letter.version)
+    return letter
+
+
+def read_answer(body: bytes, kind: type[AnyAnswer], letter: Letter) -> AnyAnswer:
+    """Return the answer to a letter; raise `PeerError` if it is not one."""
+    try:
+        answer: AnyAnswer = _decoded(body, kind)
+    except Problem as problem:
+        raise PeerError(f"an answer that cannot be read: {problem.detail}") from None
+    if (answer.version, answer.request) != (VERSION, letter.request):
+        raise PeerError("the answer to another request")
+    return answer
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
+    """Return the letter that asks for labels; raise `DataError` if instances cannot be sent."""
+    instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
+    if instances and len(instances) != len(requests):
+        raise DataError("a batch shows either every instance or none")
+    block = parcels.block_of(instances)
+    values = NONE
+    if instances and block is None:
+        parcels.check_plain(instances)
+        values = msgspec.Raw(_encoded(instances))
+    return Ask(
+        version=VERSION,
+        request=request,
+        deadline_ms=deadline_ms,
+        rows=[Row(one.id, one.cell, one.slot) for one in requests],
+        block=block,
+        values=values,
+    )
+
+
+def requests_of(letter: Ask) -> list[Request]:
+    """Return what is asked; raise `Problem` if instances and questions do not fit."""
+    instances = _instances(letter)
+    if instances is None:
+        return [Request(row.id, row.cell, row.slot) for row in letter.rows]
+    if len(instances) != len(letter.rows):
+        raise _invalid(f"there are {len(instances)} instances for {len(letter.rows)} rows")
+    return [
+        Request(row.id, row.cell, row.slot, instance)
+        for row, instance in zip(letter.rows, instances, strict=True)
+    ]
+
+
+def helped(letter: Ask, given: Sequence[Help]) -> Helped:
+    """Return the answer to a question."""
+    rows = [
+        HelpOne(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
+        for one in given
+    ]
+    return Helped(version=VERSION, request=letter.request, given=rows)
+
+
+def helps_of(answer: Helped) -> list[Help]:
+    """Return what a peer answered."""
+    return [
+        Help(NO_ANSWER if one.label is None else one.label, one.function, one.width)
+        for one in answer.given
+    ]
+
+
+def words_of(answer: Outcomes) -> list[str]:
+    """Return what became of labels; raise `PeerError` for a word that is not known."""
+    for word in answer.words:
+        if word not in OUTCOMES:
+            raise PeerError(f"the word {word[:20]!r} for what became of a label")
+    return answer.words
+
+
+def told(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int) -> Labels:
+    """Return the letter that says true labels."""
+    sent = [Told(id_, _sent(label)) for id_, label in labels]
+    return Labels(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
+
+
+def _instances(letter: Ask) -> list[Any] | None:
+    if letter.values == NONE and letter.block is None:
+        return None
+    try:
+        if letter.block is not None:
+            if letter.values != NONE:
+                raise DataError("there are a block and values; send one of them")
+            return letter.block.rows()
+        if len(letter.values) > MOST_PLAIN_BYTES:
+            raise Problem(413, "too_large", f"plain instances may have {MOST_PLAIN_BYTES} bytes")
+        values: list[Any] = _decoded(letter.values, list[Any])
+        parcels.check_plain(values)
+    except DataError as error:
+        raise _invalid(str(error)) from None
+    return values
+
+
+def _sent(label: Label) -> Truth:
+    if not isinstance(label, str | int | float):
+        raise DataError(f"the label is {label!r}; a node takes text and numbers")
+    return label
+
+
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(value)
+    except UnicodeEncodeError:
+        raise DataError("there is text that cannot be written in UTF-8") from None
+
+
+def _decoded(body: Any, kind: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _other_or_invalid(body, kind, str(error)) from None
+    except RecursionError:
+        raise Problem(400, "bad_letter", "the letter is nested too deeply") from None
+    except ValueError as error:  # what msgspec raises, and broken UTF-8
+        raise Problem(400, "bad_letter", f"the letter is not MessagePack: {error}") from None
+
+
+def _other_or_invalid(body: Any, kind: Any, said: str) -> Problem:
+    """Return why a letter does not fit; one of another version may well have other fields."""
+    if kind != list[Any]:
+        try:
+            version = msgspec.msgpack.decode(body, type=_Head).version
+        except (ValueError, RecursionError):
+            version = VERSION
+        if version != VERSION:
+            return _other_version(version)
+    return _invalid(said[:200])  # it may quote what came
+
+
+def _other_version(version: int) -> Problem:
+    return Problem(
+        422, "protocol_version", f"the letter has version {version}; this site speaks {VERSION}"
+    )
+
+
+def _invalid(detail: str) -> Problem:
+    return Problem(422, "invalid", detail)

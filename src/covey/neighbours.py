@@ -1,0 +1,197 @@
+"""The `[[peer]]` tables of a site's file: which other sites it knows, and what each of them may.
+
+Nothing is allowed that does not stand there: not to ask, not to be shown anything, not to be
+believed.
+"""
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from covey import allowlist, fields
+from covey.config import Site
+from covey.errors import ConfigError, PeerError
+from covey.peers import NO_INSTANCE, Request
+
+WHERE = "[[peer]]"
+MOST_FUNCTIONS = 10**6
+SHARES = ("none", "context", "data")  # each shows what those before it show, and more
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A `[[peer]]` table: another site, known by its name and its key."""
+
+    name: str
+    key: str  # the hash that `covey keys show` prints
+    url: str | None = None  # None: it may ask, and is not asked
+    share: Literal["none", "context", "data"] = "none"  # what it is shown when it is asked
+    trust: Literal["isolated", "robust", "full"] = "isolated"  # how its labels count
+    may_ask: bool = False
+    asks_by_context: bool = False  # it may ask by the cell alone: labels are kept for that
+    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # that it has, as far as is known
+    rate_per_s: float = 1_000.0  # of its requests; a decision may take three of them
+    in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
+
+    def shows(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """Return requests that it may be shown; raise `PeerError` for any that it may not."""
+        needed = "context" if all(one.instance is NO_INSTANCE for one in requests) else "data"
+        if not self.may_see(needed):
+            raise PeerError(f"share = {self.share!r} keeps from it what it would be shown")
+        return requests
+
+    def may_see(self, needed: str) -> bool:
+        """Say whether it may be shown as much as `needed`, one of `SHARES`."""
+        return SHARES.index(self.share) >= SHARES.index(needed)
+
+
+def read(tables: object, *, own_name: str) -> dict[str, Neighbour]:
+    """Return the neighbours by name, in the order of the file.
+
+    Raises `ConfigError` with a sentence that names the table and the key.
+    """
+    if not isinstance(tables, list):
+        raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
+    known: dict[str, Neighbour] = {}
+    for place, table in enumerate(tables):
+        name = table.get("name") if isinstance(table, Mapping) else None
+        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {place + 1}"
+        one = _checked(fields.read(table, Neighbour, where=where), where)
+        if one.name == own_name:
+            raise ConfigError(f"{where} is this site itself; list other sites only")
+        if one.name in known:
+            raise ConfigError(f"{where} stands twice; keep one table per site")
+        known[one.name] = one
+    return known
+
+
+def allowed(neighbours: Mapping[str, Neighbour]) -> dict[str, str]:
+    """Return the allow list: names and key hashes."""
+    return {name: one.key for name, one in neighbours.items()}
+
+
+def furnished(
+    table: Mapping[str, Any], neighbours: Mapping[str, Neighbour], *, own_name: str
+) -> dict[str, Any]:
+    """Return a site's configuration with a learner for every neighbour that has none in it.
+
+    Such a learner stands for its name and its number of functions: thresholds go by the largest of
+    these, and all else of a neighbour is what it says when it is asked. A site that lists no
+    `peers` asks nobody.
+    """
+    learners = table.get("learner", [])
+    if not isinstance(learners, list) or not all(isinstance(one, Mapping) for one in learners):
+        return dict(table)  # for whoever reads them to say what is wrong
+    if neighbours and _carries(table.get("policy")):
+        raise ConfigError(
+            "[policy] carry-serving-costs needs the costs of peers, which a site does not know; "
+            "leave it out, and put them into the prices"
+        )
+    has_links = "link" in table
+    own = [_own(one, own_name, neighbours, has_links=has_links) for one in learners]
+    names = [one.get("name") for one in learners]
+    others = [
+        _standing_for(one, own_name, has_links=has_links)
+        for one in neighbours.values()
+        if one.name not in names
+    ]
+    return {**table, "learner": [*own, *others]}
+
+
+def check_site(site: Site, names: Sequence[str], neighbours: Mapping[str, Neighbour]) -> None:
+    """Raise `ConfigError` unless a site may show everybody whom it asks what that takes."""
+    for key, places, needed in (
+        ("peers", site.peers, "data"),
+        ("context-peers", site.context_peers, "context"),
+    ):
+        for place in places:
+            _check_asked(site.name, key, neighbours.get(names[place]), names[place], needed)
+
+
+def _check_asked(who: str, key: str, one: Neighbour | None, name: str, needed: str) -> None:
+    if one is None:
+        raise ConfigError(f"learner {who!r} may ask {name!r}, but there is no {WHERE} of that name")
+    if one.url is None:
+        raise ConfigError(
+            f"learner {who!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
+            f'url = "https://...", or take it out of {key}'
+        )
+    if not one.may_see(needed):
+        raise ConfigError(
+            f"learner {who!r} has {name!r} in {key}, which takes share = {needed!r}, but "
+            f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+        )
+
+
+def _checked(one: Neighbour, where: str) -> Neighbour:
+    try:
+        allowlist.check_name(one.name)
+    except ConfigError as error:
+        raise ConfigError(f"{where} name: {error}") from None
+    allowlist.read({one.name: one.key}, f"{WHERE} key of")
+    if not 0 < one.rate_per_s < math.inf:
+        raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
+    if one.asks_by_context and not one.may_ask:
+        raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
+    if one.url is None:
+        return one
+    return msgspec.structs.replace(one, url=_root(one.url, f"{where} url"))
+
+
+def _root(url: str, where: str) -> str:
+    """Return where a site is reached, with its port."""
+    shape = "write it like https://south.example:8443"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 443
+    except ValueError as error:
+        raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
+    if parts.scheme != "https":
+        raise ConfigError(f"{where} is {url!r}; sites talk over https only, {shape}")
+    if not parts.hostname or parts.username is not None or parts.path.strip("/"):
+        raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
+    if parts.query or parts.fragment:
+        raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
+    (host,) = allowlist.check_hosts([parts.hostname])
+    return f"https://[{host}]:{port}" if _is_v6(host) else f"https://{host}:{port}"
+
+
+def _is_v6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def _carries(policy: object) -> bool:
+    return isinstance(policy, Mapping) and bool(policy.get("carry-serving-costs"))
+
+
+def _own(
+    learner: Mapping[str, Any], own_name: str, neighbours: Mapping[str, Any], *, has_links: bool
+) -> dict[str, Any]:
+    if learner.get("name") != own_name:
+        return dict(learner)
+    for key in ("peers", "context-peers"):
+        listed = learner.get(key, {})
+        for peer in listed if isinstance(listed, Mapping) else ():
+            if peer not in neighbours and peer != own_name:
+                hint = fields.nearest(peer, neighbours)
+                raise ConfigError(
+                    f"learner {own_name!r} lists {peer!r} in {key}, but there is no {WHERE} table "
+                    f"of that name{hint}"
+                )
+    return dict(learner) if has_links else {"peers": {}, **learner}
+
+
+def _standing_for(one: Neighbour, own_name: str, *, has_links: bool) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "functions": [f"{one.name}/{k + 1}" for k in range(one.functions)],
+        **({} if has_links else {"peers": {}}),
+        "context-peers": {own_name: 0.0} if one.asks_by_context else {},
+    }

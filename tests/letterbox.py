@@ -1,0 +1,62 @@
+"""Links of a virtual network over which letters go, as bytes, to the side of a node for peers."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import virtual
+from covey.back import Back
+from covey.calls import Call, Problem, Reply
+from covey.correspondents import Correspondent
+from covey.letters import KIND
+from covey.neighbours import Neighbour
+from covey.node import Node
+from covey.peers import Help, Request
+from covey.types import Label, Report
+
+KEY = "sha256:" + "0" * 64
+HEADERS = {"content-type": KIND}
+
+
+def neighbour(name: str, **more: Any) -> Neighbour:
+    """Return a neighbour that may do everything, and often."""
+    rights = {"share": "data", "may_ask": True, "asks_by_context": True, "rate_per_s": 1e9}
+    return Neighbour(**{"name": name, "key": KEY, "in_flight": 1_024, **rights, **more})
+
+
+async def respond(back: Back, call: Call) -> Reply:
+    try:
+        return await back.handle(call)
+    except Problem as problem:
+        return problem.reply()
+
+
+class LetterLink(virtual.Link):
+    """The way from one site to another, by letters."""
+
+    rights: ClassVar[dict[str, Any]] = {}  # of the other, besides the usual ones
+
+    def __init__(self, world: virtual.World, source: str, name: str) -> None:
+        super().__init__(world, source, name)
+        self._pen = Correspondent(neighbour(name, **self.rights), self._post, world.chance)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+        return await self._pen.ask(requests)
+
+    async def report(self, cell: str, slot: int) -> Report:
+        return await self._pen.report(cell, slot)
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        return await self._pen.estimate(cell, slot, is_by_context=is_by_context)
+
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        return await self._pen.deliver(labels)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        call = Call("POST", path, HEADERS, body, self._source)
+        known = {self._source: neighbour(self._source)}
+
+        def say(node: Node) -> Any:
+            return respond(Back(node, known), call)
+
+        reply = await self._send(say)
+        return reply.status, reply.body

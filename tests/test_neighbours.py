@@ -1,0 +1,262 @@
+"""A site's file says which sites it knows and what each may; whatever it does not say is denied."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import neighbours, sites
+from covey.errors import ConfigError, PeerError
+from covey.neighbours import Neighbour
+from covey.peers import Request
+
+KEY = "sha256:" + "0" * 64
+SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'
+SITE = """
+[node]
+name = "north"
+features = { size = "FP64" }
+store = "north.store"
+dimension = 1
+certificate = "north.crt"
+key = "north.key"
+authority = "ca.crt"
+peer-address = "127.0.0.1:0"
+
+[policy]
+preset = "cos"
+slices = 2
+
+[[learner]]
+name = "north"
+functions = ["zero", "one"]
+PEERS
+
+[[function]]
+name = "zero"
+kind = "constant"
+label = 0
+
+[[function]]
+name = "one"
+kind = "constant"
+label = 1
+
+"""
+
+
+def load(folder: Path, peers: str, tables: str, policy: str = "cos") -> sites.ServedSite:
+    path = folder / "site.toml"
+    text = SITE.replace("PEERS", peers).replace('preset = "cos"', f'preset = "{policy}"')
+    path.write_text(text + tables)
+    return sites.load(path)
+
+
+def test_what_is_not_said_is_denied() -> None:
+    (one,) = neighbours.read([{"name": "south", "key": KEY}], own_name="north").values()
+
+    assert one == Neighbour(
+        name="south", key=KEY, url=None, share="none", trust="isolated", may_ask=False
+    )
+    assert not one.asks_by_context
+
+
+def test_the_keys_make_the_allow_list() -> None:
+    known = neighbours.read([{"name": "south", "key": KEY}], own_name="north")
+
+    assert neighbours.allowed(known) == {"south": KEY}
+
+
+@pytest.mark.parametrize(
+    ("share", "is_shown_cells", "is_shown_data"),
+    [("none", False, False), ("context", True, False), ("data", True, True)],
+)
+def test_a_neighbour_is_shown_what_it_may_see(
+    share: Any, is_shown_cells: bool, is_shown_data: bool
+) -> None:
+    one = Neighbour(name="south", key=KEY, share=share)
+    cell, data = Request("a", "g1:0", 1), Request("b", "g1:0", 1, [1.0])
+
+    def is_shown(*requests: Request) -> bool:
+        try:
+            return one.shows(requests) == requests
+        except PeerError:
+            return False
+
+    assert is_shown(cell) == is_shown_cells
+    assert is_shown(data) == is_shown_data
+    assert is_shown(cell, data) == is_shown_data
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"name": "south"}, "[[peer]] 'south': missing required field key"),
+        ({"key": KEY}, "[[peer]] 1: missing required field name"),
+        ({"name": "south", "key": "00"}, "key of south: not a key hash"),
+        ({"name": "South", "key": KEY}, "[[peer]] 'South' name: 'South' cannot be the name"),
+        ({"name": "north", "key": KEY}, "is this site itself"),
+        ({"name": "south", "key": KEY, "shares": "data"}, "did you mean 'share'?"),
+        ({"name": "south", "key": KEY, "share": "all"}, "share: invalid enum value 'all'"),
+        ({"name": "south", "key": KEY, "trust": "yes"}, "trust: invalid enum value 'yes'"),
+        ({"name": "south", "key": KEY, "may-ask": 1}, "may-ask: expected bool"),
+        ({"name": "south", "key": KEY, "rate-per-s": 0}, "rate-per-s is 0.0; it must be above 0"),
+        ({"name": "south", "key": KEY, "functions": 0}, "functions: expected int >= 1"),
+        ({"name": "south", "key": KEY, "in-flight": 0}, "in-flight: expected int >= 1"),
+        ({"name": "south", "key": KEY, "asks-by-context": True}, "without may-ask"),
+        ({"name": "south", "key": KEY, "url": "http://s:1"}, "https only"),
+        ({"name": "south", "key": KEY, "url": "south:1"}, "https only"),
+        ({"name": "south", "key": KEY, "url": "https://:1"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s:99999"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s/path"}, "without a path"),
+        ({"name": "south", "key": KEY, "url": "https://me@s"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s?x=1"}, "without ? and #"),
+        ({"name": "south", "key": KEY, "url": "https://s_1"}, "is no host"),
+        ("south", "[[peer]] 1 is not a table"),
+    ],
+)
+def test_every_mistake_has_a_sentence(table: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        neighbours.read([table], own_name="north")
+
+    assert sentence in str(refused.value)
+
+
+def test_two_tables_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="stands twice"):
+        neighbours.read([{"name": "south", "key": KEY}] * 2, own_name="north")
+
+
+def test_one_table_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="two brackets"):
+        neighbours.read({"name": "south"}, own_name="north")
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("https://South.Example", "https://south.example:443"),
+        ("https://10.0.0.7:8443/", "https://10.0.0.7:8443"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_a_site_is_reached_at_a_host_and_a_port(url: str, root: str) -> None:
+    known = neighbours.read([{"name": "south", "key": KEY, "url": url}], own_name="north")
+
+    assert known["south"].url == root
+
+
+# -- with the learner ---------------------------------------------------------------------------
+
+THEOREM = 'cos"\nparameters = "theorem'
+URL = 'url = "https://127.0.0.1:8443"\n'
+
+
+def test_a_site_that_lists_no_peers_asks_nobody(tmp_path: Path) -> None:
+    served = load(tmp_path, "", SOUTH + "may-ask = true\n" + URL + 'share = "data"\n')
+
+    assert served.learner.behind() == []
+    assert served.neighbours["south"].may_ask
+
+
+def test_peers_are_arms_in_the_order_of_the_file(tmp_path: Path) -> None:
+    east = SOUTH.replace("south", "east")
+    served = load(
+        tmp_path,
+        "peers = { east = 0.1, south = 0.2 }",
+        SOUTH + URL + 'share = "data"\n' + east + URL + 'share = "data"\n',
+    )
+
+    assert served.learner.arms == ("zero", "one", "south", "east")
+    assert served.learner.costs == (0.0, 0.0, 0.2, 0.1)
+
+
+def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) -> None:
+    served = load(
+        tmp_path,
+        "peers = {}\ncontext-peers = { south = 0.1 }",
+        SOUTH + URL + 'share = "context"\n',
+    )
+
+    assert served.learner.behind() == [("south", True)]
+
+
+def test_how_long_peers_are_trained_goes_by_their_functions(tmp_path: Path) -> None:
+    table = SOUTH + URL + 'share = "data"\n'
+
+    def train_at(functions: str) -> float:
+        served = load(tmp_path, "peers = { south = 0.1 }", table + functions, policy=THEOREM)
+        (policy,) = served.learner.policies.values()
+        return policy.train.at(100)
+
+    # D2(t) = F_max t^z ln t; this site has two functions itself.
+    assert train_at("functions = 6\n") == pytest.approx(3 * train_at(""))
+    assert train_at("functions = 2\n") == train_at("")
+
+
+def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> None:
+    def has_memory(more: str) -> bool:
+        learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
+        decision = learner.decide((0.1,), 1)
+        learner.settle(learner.accept(decision, 0), 0)
+        return bool(learner.snapshot().seen)
+
+    assert has_memory("asks-by-context = true\n")
+    assert not has_memory("")
+
+
+@pytest.mark.parametrize(
+    ("peers", "tables", "sentence"),
+    [
+        ("peers = { south = 0.1 }", "", "'south' in peers, but there is no [[peer]] table"),
+        ("peers = { suoth = 0.1 }", SOUTH, "did you mean 'south'?"),
+        ("peers = { north = 0.1 }", SOUTH, "lists itself"),
+        ("peers = { south = 0.1 }", SOUTH + 'share = "data"\n', "has no url"),
+        ("peers = { south = 0.1 }", SOUTH + URL, "which takes share = 'data'"),
+        (
+            "peers = { south = 0.1 }",
+            SOUTH + URL + 'share = "context"\n',
+            "which takes share = 'data'",
+        ),
+        (
+            "peers = {}\ncontext-peers = { south = 0.1 }",
+            SOUTH + URL,
+            "which takes share = 'context'",
+        ),
+        (
+            "[[link]]\nbetween = ['north', 'south']\ncost = 0.1",
+            SOUTH,
+            "has no url",
+        ),
+    ],
+)
+def test_who_is_asked_must_be_shown_what_that_takes(
+    tmp_path: Path, peers: str, tables: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, peers, tables)
+
+    assert sentence in str(refused.value)
+
+
+def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
+    links = "".join(
+        f"[[link]]\nbetween = ['{one}', '{other}']\ncost = 0.1\n"
+        for one, other in (("north", "east"), ("east", "south"))
+    )
+    east = SOUTH.replace("south", "east")
+    served = load(
+        tmp_path, links, SOUTH + URL + 'share = "data"\n' + east + URL + 'share = "data"\n'
+    )
+
+    assert dict(zip(served.learner.arms, served.learner.costs, strict=True)) == {
+        "zero": 0.0,
+        "one": 0.0,
+        "south": pytest.approx(0.2),
+        "east": pytest.approx(0.1),
+    }
+
+
+def test_serving_costs_of_others_are_not_known_here(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="put them into the prices"):
+        load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')
