@@ -1,4 +1,4 @@
-"""A real process, killed and with a failing disk: nothing that it acknowledged is lost."""
+"""Real processes, killed and with a failing disk: nothing that they acknowledged is lost."""
 
 import shutil
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storm.kill import Load, Outcome, Process, compare, kill_often
+from storm.kill import Load, Outcome, Process, compare, kill_often, sites
 
 WAIT_S = 60.0  # for what must happen, on a machine however slow
 STRACE = shutil.which("strace")
@@ -29,10 +29,15 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_killed_again_and_again_a_site_loses_nothing() -> None:
+def alone(folder: Path, before: list[str]) -> Process:
+    return Process(folder, "north", sites(folder, ["north"])["north"], before)
+
+
+def test_killed_again_and_again_sites_lose_nothing() -> None:
     outcome = kill_often(5)
 
     assert outcome.acknowledged > 20
+    assert outcome.passed_on > 0
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
 
 
@@ -47,9 +52,9 @@ def test_killed_again_and_again_a_site_loses_nothing() -> None:
 def test_a_disk_that_fails_stops_the_site_and_nothing_is_lost(
     call: str, what: str, said: str, tmp_path: Path
 ) -> None:
-    process = Process(tmp_path, injected(call, what))
+    process = alone(tmp_path, injected(call, what))
     process.start()
-    load = Load(process, 3)
+    load = Load([process], 3)
     told: list[str] = []
 
     def has_stopped() -> bool:
@@ -65,7 +70,7 @@ def test_a_disk_that_fails_stops_the_site_and_nothing_is_lost(
 
     assert said in told[-1]
     outcome = Outcome()
-    compare(tmp_path, load, outcome)
+    compare([process], load, outcome)
     assert outcome.acknowledged > 0
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
 
@@ -73,9 +78,9 @@ def test_a_disk_that_fails_stops_the_site_and_nothing_is_lost(
 @pytest.mark.skipif(STRACE is None, reason="needs strace, to kill at a system call")
 @pytest.mark.parametrize("number", [20, 27])
 def test_killed_at_a_sync_a_site_loses_nothing(number: int, tmp_path: Path) -> None:
-    process = Process(tmp_path, injected("fdatasync", f"signal=SIGKILL:when={number}"))
+    process = alone(tmp_path, injected("fdatasync", f"signal=SIGKILL:when={number}"))
     process.start()
-    load = Load(process, 3)
+    load = Load([process], 3)
     try:
         until(lambda: not process.is_running)
     finally:
@@ -86,6 +91,6 @@ def test_killed_at_a_sync_a_site_loses_nothing(number: int, tmp_path: Path) -> N
     process.end(signal.SIGTERM)
 
     outcome = Outcome()
-    compare(tmp_path, load, outcome)
+    compare([process], load, outcome)
     assert outcome.answered > 0
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
