@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench paper regret picture clean
+.PHONY: demo test check unit unit-plain bench paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -34,6 +34,19 @@ regret: $(VENV)/.covey
 # The paper's tables beside what comes out; DATA is the folder of its data, by default COVEY_DATA's.
 paper: $(VENV)/.tools
 	$(BIN)/covey reproduce $(if $(DATA),--data $(DATA)) --out experiments/paper
+
+# Storms over whole networks: MINUTES=60, or SEEDS=1000, or SEED=17 to see one again; JOBS processes.
+JOBS ?= 2
+prove: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.prove --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--write $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10)))
+
+# Every planted bug, and how many seeds find it.
+teeth: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.prove --teeth 600 --write
+
+# A real site under load, killed again and again.
+kills: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.kill --times $(or $(TIMES),200)
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

@@ -5,6 +5,7 @@ same run.
 """
 
 import asyncio
+import itertools
 import random
 import selectors
 from collections import Counter
@@ -18,7 +19,7 @@ from covey.config import load
 from covey.desks import Trust
 from covey.errors import PeerError
 from covey.network import functions_of, learner_of
-from covey.node import Doors, Limits, Node
+from covey.node import Doors, Limits, Node, Work
 from covey.peers import Help, Patience, Request, outcome
 from covey.store import Store
 from covey.types import Label, Report
@@ -51,12 +52,28 @@ class _Jump(selectors.BaseSelector):
         return []
 
 
+class _Numbered(asyncio.Task):  # type: ignore[type-arg]
+    """A task that sets hold in the order of its making, not by where it lies in memory."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        self._number = next(self._numbers)
+        super().__init__(*given, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is what its timers make of it; threads are not allowed."""
 
     def __init__(self) -> None:
+        _Numbered._numbers = itertools.count()
         self._jump = _Jump()
         super().__init__(self._jump)
+        self._clock_resolution = 1e-6  # so that timers of a far future are reached, too
+        self.set_task_factory(lambda loop, coro, **more: _Numbered(coro, loop=loop, **more))
 
     def time(self) -> float:
         return self._jump.now_s
@@ -88,6 +105,8 @@ class Crashed(Exception):
 class World:
     """The sites of a configuration, each with a node that may be down and a store that stays."""
 
+    limits = Limits()
+
     def __init__(  # noqa: PLR0913 - a world is all that may differ between two of them
         self,
         config: Mapping[str, Any],
@@ -104,7 +123,6 @@ class World:
         self.functions = functions
         self.dimension = dimension
         self.patience = patience
-        self.limits = Limits()
         # At whom, and by whom: all alike, until it is changed.
         self.trust: dict[str, dict[str, Trust]] = {
             site.name: {other.name: trust for other in self.setup.sites}
@@ -114,19 +132,29 @@ class World:
         self.weather = Weather()
         self.down: set[str] = set()  # who hears and says nothing
         self.counts: Counter[str] = Counter()
-        self.stores = {site.name: Store.memory() for site in self.setup.sites}
+        self.names = [site.name for site in self.setup.sites]
+        self.stores: dict[str, Store] = {}
         self.nodes: dict[str, Node] = {}
-        self.tasks: dict[str, set[asyncio.Task[Any]]] = {name: set() for name in self.stores}
-        for name in self.stores:
+        self.tasks: dict[str, set[asyncio.Task[Any]]] = {name: set() for name in self.names}
+        for name in self.names:
             self.boot(name)
+
+    def store(self, name: str) -> Store:
+        """Return the store of a site, opened once."""
+        return self.stores.get(name) or Store.memory()
+
+    def disk(self, name: str) -> Work:
+        """Return what runs the commits of a site, and whatever else blocks."""
+        return Disk(self, name)
 
     def boot(self, name: str) -> None:
         """Start the node of a site from its store."""
-        place = list(self.stores).index(name)
+        place = self.names.index(name)
         site = self.setup.sites[place]
+        self.stores[name] = self.store(name)
         learner = learner_of(self.setup, place, self.dimension)
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
-        doors = Doors(self.stores[name], peers, self.chance, Disk(self, name))
+        doors = Doors(self.stores[name], peers, self.chance, self.disk(name))
         own = functions_of(site, self.functions)
         node = Node(
             site,

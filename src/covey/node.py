@@ -153,15 +153,15 @@ class Node:
         self._check_alive()
         ticket = self._book.find(source, id)
         if ticket is None:
+            await self._journal.flush()  # its label may be on the way to the store
             ticket = await self._doors.work(self._doors.store.find, source, id)
             return settle_old(ticket, label, id=id)
         if not self.learner.is_supervised and is_own(source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
-        settlement = self._book.settle(ticket, label)
-        await self._journal.flush()
-        if settlement.is_new and settlement.peer and ticket.peer_ticket is not None:
-            self._outbox.add(Owed(settlement.peer, ticket.peer_ticket, label))
-        return settlement
+        try:
+            return self._book.settle(ticket, label)
+        finally:
+            await self._journal.flush()  # what a refusal goes by must not be lost either
 
     # -- for peers ------------------------------------------------------------------------------
 
@@ -375,6 +375,9 @@ class Node:
 
     async def _commit(self, batch: Batch) -> None:
         await self._doors.work(self._doors.store.commit, batch)
+        # Not where the label came in: whoever sent it may have hung up since.
+        for owed in batch.owed:
+            self._outbox.add(owed)
 
     async def _tell(self, owed: Sequence[Owed]) -> None:
         for one in owed:

@@ -7,7 +7,7 @@ acknowledges a label does so after that. One process has the file at a time.
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,13 +210,19 @@ class Loaded(msgspec.Struct, frozen=True):
 class Store:
     """The file of one site; `Store.memory()` keeps the same in memory, for as long as it lives."""
 
-    def __init__(self, path: str | Path, *, is_new_allowed: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        is_new_allowed: bool = True,
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+    ) -> None:
         self._where = str(path)
         is_file = self._where != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
         with self._sentences("opened"):
-            self._base = sqlite3.connect(
+            self._base = connect(
                 self._where, timeout=0, isolation_level=None, check_same_thread=False
             )
             try:
@@ -285,7 +291,14 @@ class Store:
     # -- opening --------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        for setting in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
+        for setting in (
+            "locking_mode = EXCLUSIVE",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            # If a sync failed before, the system takes the log for written though it is not: what
+            # it holds is written anew, so that nothing is built on it.
+            "wal_checkpoint(TRUNCATE)",
+        ):
             self._base.execute(f"PRAGMA {setting}").fetchall()
         with self._transaction():
             application, version = (

@@ -1,0 +1,168 @@
+"""What a seed stands for: a network, the faults it must bear, and what its clients do.
+
+Every seed picks some of the faults and how bad they are, so that rare pairs come up too.
+"""
+
+import random
+from typing import Any
+
+import msgspec
+
+from covey.desks import Trust
+from covey.node import Limits
+from covey.policies import PRESETS
+from virtual import Weather
+
+NEVER = 10_000  # slots: labels are waited for as long as a seed lasts
+LIES = ("low", "low", "high", "garbage", "silent", "poison", "flood")
+
+
+class Storm(Weather):
+    """Weather in which, besides, disks fill up and power goes; zero: not in this seed."""
+
+    tail: float = 0.0  # of messages, that take up to a minute
+    crash_at_send: float = 0.0
+    power: float = 0.0  # at a commit: the power goes in the midst of it, or right after
+    restarts_per_h: float = 0.0  # of any node, by kill -9 or without power
+    cuts_per_h: float = 0.0  # of links, for a minute or so, in one direction or in both
+    full_per_h: float = 0.0  # disks, for half a minute or so
+    sync_failure: float = 0.0  # at a commit
+    broken: float = 0.0  # functions that raise
+    hang_up: float = 0.0  # clients and peers that do not wait for the answer
+
+
+class Client(msgspec.Struct, frozen=True):
+    """One client of a site: how it calls itself, and how it behaves."""
+
+    site: str
+    source: str
+    rounds: int
+    pause_s: float  # mean, between instances
+    label_s: float  # mean, until its label is there
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a seed decides before anything runs."""
+
+    seed: int
+    config: dict[str, Any]
+    accuracy: dict[str, float]  # of functions
+    liars: dict[str, str]  # site -> how it lies
+    storm: Storm
+    clients: list[Client]
+    limits: Limits
+    trust: Trust  # in everybody
+
+    @property
+    def names(self) -> list[str]:
+        """The sites."""
+        return [learner["name"] for learner in self.config["learner"]]
+
+    @property
+    def wait(self) -> int:
+        """How many slots a label is waited for."""
+        return int(self.config["policy"]["label-wait"])
+
+
+def plan(seed: int) -> Plan:
+    """Return what seed number `seed` stands for."""
+    chance = random.Random(f"plan {seed}")  # noqa: S311 - a seeded world
+    names = [f"site{k}" for k in range(chance.choice((3, 3, 4, 5, 7)))]
+    config = {"policy": _policy(chance), "learner": _learners(chance, names)}
+    if config["policy"]["preset"] in ("cos", "dcza", "cos-ce") and chance.random() < 0.25:
+        _show_cells_only(chance, config["learner"])
+    liars = {name: chance.choice(LIES) for name in names if chance.random() < 0.15}
+    functions = [name for learner in config["learner"] for name in learner["functions"]]
+    return Plan(
+        seed=seed,
+        config=config,
+        accuracy={name: chance.uniform(0.4, 1.0) for name in functions},
+        liars=liars if len(liars) < len(names) else {},
+        storm=_storm(chance),
+        clients=[_client(chance, name) for name in names for _ in range(chance.choice((1, 2)))],
+        limits=_limits(chance, config["policy"]["label-wait"]),
+        trust=chance.choice(("isolated", "isolated", "robust", "full")),
+    )
+
+
+def _policy(chance: random.Random) -> dict[str, Any]:
+    policy: dict[str, Any] = {
+        "preset": chance.choice([*sorted(PRESETS), "cos", "dcza"]),
+        "slices": chance.choice((1, 2, 3)),
+        "label-wait": chance.choice((NEVER, NEVER, 40, 15)),
+    }
+    if policy["preset"] in ("cos", "dcza"):
+        policy["mode"] = chance.choice(("spec", "paper"))
+        policy["pending"] = chance.random() < 0.5
+        policy["split-power"] = chance.choice((2.0, 4.0))
+    return policy
+
+
+def _learners(chance: random.Random, names: list[str]) -> list[dict[str, Any]]:
+    near = chance.choice((_all, _line, _star))
+    return [
+        {
+            "name": name,
+            "functions": [f"f{k}-{j}" for j in range(chance.choice((1, 1, 2)))],
+            "peers": {names[other]: 0.05 for other in near(k, len(names))},
+        }
+        for k, name in enumerate(names)
+    ]
+
+
+def _all(k: int, count: int) -> list[int]:
+    return [other for other in range(count) if other != k]
+
+
+def _line(k: int, count: int) -> list[int]:
+    return [other for other in (k - 1, k + 1) if 0 <= other < count]
+
+
+def _star(k: int, count: int) -> list[int]:
+    return [0] if k else list(range(1, count))
+
+
+def _show_cells_only(chance: random.Random, learners: list[dict[str, Any]]) -> None:
+    for learner in learners:
+        hidden = {peer: price for peer, price in learner["peers"].items() if chance.random() < 0.5}
+        learner["context-peers"] = hidden
+        learner["peers"] = {a: b for a, b in learner["peers"].items() if a not in hidden}
+
+
+def _storm(chance: random.Random) -> Storm:
+    def some(low: float, high: float) -> float:
+        """Return a rate of a fault, or zero in half of the seeds."""
+        return float(low * (high / low) ** chance.random()) if chance.random() < 0.5 else 0.0
+
+    return Storm(
+        delay_s=chance.choice((0.005, 0.05, 0.2)),
+        commit_s=chance.choice((0.001, 0.005, 0.005, 0.3)),
+        loss=some(0.01, 0.2),
+        repeats=some(0.02, 0.3),
+        tail=some(0.01, 0.1),
+        crash=some(0.002, 0.03),
+        crash_at_send=some(0.002, 0.02),
+        power=some(0.002, 0.03),
+        restarts_per_h=some(5, 60),
+        cuts_per_h=some(20, 200),
+        full_per_h=some(2, 20),
+        sync_failure=some(0.001, 0.01),
+        broken=some(0.01, 0.1),
+        hang_up=some(0.01, 0.1),
+    )
+
+
+def _client(chance: random.Random, site: str) -> Client:
+    return Client(
+        site,
+        chance.choice(("", "", "client/ann", "client/bob")),
+        chance.randrange(12, 36),
+        pause_s=chance.choice((0.2, 3.0, 10.0)),
+        label_s=chance.choice((0.1, 5.0, 60.0)),
+    )
+
+
+def _limits(chance: random.Random, wait: int) -> Limits:
+    if wait == NEVER or chance.random() < 0.5:
+        return Limits()
+    return Limits(tickets=wait + 10, peer_tickets=wait, under_way=3, for_peers=3)

@@ -1,0 +1,199 @@
+"""One seed from its plan to its verdict: a storm, then calm, then every promise."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+import virtual
+from storm.clients import Oracle, Person, people
+from storm.enemies import ENEMIES
+from storm.plans import Client, Plan, Storm, plan
+from storm.promises import PROMISES, Found, limits_hold, memory_is_in_step
+from storm.world import PATIENCE, Network
+
+HEAL_S = 60.0  # within which every outbox is empty
+LONGEST_S = 7200.0  # for all clients to be done
+SLACK_S = 0.5  # for disks and functions, in calm weather
+CALM = Storm(delay_s=0.02, commit_s=0.002)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a seed."""
+
+    seed: int
+    trace: str
+    hours: float  # of the virtual clock
+    nodes: int
+    counts: dict[str, int]
+    found: list[tuple[str, str]]  # promise, how it was broken
+
+
+def play(seed: int) -> Verdict:
+    """Return the verdict on a seed; the same seed gives the same one."""
+    return virtual.run(_play(plan(seed)))
+
+
+async def _play(planned: Plan) -> Verdict:
+    loop = asyncio.get_running_loop()
+    network = Network(planned)
+    loop.set_exception_handler(lambda _, told: network.blame("none", _unexpected(told)))
+    oracle = Oracle(network)
+    for name in network.names:
+        oracle.look(name, network.stores[name])
+    network.weather = planned.storm
+    await _weather_out(network, people(network, oracle, planned))
+    if not network.found:
+        await _heal(network)
+        await _stand_alone(network, oracle)
+        for name, node in network.nodes.items():
+            await memory_is_in_step(network, name, node)
+    hours = loop.time() / 3600
+    for name in network.names:
+        network.crash(name)
+    if not network.found:
+        judge(network, oracle)
+    network.close()
+    network.counts["acknowledged"] = oracle.acknowledged
+    network.counts["crashes"] -= len(network.names)
+    return Verdict(
+        planned.seed,
+        network.trace(),
+        hours,
+        len(network.names),
+        dict(network.counts),
+        network.found,
+    )
+
+
+def judge(network: Network, oracle: Oracle) -> None:
+    """Compare every store with what clients know."""
+    found = Found.of(network)
+    for promise in PROMISES:
+        promise(network, oracle, found)
+    found.close()
+
+
+async def _weather_out(network: Network, persons: list[Person]) -> None:
+    """Let the clients work through the storm."""
+    faults = [_keep(network), _watch(network)]
+    storm = network.storm
+    for per_h, strike in (
+        (storm.restarts_per_h, _restart),
+        (storm.cuts_per_h, _cut),
+        (storm.full_per_h, _fill),
+    ):
+        if per_h:
+            faults.append(_strike(network, per_h / 3600, strike))
+    faults += [
+        ENEMIES[how](network, name) for name, how in network.plan.liars.items() if how in ENEMIES
+    ]
+    running = [asyncio.ensure_future(fault) for fault in faults]
+    working = asyncio.ensure_future(asyncio.gather(*(person.work() for person in persons)))
+    await asyncio.wait([working, running[1]], return_when=asyncio.FIRST_COMPLETED)
+    for task in (*running, working):
+        task.cancel()
+    try:
+        await working
+    except asyncio.CancelledError:
+        pass
+    except Exception as error:
+        network.blame("I10", f"a client was told {error!r}")
+
+
+async def _keep(network: Network) -> None:
+    """Start whoever is down, or has stopped because its disk failed."""
+    while True:
+        await asyncio.sleep(network.chance.expovariate(0.5))
+        for name in network.names:
+            node = network.nodes.get(name)
+            if node is not None and not node.is_ready:
+                network.crash(name)
+            elif node is None:
+                network.boot(name)
+
+
+async def _watch(network: Network) -> None:
+    """Return as soon as something did not hold, or if there is no end of it."""
+    clock = asyncio.get_running_loop()
+    while not network.found:
+        await asyncio.sleep(1.0)
+        limits_hold(network)
+        network.expect(clock.time() < LONGEST_S, "I8", "clients still wait after two hours")
+
+
+async def _strike(
+    network: Network, per_s: float, strike: Callable[[Network], Awaitable[None]]
+) -> None:
+    while True:
+        await asyncio.sleep(network.chance.expovariate(per_s))
+        await strike(network)
+
+
+async def _restart(network: Network) -> None:
+    name = network.chance.choice(network.names)
+    network.counts["crashes at any time"] += name in network.nodes
+    network.crash(name, has_power=network.chance.random() < 0.5)
+
+
+async def _cut(network: Network) -> None:
+    """Cut some links, or a whole site off, for a while."""
+    chance, names = network.chance, network.names
+    one, other = chance.sample(names, 2)
+    ways = [{(one, other)}, {(one, other), (other, one)}, {(one, "")}, {("", one), (one, "")}]
+    cut = chance.choice(ways)
+    network.counts["partitions"] += 1
+    network.cuts |= cut
+    await asyncio.sleep(chance.expovariate(1 / 40.0))
+    network.cuts -= cut
+
+
+async def _fill(network: Network) -> None:
+    disk = network.disks[network.chance.choice(network.names)]
+    network.counts["full disks"] += 1
+    disk.room = 0
+    try:
+        await asyncio.sleep(network.chance.expovariate(1 / 20.0))
+    finally:
+        disk.room = None
+
+
+async def _heal(network: Network) -> None:
+    """I8: stop all faults, start every node, and wait until nobody owes anything."""
+    network.weather, network.cuts = CALM, set()
+    for name in network.names:
+        node = network.nodes.get(name)
+        if node is not None and not node.is_ready:
+            network.crash(name)
+        if name not in network.nodes:
+            network.boot(name)
+    until_s = asyncio.get_running_loop().time() + HEAL_S
+    while any(node.owed for node in network.nodes.values()):
+        if asyncio.get_running_loop().time() > until_s:
+            owing = {name: node.owed for name, node in network.nodes.items() if node.owed}
+            network.blame("I8", f"labels are still owed a minute after the storm: {owing}")
+            return
+        await asyncio.sleep(0.5)
+
+
+async def _stand_alone(network: Network, oracle: Oracle) -> None:
+    """I9: without any peer, every instance is answered in time."""
+    network.cuts = {(name, "") for name in network.names}
+    for number, name in enumerate(network.names):
+        client = Client(name, "", 0, pause_s=0, label_s=0)
+        person = Person(network, oracle, client, 900 + number)
+        for k in range(4):
+            try:
+                async with asyncio.timeout(PATIENCE.timeout_s + SLACK_S):
+                    await person.ask(k)
+            except TimeoutError:
+                network.blame("I9", f"{name}, all alone, did not answer in time")
+                return
+            await person.say(k)
+    network.cuts = set()
+    await _heal(network)
+
+
+def _unexpected(told: dict[str, Any]) -> str:
+    return f"unexpected: {told.get('message')} {told.get('exception')!r}"
