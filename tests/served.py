@@ -20,7 +20,9 @@ features = { size = "FP64", kind = "BYTES" }
 store = "north.store"
 address = "127.0.0.1:0"
 dimension = 1
-body-kib = 16
+
+[limits]
+json-kib = 16
 rows = 100
 
 [policy]
@@ -54,13 +56,13 @@ class Client:
     """What a client does: it posts, and reads a status and JSON."""
 
     def __init__(self, session: aiohttp.ClientSession, root: str, **headers: str) -> None:
-        self._session = session
+        self.session = session
         self.root = root
         self._headers = headers
 
     def known_by(self, token: str) -> "Client":
         """The same with a token."""
-        return Client(self._session, self.root, Authorization=f"Bearer {token}")
+        return Client(self.session, self.root, Authorization=f"Bearer {token}")
 
     async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         return await self._send("GET", path, headers=headers)
@@ -73,7 +75,7 @@ class Client:
     async def _send(
         self, method: str, path: str, *, headers: dict[str, str], data: bytes | None = None
     ) -> tuple[int, Any]:
-        async with self._session.request(
+        async with self.session.request(
             method, self.root + path, data=data, headers=self._headers | headers
         ) as response:
             return response.status, await response.json(content_type=None)

@@ -16,6 +16,7 @@ from covey.letters import KIND, VERSION, Letter
 from covey.neighbours import Neighbour
 from covey.node import Node
 from covey.peers import NO_INSTANCE, outcome
+from covey.rates import Bucket
 
 ROOT = letters.ROOT
 AT_ONCE = 64  # rows of one letter that are under way together
@@ -29,27 +30,6 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
     (LimitError, 503, "busy", "too much is under way or held here; try again later"),
     (StoreError, 503, "store_failed", "this site cannot write now; try again later"),
 )
-
-
-class Bucket:
-    """How often somebody may call: so often a second, after a pause a second's worth at once."""
-
-    def __init__(self, rate_per_s: float) -> None:
-        self._rate_per_s = rate_per_s
-        self._most = max(1.0, rate_per_s)
-        self._tokens = self._most
-        self._at_s = -math.inf
-
-    def take(self, now_s: float) -> float:
-        """Return 0 if one more call is fine; else for how many seconds it is not."""
-        if self._at_s > -math.inf:
-            gained = (now_s - self._at_s) * self._rate_per_s
-            self._tokens = min(self._most, self._tokens + gained)
-        self._at_s = now_s
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
-            return 0.0
-        return (1.0 - self._tokens) / self._rate_per_s
 
 
 class Back:

@@ -14,6 +14,7 @@ from covey.errors import (
     LateLabel,
     LimitError,
     StoreError,
+    StoreFull,
     UnknownTicket,
 )
 
@@ -26,6 +27,7 @@ STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (ConflictingLabel, 409, "conflict"),
     (DataError, 422, "invalid"),
     (LimitError, 503, "busy"),
+    (StoreFull, 507, "store_full"),
     (StoreError, 503, "store_failed"),
     (FunctionError, 500, "function_failed"),
 )

@@ -40,6 +40,7 @@ class Front:
     def __init__(self, served: ServedSite, node: Node) -> None:
         self._served = served
         self._serving = served.serving
+        self._limits = served.limits
         self._node = node
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
         model = f"/v2/models/{self._serving.name}"
@@ -88,8 +89,8 @@ class Front:
         return _json({**told, "owed": node.owed})
 
     async def _infer(self, call: Call) -> Reply:
-        asked, digest = wire.inference(_body(call))
-        rows = wire.rows_of(asked, self._serving, dimension=self._dimension)
+        asked, digest = wire.inference(_body(call), depth=self._limits.depth)
+        rows = wire.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
         slots = wire.slots_of(asked, self._serving, count=len(rows))
         contexts = [self._context(row, slot) for row, slot in zip(rows, slots, strict=True)]
         id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
@@ -111,7 +112,7 @@ class Front:
         )
 
     async def _feedback(self, call: Call) -> Reply:
-        told = wire.feedback(_body(call))
+        told = wire.feedback(_body(call), depth=self._limits.depth)
         source = _asker(call, told.parameters.get("client", call.who))
         settlement = await self._node.learn(told.id, told.truth, source=source)
         body = {"id": told.id, "new": settlement.is_new, "right": settlement.is_right}

@@ -6,6 +6,7 @@ Whatever is wrong with a message is a `Problem` with a stable code; nothing is c
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ from covey.store import Ticket
 from covey.types import Context
 
 MOST_ID = 200
-MOST_DEPTH = 8
 INSTANCES, CONTEXT, SLOT = "instances", "context", "slot"
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
@@ -66,18 +66,18 @@ class Row(NamedTuple):
     context: Context | None
 
 
-def feedback(body: bytes) -> Feedback:
-    """Return a true label that was sent."""
-    told: Feedback = _typed(_parsed(body), Feedback)
+def feedback(body: bytes, *, depth: int) -> Feedback:
+    """Return a true label that was sent, nested no deeper than `depth`."""
+    told: Feedback = _typed(_parsed(body, depth), Feedback)
     _check_id(told.id)
     if isinstance(told.truth, int) and abs(told.truth) > MOST_WHOLE:
         raise _invalid("truth is a whole number beyond 2**53")
     return told
 
 
-def inference(body: bytes) -> tuple[Inference, str]:
-    """Return a request, and the digest of what it asks."""
-    raw = _parsed(body)
+def inference(body: bytes, *, depth: int) -> tuple[Inference, str]:
+    """Return a request, nested no deeper than `depth`, and the digest of what it asks."""
+    raw = _parsed(body, depth)
     request: Inference = _typed(raw, Inference)
     if request.id is not None:
         _check_id(request.id)
@@ -88,8 +88,8 @@ def inference(body: bytes) -> tuple[Inference, str]:
     return request, hashlib.sha256(asked.encode()).hexdigest()
 
 
-def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> list[Row]:
-    """Return the rows of a request; with a `dimension`, contexts are sent beside them."""
+def rows_of(request: Inference, serving: Serving, *, dimension: int | None, most: int) -> list[Row]:
+    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
     tensors = {tensor.name: tensor for tensor in request.inputs}
     if len(tensors) != len(request.inputs):
         raise _invalid("two inputs have the same name")
@@ -98,8 +98,8 @@ def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> l
     count = len(next(iter(columns.values())))
     if any(len(column) != count for column in columns.values()):
         raise _invalid("the inputs differ in their number of rows")
-    if count > serving.rows:
-        raise Problem(413, "too_many_rows", f"{count} rows; at most {serving.rows} at once")
+    if count > most:
+        raise Problem(413, "too_many_rows", f"{count} rows; at most {most} at once")
     if count == 0:
         raise _invalid("there are no rows")
     if contexts is not None and len(contexts) != count:
@@ -168,8 +168,13 @@ def metadata(serving: Serving, *, dimension: int | None) -> bytes:
 # -- JSON ---------------------------------------------------------------------------------------
 
 
-def _parsed(body: bytes) -> Any:
+# Text, also such that never ends, and all that opens or closes something.
+_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def _parsed(body: bytes, depth: int) -> Any:
     """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
+    _check_depth(body, depth)
     try:
         text = body.decode("utf-8")
         raw = json.loads(
@@ -179,13 +184,23 @@ def _parsed(body: bytes) -> Any:
         json.dumps(raw, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise Problem(400, "bad_json", "the body is not UTF-8 text") from None
-    except RecursionError:
-        raise Problem(400, "bad_json", "the body is nested too deeply") from None
     except ValueError as error:
         raise Problem(400, "bad_json", f"the body is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
         raise _invalid("the body must be a JSON object")
     return raw
+
+
+def _check_depth(body: bytes, most: int) -> None:
+    """Raise a `Problem` for JSON that is nested too deeply, before it is read."""
+    depth = 0
+    for mark in _MARKS.findall(body):
+        if mark in b"[{":
+            depth += 1
+            if depth > most:
+                raise Problem(400, "bad_json", f"the body is nested more than {most} deep")
+        elif mark in b"]}":
+            depth -= 1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -292,13 +307,11 @@ def _values(tensor: Tensor, kind: Datatype) -> list[Any]:
 
 def _flat(data: list[Any], where: str) -> list[Any]:
     values: list[Any] = data
-    for _ in range(MOST_DEPTH):
-        if not any(isinstance(value, list) for value in values):
-            return values
+    while any(isinstance(value, list) for value in values):
         if not all(isinstance(value, list) for value in values):
             raise _invalid(f"{where} mixes lists and values")
         values = [value for inner in values for value in inner]
-    raise _invalid(f"{where} is nested more than {MOST_DEPTH} deep")
+    return values
 
 
 def _is_whole(value: Any) -> bool:
