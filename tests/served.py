@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from covey import server, sites
+from covey.calls import Refusal
+from covey.routes import CODES, EVERYWHERE, NOWHERE, ROUTES
 
 SITE = """
 [node]
@@ -78,7 +81,26 @@ class Client:
         async with self.session.request(
             method, self.root + path, data=data, headers=self._headers | headers
         ) as response:
-            return response.status, await response.json(content_type=None)
+            told = await response.json(content_type=None)
+        promised(method, path, response.status, told)
+        return response.status, told
+
+
+def promised(method: str, path: str, status: int, told: Any) -> None:
+    """Raise unless the document of the site says that this may be answered."""
+    for route in ROUTES:
+        if (route.method, route.at("north")) == (method, path):
+            break
+    else:
+        assert told["code"] in EVERYWHERE | set(NOWHERE)
+        assert status == CODES[told["code"]]
+        return
+    if status in route.gives and "code" not in told:
+        msgspec.convert(told, route.gives[status])
+    else:
+        assert told["code"] in route.codes()
+        assert status == CODES[told["code"]]
+        assert msgspec.convert(told, Refusal).status == status
 
 
 @asynccontextmanager

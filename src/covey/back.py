@@ -19,6 +19,7 @@ from covey.peers import NO_INSTANCE, outcome
 from covey.rates import Bucket
 
 ROOT = letters.ROOT
+PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
 AT_ONCE = 64  # rows of one letter that are under way together
 Given = TypeVar("Given")
 # What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
@@ -40,13 +41,14 @@ class Back:
         self._neighbours = neighbours
         self._buckets = {name: Bucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
-        self._calls: dict[str, Callable[[Call, Neighbour], Awaitable[Letter | letters.Answer]]] = {
-            f"{ROOT}/ask": self._ask,
-            f"{ROOT}/report": self._report,
-            f"{ROOT}/estimate": self._estimate,
-            f"{ROOT}/labels": self._labels,
-            f"{ROOT}/hello": self._hello,
-        }
+        answers: tuple[Callable[[Call, Neighbour], Awaitable[letters.Answer]], ...] = (
+            self._ask,
+            self._report,
+            self._estimate,
+            self._labels,
+            self._hello,
+        )
+        self._calls = dict(zip(PATHS, answers, strict=True))
 
     async def handle(self, call: Call) -> Reply:
         """Answer a peer's letter."""

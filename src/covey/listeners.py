@@ -18,6 +18,7 @@ from covey.errors import ConfigError, CoveyError, MissingExtra
 from covey.gates import Gate
 from covey.limits import KIB, MIB, SiteLimits
 from covey.sites import Address
+from covey.watchers import Watcher
 
 try:
     from aiohttp import HttpVersion11, web
@@ -41,13 +42,18 @@ class Listener:
         gate: Gate,
         limits: SiteLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        watch: tuple[str, Watcher] = ("", Watcher()),
     ) -> None:
-        """`tls` reads certificates, at the start and whenever they are to be read again."""
+        """`tls` reads certificates, at the start and whenever they are to be read again.
+
+        `watch` is the name of the side, and who is told of all that is answered.
+        """
         self._handler = handler
         self._address = address
         self._gate = gate
         self._limits = limits
         self._tls = tls
+        self._side, self._watcher = watch
         self._context: ssl.SSLContext | None = None
         self._crowd = Crowd(limits.connections, limits.connections_per_address)
         self._turns = Turns(limits.in_flight, limits.queue)
@@ -95,6 +101,7 @@ class Listener:
             if self._crowd.enter(host):
                 self._start(self._welcome(taken, host))
             else:
+                self._watcher.turn_away(self._side)
                 taken.close()
 
     async def _welcome(self, taken: socket.socket, host: str) -> None:
@@ -103,7 +110,7 @@ class Listener:
         leave = partial(self._crowd.leave, host)
         try:
             await loop.connect_accepted_socket(
-                partial(_Connection, self._web, self._limits, leave, loop),
+                partial(_Connection, self._web, self._limits, leave, self._refused),
                 taken,
                 ssl=self._context,
                 ssl_handshake_timeout=None if self._context is None else self._limits.handshake_s,
@@ -122,7 +129,12 @@ class Listener:
     # -- requests -------------------------------------------------------------------------------
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        reply = await self._reply(request)
+        path = request.raw_path.partition("?")[0]
+        path = unquote(path) if "%" in path else path
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        reply = await self._reply(request, path)
+        self._watcher.answer(self._side, path, reply.status, loop.time() - begun_s)
         if isinstance(request.protocol, _Connection):
             request.protocol.expect_head()
         return web.Response(
@@ -131,10 +143,14 @@ class Listener:
             headers={"Content-Type": reply.kind, **reply.headers},
         )
 
-    async def _reply(self, request: web.BaseRequest) -> Reply:
+    def _refused(self, problem: Problem) -> None:
+        """Note what was answered to a request that never came to be one."""
+        self._watcher.answer(self._side, "", problem.status, 0.0)
+
+    async def _reply(self, request: web.BaseRequest, path: str) -> Reply:
         call = None
         try:
-            call = await self._receive(request)
+            call = await self._receive(request, path)
             async with self._turns:
                 return await respond(self._handler, call)
         except Problem as problem:
@@ -143,9 +159,7 @@ class Listener:
             if call is not None:
                 self._held_bytes -= len(call.body)
 
-    async def _receive(self, request: web.BaseRequest) -> Call:
-        path = request.raw_path.partition("?")[0]
-        path = unquote(path) if "%" in path else path
+    async def _receive(self, request: web.BaseRequest, path: str) -> Call:
         head = Call(request.method, path, request.headers)
         self._check_head(request)
         connection = None
@@ -197,18 +211,27 @@ class Listener:
 class _Connection(web.RequestHandler):
     """A connection of aiohttp's that is closed if the head of a request does not come in time."""
 
-    __slots__ = ("_head_bytes", "_is_in_head", "_leave", "_limits", "_since_s", "_tail", "_timer")
+    __slots__ = (
+        "_head_bytes",
+        "_is_in_head",
+        "_leave",
+        "_limits",
+        "_refused",
+        "_since_s",
+        "_tail",
+        "_timer",
+    )
 
     def __init__(
         self,
         server: web.Server,
         limits: SiteLimits,
         leave: Callable[[], None],
-        loop: asyncio.AbstractEventLoop,
+        refused: Callable[[Problem], None],
     ) -> None:
         super().__init__(
             server,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_s,
             access_log=None,  # type: ignore[arg-type]
             auto_decompress=False,
@@ -218,6 +241,7 @@ class _Connection(web.RequestHandler):
         )
         self._limits = limits
         self._leave = leave
+        self._refused = refused
         self._timer: asyncio.TimerHandle | None = None
         self.expect_head()
 
@@ -267,6 +291,7 @@ class _Connection(web.RequestHandler):
         problem = Problem(400, "bad_http", "this cannot be read as a request of HTTP/1.1")
         if isinstance(exc, LineTooLong):
             problem = _head_too_large(self._limits)
+        self._refused(problem)
         reply = problem.reply()
         response = web.Response(
             body=reply.body, status=reply.status, headers={"Content-Type": reply.kind}
@@ -307,6 +332,7 @@ class _Connection(web.RequestHandler):
         """Close the connection, with a word to whoever has said something."""
         transport: Any = self.transport
         if transport is not None and self._head_bytes:
+            self._refused(problem)
             reply = problem.reply()
             transport.write(
                 b"HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %d\r\n"

@@ -8,43 +8,55 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from covey import tls
-from covey.back import Back
-from covey.front import OPEN_PATHS, Front
+from covey.back import PATHS, Back
+from covey.front import Front
 from covey.gates import Anybody, ByCertificate, ByToken, Gate, Paced
 from covey.https_peers import HttpsPeers
 from covey.listeners import Listener
+from covey.metrics import Metrics
 from covey.neighbours import allowed
 from covey.node import Doors, Limits, Node
 from covey.peers import Peer
+from covey.routes import OPEN_PATHS, ROUTES
 from covey.sites import Address, Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
+from covey.watchers import WatchedPeer, Watcher
 
 
 async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     """Serve a site until the process is told to stop; `is_up` is told where it listens."""
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        node = _node(served, stack)
-        listeners = [_for_clients(served, node)]
+        metrics = Metrics(_paths(served.serving.name))
+        node = _node(served, stack, metrics)
+        metrics.follow(node)
+        node.start()
+        listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
-            listeners.append(_for_peers(served, node, served.peer_address, served.identity))
+            where = served.peer_address, served.identity
+            listeners.append(_for_peers(served, node, where, metrics))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
         _on_hangup(listeners)
-        node.start()
         is_up(f"{urls[0]}/v2/models/{served.serving.name}")
         await stop.wait()
 
 
-def _node(served: ServedSite, stack: AsyncExitStack) -> Node:
+def _paths(model: str) -> dict[str, str]:
+    """Return the paths of both sides, and how each is called where requests are counted."""
+    return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
+
+
+def _node(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> Node:
     store = Store(served.store)
     stack.callback(store.close)
-    threads = Threads(store)
+    threads = Threads(store, watcher)
     stack.callback(threads.close)
-    doors = Doors(store, _peers(served, stack), random.SystemRandom(), threads)
+    peers = {name: WatchedPeer(name, peer, watcher) for name, peer in _peers(served, stack).items()}
+    doors = Doors(store, peers, random.SystemRandom(), threads)
     node = Node(
         served.site,
         served.learner,
@@ -72,7 +84,7 @@ def _peers(served: ServedSite, stack: AsyncExitStack) -> Mapping[str, Peer]:
     return peers.by_name
 
 
-def _for_clients(served: ServedSite, node: Node) -> Listener:
+def _for_clients(served: ServedSite, node: Node, metrics: Metrics) -> Listener:
     gate: Gate = Anybody()
     if served.tokens is not None:
         gate = ByToken(served.tokens, open_paths=OPEN_PATHS)
@@ -82,21 +94,26 @@ def _for_clients(served: ServedSite, node: Node) -> Listener:
     if served.has_tls and served.identity is not None:
         certificates = partial(tls.open_context, *served.identity)
     return Listener(
-        Front(served, node),
+        Front(served, node, metrics=metrics.page, watcher=metrics),
         served.address,
         gate=gate,
         limits=served.limits,
         tls=certificates,
+        watch=("front", metrics),
     )
 
 
-def _for_peers(served: ServedSite, node: Node, address: Address, identity: Identity) -> Listener:
+def _for_peers(
+    served: ServedSite, node: Node, where: tuple[Address, Identity], watcher: Watcher
+) -> Listener:
+    address, identity = where
     return Listener(
         Back(node, served.neighbours),
         address,
         gate=ByCertificate(allowed(served.neighbours)),
         limits=served.limits,
         tls=partial(tls.server_context, *identity),
+        watch=("back", watcher),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey.calls import Problem
+from covey.messages import Answer, Feedback, Inference, Model, Output, Tensor, TensorKind, Wanted
 from covey.sites import Datatype, Serving
 from covey.store import Ticket
 from covey.types import Context
@@ -22,41 +23,6 @@ INSTANCES, CONTEXT, SLOT = "instances", "context", "slot"
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 MOST_WHOLE = 2**53
-Scalar = str | int | float | bool
-
-
-class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A named tensor; `data` is flat or nested, row by row."""
-
-    name: str
-    shape: list[int]
-    datatype: str
-    data: list[Any]
-    parameters: dict[str, Scalar] = {}
-
-
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that a client asks for."""
-
-    name: str
-    parameters: dict[str, Scalar] = {}
-
-
-class Inference(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for labels."""
-
-    inputs: list[Tensor]
-    id: str | None = None
-    parameters: dict[str, Scalar] = {}
-    outputs: list[Wanted] | None = None
-
-
-class Feedback(msgspec.Struct, forbid_unknown_fields=True):
-    """A true label for a ticket."""
-
-    id: str
-    truth: Scalar
-    parameters: dict[str, Scalar] = {}
 
 
 class Row(NamedTuple):
@@ -136,14 +102,10 @@ def answer(
         "ticket": _output("ticket", [ticket.id for ticket in tickets]),
     }
     names = list(outputs) if wanted is None else [one.name for one in wanted]
-    told: dict[str, Any] = {
-        "model_name": model,
-        "id": id,
-        "outputs": [outputs[name] for name in names],
-    }
+    told = Answer(model, id, [outputs[name] for name in names])
     if len(tickets) == 1:
         (ticket,) = tickets
-        told["parameters"] = {
+        told.parameters = {
             "phase": ticket.phase,
             "arm": ticket.arm,
             "function": ticket.function,
@@ -154,15 +116,11 @@ def answer(
 
 def metadata(serving: Serving, *, dimension: int | None) -> bytes:
     """Return what the model takes and gives."""
-    inputs: list[dict[str, Any]] = [
-        {"name": name, "datatype": kind, "shape": [-1]} for name, kind in serving.features.items()
-    ]
+    inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
-        inputs.append({"name": CONTEXT, "datatype": "FP64", "shape": [-1, dimension]})
-    outputs = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in ("label", "ticket")]
-    return msgspec.json.encode(
-        {"name": serving.name, "platform": "covey", "inputs": inputs, "outputs": outputs}
-    )
+        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
+    outputs = [TensorKind(name, "BYTES", [-1]) for name in ("label", "ticket")]
+    return msgspec.json.encode(Model(serving.name, "covey", inputs, outputs))
 
 
 # -- JSON ---------------------------------------------------------------------------------------
@@ -330,15 +288,10 @@ _KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
 }
 
 
-def _output(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def _output(name: str, values: Sequence[Any]) -> Output:
     """Return a tensor of one column; values of several types are sent as text."""
     kinds = {type(value) for value in values}
     for kind, datatype in ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES")):
         if kinds == {kind}:
-            return {"name": name, "shape": [len(values)], "datatype": datatype, "data": values}
-    return {
-        "name": name,
-        "shape": [len(values)],
-        "datatype": "BYTES",
-        "data": [str(value) for value in values],
-    }
+            return Output(name, [len(values)], datatype, list(values))
+    return Output(name, [len(values)], "BYTES", [str(value) for value in values])
