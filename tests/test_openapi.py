@@ -12,7 +12,7 @@ import covey
 from covey import openapi
 from covey.calls import STATUSES, Problem
 from covey.routes import CODES, EVERYWHERE, NOWHERE, OPEN_PATHS, ROUTES
-from served import Client, run
+from served import INFER, Client, run
 
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: letters and peers have problems of their own.
@@ -117,7 +117,10 @@ def test_the_document_is_served(tmp_path: Path) -> None:
         status, told = await client.get("/v2/openapi.json")
 
         assert (status, told["openapi"]) == (200, "3.1.0")
+        operation = told["paths"][INFER]["post"]
+        example = operation["requestBody"]["content"]["application/json"].pop("example")
         assert told == openapi.document("north", has_tokens=False)
+        assert (await client.post(INFER, example))[0] == 200
 
     run(tmp_path, story)
 

@@ -45,7 +45,11 @@ class Front:
         self._watcher = Watcher() if watcher is None else watcher
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
         self._document = msgspec.json.encode(
-            openapi.document(self._serving.name, has_tokens=served.tokens is not None)
+            openapi.document(
+                self._serving.name,
+                has_tokens=served.tokens is not None,
+                example=wire.example(self._serving, dimension=self._dimension),
+            )
         )
         answerers: dict[str, Answerer] = {
             "live": self._live,

@@ -1,18 +1,37 @@
 """What clients and a site say to each other: Open Inference Protocol v2, and feedback."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
+MOST_ID = 200
 Scalar = str | int | float | bool
+Side = Annotated[int, Meta(ge=0)]
+Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+Datatype = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
 
 
 class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A named tensor; `data` is flat or nested, row by row."""
 
     name: str
-    shape: list[int]
-    datatype: str
+    shape: list[Side]
+    datatype: Datatype
     data: list[Any]
     parameters: dict[str, Scalar] = {}
 
@@ -20,7 +39,7 @@ class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     """An output that a client asks for."""
 
-    name: str
+    name: Literal["label", "ticket"]
     parameters: dict[str, Scalar] = {}
 
 
@@ -28,7 +47,7 @@ class Inference(msgspec.Struct, forbid_unknown_fields=True):
     """A request for labels."""
 
     inputs: list[Tensor]
-    id: str | None = None
+    id: Id | None = None
     parameters: dict[str, Scalar] = {}
     outputs: list[Wanted] | None = None
 
@@ -36,7 +55,7 @@ class Inference(msgspec.Struct, forbid_unknown_fields=True):
 class Feedback(msgspec.Struct, forbid_unknown_fields=True):
     """A true label for a ticket."""
 
-    id: str
+    id: Id
     truth: Scalar
     parameters: dict[str, Scalar] = {}
 

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from covey.calls import JSON, PROBLEM, Refusal
+from covey.messages import Inference
 from covey.routes import CODES, NOWHERE, OPEN_PATHS, ROUTES, TEXT, Route
 
 Schema = dict[str, Any]
 
 
-def document(model: str, *, has_tokens: bool) -> Schema:
-    """Return the document of a site whose model has this name."""
+def document(model: str, *, has_tokens: bool, example: Inference | None = None) -> Schema:
+    """Return the document of a site whose model has this name, with a request that it serves."""
     kinds = [Refusal, *(kind for route in ROUTES for kind in _kinds(route))]
     unique = list({id(kind): kind for kind in kinds}.values())
     schemas, components = msgspec.json.schema_components(
@@ -27,6 +28,9 @@ def document(model: str, *, has_tokens: bool) -> Schema:
     for route in ROUTES:
         operation = _operation(route, by_kind, has_tokens=has_tokens)
         paths.setdefault(route.at(model), {})[route.method.lower()] = operation
+        if route.takes is Inference and example is not None:
+            body = operation["requestBody"]["content"][JSON]
+            body["example"] = msgspec.to_builtins(example)
     told: Schema = {
         "openapi": "3.1.0",
         "info": {
