@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ async def north(sites: Path, url: str, key: str, caller: str = "north") -> Async
     """Yield the way to south from a site that knows it by this key."""
     known = {"south": Neighbour(name="south", key=key, url=url, share="data")}
     chance = random.Random(2)  # noqa: S311
-    peers = HttpsPeers(known, tls.client_context(*files(sites, caller)), chance)
+    peers = HttpsPeers(known, partial(tls.client_context, *files(sites, caller)), chance)
     try:
         yield peers.by_name["south"]
     finally:
@@ -146,6 +147,49 @@ def test_the_key_that_was_shown_is_named_in_the_own_log(sites: Path) -> None:
 
     with pytest.raises(PeerError, match=f"shows another key .*{key_of(sites)}"):
         asyncio.run(main())
+
+
+def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
+    sites: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown: list[int] = []
+
+    async def look(request: web.Request, body: bytes) -> web.StreamResponse:
+        assert request.transport is not None
+        shown.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        answer = await greet(request, body)
+        answer.force_close()
+        return answer
+
+    own = tmp_path / "north.crt", tmp_path / "north.key"
+
+    def take(*parts: str) -> None:
+        for file in own:
+            file.write_bytes(sites.joinpath(*parts, file.name).read_bytes())
+            file.chmod(0o600)
+
+    async def main() -> None:
+        keys.new_site("north", authority=sites / "office", folder=sites / "later")
+        take()
+        office = sites / "office" / "ca.crt"
+        async with site(tls.server_context(*files(sites, "south")), look) as (url, _, _):
+            south = Neighbour(name="south", key=key_of(sites), url=url, share="data")
+            identify = partial(tls.client_context, *own, office)
+            peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
+            await peers.by_name["south"].hello()
+            take("later")
+            await peers.reload()
+            await peers.by_name["south"].hello()
+            own[0].write_text("nothing")
+            await peers.reload()
+            await peers.by_name["south"].hello()
+            await peers.close()
+
+    asyncio.run(main())
+
+    first, second, third = shown
+    assert (first != second, second == third) == (True, True)
+    assert "the certificate stays as it was" in caplog.text
 
 
 def test_nobody_at_the_address_is_a_peer_error(sites: Path) -> None:

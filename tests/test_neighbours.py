@@ -18,6 +18,10 @@ name = "north"
 features = { size = "FP64" }
 store = "north.store"
 dimension = 1
+certificate = "north.crt"
+key = "north.key"
+authority = "ca.crt"
+peer-address = "127.0.0.1:0"
 
 [policy]
 preset = "cos"

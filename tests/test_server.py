@@ -124,6 +124,19 @@ def test_labels_under_way_count_unless_the_policy_says_otherwise(
     run(tmp_path, story, text)
 
 
+def test_where_slots_are_given_the_node_goes_by_them(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for slot in (5, 40, 12):
+            status, _ = await client.post(INFER, infer(str(slot), parameters={"slot": slot}))
+            assert status == 200
+        status, state = await client.get("/v2/models/north/state")
+
+        assert (status, state["slot"]) == (200, 40)
+        assert (await client.post(INFER, infer("none")))[0] == 422
+
+    run(tmp_path, story, SITE.replace("[node]", '[node]\nslots = "given"'))
+
+
 def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     text = SITE.replace("dimension = 1\n", "").replace(
         "[policy]",

@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import wire
 from covey.calls import Problem
+from covey.messages import Inference
 from covey.sites import Serving
 
 SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"})
@@ -148,3 +150,31 @@ def test_what_only_looks_deep_is_no_work_either(sent: bytes) -> None:
         wire.feedback(sent, depth=DEPTH)
 
     assert refused.value.code == "bad_json"
+
+
+GIVEN = msgspec.structs.replace(SERVING, slots="given")
+
+
+def slots(serving: Serving, **parameters: Any) -> list[int | None]:
+    return list(wire.slots_of(Inference([], parameters=parameters), serving, count=3))
+
+
+def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
+    assert slots(SERVING) == [None] * 3
+    assert slots(GIVEN, slot=7) == [7, 8, 9]
+    with pytest.raises(Problem, match="leave it out"):
+        slots(SERVING, slot=7)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, *({"slot": one} for one in (0, -1, True, 1.0, "1", 2**53))]
+)
+def test_a_slot_that_is_given_is_a_whole_number_from_one_on(parameters: dict[str, Any]) -> None:
+    with pytest.raises(Problem, match="must be the slot of the first row"):
+        slots(GIVEN, **parameters)
+
+
+def test_another_slot_is_another_question() -> None:
+    asked = [b'{"inputs": [], "parameters": {"slot": %d}}' % slot for slot in (1, 2)]
+
+    assert digest(asked[0]) != digest(asked[1])

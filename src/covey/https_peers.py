@@ -3,15 +3,16 @@
 The one file with aiohttp's client.
 """
 
+import logging
 import random
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from covey import letters, tls
 from covey.correspondents import Correspondent
-from covey.errors import MissingExtra, PeerError, PeerRefused
+from covey.errors import ConfigError, MissingExtra, PeerError, PeerRefused
 from covey.neighbours import Neighbour, allowed
 
 try:
@@ -21,6 +22,7 @@ except ImportError as missing:
 
 AT_ONCE = 8  # connections to one peer
 IDLE_S = 15.0  # after which a connection is closed
+log = logging.getLogger(__name__)
 
 
 class HttpsPeers:
@@ -32,14 +34,16 @@ class HttpsPeers:
     def __init__(
         self,
         neighbours: Mapping[str, Neighbour],
-        context: ssl.SSLContext,
+        identify: Callable[[], ssl.SSLContext],
         chance: random.Random,
     ) -> None:
-        """`context` is that of `tls.client_context`; it is for these neighbours from now on."""
-        _pin(context, allowed(neighbours))
+        """`identify` is `tls.client_context` with the files that say who calls."""
+        self._identify = identify
+        self._keys = allowed(neighbours)
+        self._context = _pinned(identify(), self._keys)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=context, limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S
+                limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S
             ),
             timeout=aiohttp.ClientTimeout(),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -52,6 +56,13 @@ class HttpsPeers:
             if one.url is not None
         }
 
+    async def reload(self) -> None:
+        """Read the own certificate again; connections that are open stay so."""
+        try:
+            self._context = _pinned(self._identify(), self._keys)
+        except ConfigError as error:
+            log.error("the certificate stays as it was: %s", error)
+
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
@@ -59,7 +70,11 @@ class HttpsPeers:
     async def _post(self, name: str, root: str, path: str, body: bytes) -> tuple[int, bytes]:
         try:
             async with self._session.post(
-                root + path, data=body, server_hostname=name, allow_redirects=False
+                root + path,
+                data=body,
+                server_hostname=name,
+                ssl=self._context,
+                allow_redirects=False,
             ) as response:
                 return response.status, await _read(response)
         except (aiohttp.ClientError, ValueError) as error:
@@ -78,7 +93,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _pin(context: ssl.SSLContext, keys: Mapping[str, str]) -> None:
+def _pinned(context: ssl.SSLContext, keys: Mapping[str, str]) -> ssl.SSLContext:
     """Let handshakes fail with a site whose key is not the one on the list.
 
     So nothing is sent to it: to look only afterwards would be after the first letter.
@@ -94,3 +109,4 @@ def _pin(context: ssl.SSLContext, keys: Mapping[str, str]) -> None:
                 raise ssl.SSLCertVerificationError(str(error)) from None
 
     context.sslobject_class = Pinned
+    return context

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -16,12 +16,11 @@ from covey.listeners import Listener
 from covey.metrics import Metrics
 from covey.neighbours import allowed
 from covey.node import Doors, Limits, Node
-from covey.peers import Peer
 from covey.routes import OPEN_PATHS, ROUTES
 from covey.sites import Address, Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
-from covey.watchers import WatchedPeer, Watcher
+from covey.watchers import Watcher, watched
 
 
 async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
@@ -29,7 +28,11 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics(_paths(served.serving.name))
-        node = _node(served, stack, metrics)
+        store, threads = _threads(served, stack, metrics)
+        peers = _peers(served, stack)
+        ways = {} if peers is None else watched(peers.by_name, metrics)
+        node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
+        stack.callback(node.stop)
         metrics.follow(node)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
@@ -40,7 +43,7 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        _on_hangup(listeners)
+        _on_hangup(listeners if peers is None else [*listeners, peers])
         is_up(f"{urls[0]}/v2/models/{served.serving.name}")
         await stop.wait()
 
@@ -50,14 +53,26 @@ def _paths(model: str) -> dict[str, str]:
     return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
 
 
-def _node(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> Node:
+def _threads(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> tuple[Store, Threads]:
     store = Store(served.store)
     stack.callback(store.close)
     threads = Threads(store, watcher)
     stack.callback(threads.close)
-    peers = {name: WatchedPeer(name, peer, watcher) for name, peer in _peers(served, stack).items()}
-    doors = Doors(store, peers, random.SystemRandom(), threads)
-    node = Node(
+    return store, threads
+
+
+def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
+    """Return the ways to the neighbours that have an address; None for a site without keys."""
+    if served.identity is None:
+        return None
+    identify = partial(tls.client_context, *served.identity)
+    peers = HttpsPeers(served.neighbours, identify, random.SystemRandom())
+    stack.push_async_callback(peers.close)
+    return peers
+
+
+def _node(served: ServedSite, doors: Doors) -> Node:
+    return Node(
         served.site,
         served.learner,
         served.functions,
@@ -70,18 +85,6 @@ def _node(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> Node:
             cells=served.limits.cells,
         ),
     )
-    stack.callback(node.stop)
-    return node
-
-
-def _peers(served: ServedSite, stack: AsyncExitStack) -> Mapping[str, Peer]:
-    """Return the ways to the neighbours that have an address."""
-    if served.identity is None:
-        return {}
-    context = tls.client_context(*served.identity)
-    peers = HttpsPeers(served.neighbours, context, random.SystemRandom())
-    stack.push_async_callback(peers.close)
-    return peers.by_name
 
 
 def _for_clients(served: ServedSite, node: Node, metrics: Metrics) -> Listener:
@@ -117,14 +120,14 @@ def _for_peers(
     )
 
 
-def _on_hangup(listeners: Sequence[Listener]) -> None:
+def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
     """Have tokens and certificates read again when the process is told to."""
     loop = asyncio.get_running_loop()
     under_way: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        for listener in listeners:
-            task = loop.create_task(listener.reload())
+        for reader in readers:
+            task = loop.create_task(reader.reload())
             under_way.add(task)
             task.add_done_callback(under_way.discard)
 

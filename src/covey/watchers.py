@@ -1,7 +1,7 @@
 """Who is told how long things take, and how they end; by default nobody."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from covey.peers import Help, Peer, Request
@@ -65,3 +65,8 @@ class WatchedPeer:
         finally:
             self._watcher.ask(self._name, word, loop.time() - begun_s)
         return given
+
+
+def watched(peers: Mapping[str, Peer], watcher: Watcher) -> dict[str, Peer]:
+    """Return the same peers, with a watcher of all that they are asked."""
+    return {name: WatchedPeer(name, peer, watcher) for name, peer in peers.items()}

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey.papers import beyond, document, plan, remarks
+from covey.papers import beyond, document, elsewhere, grids, plan, remarks, trials
 from covey.papers.cases import Case
 from covey.papers.claims import CLAIMS
-from covey.papers.document import Grid, Items, Section, Text
+from covey.papers.document import Drawing, Grid, Items, Section, Text
 from covey.papers.entries import Entry, printed_key
 from covey.papers.findings import figures, is_near, table_of
 from covey.papers.judging import keys_of
@@ -103,6 +103,40 @@ def test_no_two_lines_decide_the_same_figure() -> None:
     ]
 
     assert len(keys) == len(set(keys)) > 400
+
+
+def test_a_number_that_does_not_match_says_so_and_names_a_reason_below() -> None:
+    entry, done = played({0: 14.0})
+    other, more = played({1: 30.0, 2: 14.0, 3: 31.0})
+    table = table_of("errorperc", [entry, other._replace(line="DCZA, other")], done | more)
+    grid, count, reasons = grids.blocks(table)
+
+    assert isinstance(grid, Grid)
+    assert [row[3] for row in grid.rows] == ["**14.00**", "30.00 ≠a [14.00, 31.00]"]
+    assert count == Text("`paper`: 1 of 2 printed numbers come out.")
+    assert isinstance(reasons, Items)
+    assert reasons.lines[0].startswith("≠a does not match (1 in `paper`): DCZA came out so in no")
+    assert "DCZA, other, error in `paper` with 1 of 3" in reasons.lines[0]
+
+
+def test_every_window_elsewhere_has_every_table_of_the_paper() -> None:
+    windows = [trial._replace(name=f"{trial.name} from row 9", start=9) for trial in trials.paper()]
+    lines = [entry.line for entry in elsewhere.further(windows) if entry.reading != "yardsticks"]
+    there = {line.removeprefix("from row 9, ").partition(":")[0] for line in lines}
+
+    assert there == set(TABLES) - {"par_setup", "nlearn"}
+    cases = [case for entry in elsewhere.further(windows) for case in entry.cases]
+    assert {case.trial for case in cases} == {trial.name for trial in windows}
+
+
+def test_a_figure_is_a_file_beside_the_report_that_stands_alone() -> None:
+    drawing = Drawing('<svg style="max-width: 9px"></svg>', "A curve", "callcost CoS, price")
+    sections = [Section("", [Text("first"), drawing])]
+
+    assert drawing.file == "figures/callcost-cos-price.svg"
+    assert 'style="background: #fff; font-family: sans-serif; max-width' in drawing.alone
+    assert f"![A curve]({drawing.file})" in document.markdown("T", sections)
+    assert document.drawings(sections) == [drawing]
 
 
 def test_a_report_is_the_same_in_markdown_and_on_a_page() -> None:

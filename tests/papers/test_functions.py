@@ -12,6 +12,7 @@ from covey.papers.files import Text
 from covey.papers.functions import (
     ALWAYS_0,
     ALWAYS_1,
+    LAST_LABEL,
     RANDOM,
     SETS,
     SLOTS,
@@ -51,6 +52,14 @@ def test_functions_that_are_not_trained_say_what_their_names_say() -> None:
 
     assert answers.dtype == np.int8
     assert answers.tolist() == [[1] * 50, [0] * 50]
+
+
+@pytest.mark.parametrize("start", [0, 1, 100])
+def test_the_last_label_is_that_of_the_row_before(start: int) -> None:
+    stream = stream_of()
+    (said,) = Answers(stream).of([LAST_LABEL], start=start, slots=50).tolist()
+
+    assert said == [int(stream.labels[row - 1]) if row else 0 for row in range(start, start + 50)]
 
 
 def test_every_random_function_tosses_a_coin_of_its_own_the_same_for_the_same_seed() -> None:

@@ -86,7 +86,7 @@ def test_another_file_is_refused_with_what_differs(tmp_path: Path) -> None:
     path = written(tmp_path / "little.csv.gz", gzip.compress(b"a,b\n1,0\n", mtime=0))
 
     sentence = sentence_of(path)
-    assert "it holds 1 rows of 2" in sentence
+    assert "it holds 1 rows of 2 fields, not 2 of 2" in sentence
     assert f"not {SOURCE.sha256[:8]}" in sentence
     assert "--any-file" in sentence
 

@@ -71,6 +71,16 @@ def test_electricity_has_eight_windows_behind_eight_training_segments() -> None:
     assert sorted(function.start for function in found[0].functions) == list(range(0, 8_000, 1_000))
 
 
+def test_the_last_label_takes_the_place_of_one_function_of_the_last_learner() -> None:
+    for plain, other in zip(
+        trials.electricity(), trials.electricity_with_last_label(), strict=True
+    ):
+        assert other.start == plain.start
+        assert other.functions[:-1] == plain.functions[:-1]
+        assert other.functions[-1].kind == "last-label"
+        assert other.name != plain.name
+
+
 @has_kdd
 def test_the_real_stream_has_four_groups_two_of_them_away_from_the_paper_s_window() -> None:
     stream = streams.kdd(Path(DATA))

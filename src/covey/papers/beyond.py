@@ -1,15 +1,17 @@
-"""Beyond the paper's tables: shorter horizons, the default policy, and streams it did not use."""
+"""Beyond the paper's tables, on its data: shorter horizons, prices paid, covey's own policy."""
 
-from collections.abc import Sequence
 from itertools import product
+
+import msgspec
 
 from covey.papers.cases import Arrivals, Case
 from covey.papers.entries import (
     BY_INDEX,
     CONTEXTS,
+    HERE,
+    PRICES,
     READINGS,
     TIMED,
-    YARDSTICKS,
     Entry,
     by_set,
     entry,
@@ -18,11 +20,12 @@ from covey.papers.entries import (
     yardsticks,
 )
 from covey.papers.functions import SLOTS
-from covey.papers.trials import Trial
+from covey.papers.playing import RIVER
 
+ALONE = "own functions only"
+WORLDS = 10  # that are drawn; one alone says little
 SHORT = 5_000  # slots of the shorter horizon
 DEFAULT_CONTEXTS = ("A1", "A2 log", "A3", "none")
-ELECTRICITY_CONTEXTS = ("A1", "hour", "A3", "none")
 ARRIVALS: dict[Arrivals, str] = {"all": "arrivals at all", "first": "arrivals at learner 1 only"}
 
 
@@ -55,39 +58,54 @@ def default() -> list[Entry]:
     return [*found, *by_set(table)]
 
 
-def further(trials: Sequence[Trial]) -> list[Entry]:
-    """Return rows like those of `sim_results` on windows chosen without a look at errors."""
-    table, found = "further", []
-    for trial, algorithm, context in product(trials, ("CoS", "DCZA"), (*TIMED, "none")):
-        for reading in READINGS:
-            case = Case(trial=trial.name, context=context, policy=policy(algorithm, "Z1", reading))
-            line = f"{algorithm} Z1 {trial.name}, {CONTEXTS[context]}"
-            keys = keyed((table, algorithm, trial.name, context))
-            found.append(entry(table, line, reading, keys, case))
-    lines = {trial.name: Case(trial=trial.name) for trial in trials}
+def prices() -> list[Entry]:
+    """Return what is left of learner 1's right answers after what it pays, and without peers."""
+    table, found = "prices", []
+    settings = {f"price {price}": Case(trial="S2", price=float(price)) for price in PRICES}
+    settings[ALONE] = Case(trial="S2", learners=1)
+    for (line, setting), reading in product(settings.items(), READINGS):
+        rule = policy("CoS", "Z1", reading)
+        case = msgspec.structs.replace(setting, context="A1", policy=rule)
+        keys = keyed((table, line), ("net reward", "error", "asked"))
+        helper = "nobody asks" if line == ALONE else "explore-first"
+        found.append(entry(table, line, reading, keys, case, helper=helper))
+    lines = {"all functions": Case(trial="S2"), ALONE: Case(trial="S2", learners=1)}
     return [*found, *yardsticks(table, lines)]
 
 
-def electricity(trials: Sequence[Trial]) -> list[Entry]:
-    """Return the means over all windows of the Electricity stream."""
-    table, found = "electricity", []
-    for algorithm, context, reading in product(("CoS", "DCZA"), ELECTRICITY_CONTEXTS, READINGS):
-        cases = [
-            Case(trial=trial.name, context=context, policy=policy(algorithm, "Z1", reading))
-            for trial in trials
+def river() -> list[Entry]:
+    """Return what River brings, over all eight functions; it is slow, so with one seed."""
+    table, found = "river", []
+    for name in ("S1", "S2"):
+        cases = (Case(trial=name, does="river"),)
+        found += [
+            Entry(table, f"{baseline}, {name}", HERE, {baseline: keys}, cases, helper="")
+            for baseline in RIVER
+            for keys in [(table, baseline, name, "error")]
         ]
+        for context in DEFAULT_CONTEXTS:
+            case = Case(trial=name, context=context, policy=policy("CoS", "Z1", "default"))
+            keys = keyed((table, name, context), ("error",))
+            line = f"default, {CONTEXTS[context]}, {name}"
+            found.append(entry(table, line, "default", keys, case))
+    return [*found, *by_set(table)]
+
+
+def stationary() -> list[Entry]:
+    """Return regret where accuracies are known and stay as they are: nothing to forget."""
+    table, found = "stationary", []
+    for (arrivals, where), reading in product(ARRIVALS.items(), ("spec", "default")):
+        rule = policy("CoS", "Z1", reading)
+        case = Case(trial="bumps", does="bumps", policy=rule, arrivals=arrivals)
         found.append(
             Entry(
                 table,
-                f"{algorithm} Z1, {CONTEXTS[context]}",
+                where,
                 reading,
-                keyed((table, algorithm, context)),
-                tuple(cases),
+                {"regret": (table, arrivals, "regret")},
+                tuple(msgspec.structs.replace(case, seed=seed) for seed in range(WORLDS)),
                 helper=BY_INDEX if reading == "default" else "explore-first",
                 statistic="mean",
             )
         )
-    cases = [Case(trial=trial.name, does="yardsticks") for trial in trials]
-    keys = keyed((table, "yardsticks", "all windows"), YARDSTICKS)
-    yardstick = Entry(table, "all windows", "yardsticks", keys, tuple(cases), statistic="mean")
-    return [*found, yardstick]
+    return found

@@ -9,6 +9,7 @@ from covey.papers.functions import SLOTS
 
 FUNCTIONS = 2  # of each learner
 Arrivals = Literal["all", "first"]
+Does = Literal["replay", "ensemble", "yardsticks", "boosting", "river", "bumps"]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     trial: str
     context: str = "none"
-    does: Literal["replay", "ensemble", "yardsticks", "boosting"] = "replay"
+    does: Does = "replay"
     policy: dict[str, Any] = {}
     seed: int = 0  # of coins, of noise, and of labels that are seen by chance
     slots: int = SLOTS
@@ -36,7 +37,10 @@ def config(case: Case) -> dict[str, Any]:
     """Return the case as the configuration of a replay."""
     places = range(1, case.learners + 1)
     learners = [_learner(case, place, [str(k) for k in places if k != place]) for place in places]
-    policy = {"horizon": case.slots, "seed": case.seed, **case.policy}
+    policy = {"seed": case.seed, **case.policy}
+    # The default policy needs none, and is played as it is for who names nothing.
+    if policy.get("preset") != "auto":
+        policy["horizon"] = case.slots
     table: dict[str, Any] = {"policy": policy, "learner": learners}
     if case.does == "ensemble":
         table["ensemble"] = {"weights": case.weights, "base": 0}

@@ -28,10 +28,22 @@ class Grid(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure, which only a page can show, and how to read it."""
+    """A figure, how to read it, and what it is called."""
 
     svg: str
     caption: str
+    name: str
+
+    @property
+    def file(self) -> str:
+        """Where it stands beside the report, for who does not look at the page."""
+        return f"figures/{re.sub(r'[^a-z0-9]+', '-', self.name.lower()).strip('-')}.svg"
+
+    @property
+    def alone(self) -> str:
+        """The figure as a file, which no page gives a font and a background."""
+        style = 'style="background: #fff; font-family: sans-serif; '
+        return self.svg.replace('style="', style, 1) + "\n"
 
 
 Block = Text | Items | Grid | Drawing
@@ -45,12 +57,12 @@ class Section(NamedTuple):
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    """Return the report without its figures, for which it sends the reader to the page."""
+    """Return the report; its figures are files beside it."""
     parts = [f"# {title}"]
     for section in sections:
         if section.title:
             parts.append(f"## {section.title}")
-        parts += [_markdown(block) for block in section.blocks if not isinstance(block, Drawing)]
+        parts += [_markdown(block) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
 
 
@@ -65,12 +77,18 @@ def html(title: str, sections: Sequence[Section]) -> str:
     return page.document("\n".join([head, *body]), title=title)
 
 
+def drawings(sections: Sequence[Section]) -> list[Drawing]:
+    """Return the figures of a report."""
+    return [b for section in sections for b in section.blocks if isinstance(b, Drawing)]
+
+
 def _markdown(block: Block) -> str:
     if isinstance(block, Text):
         return block.words
     if isinstance(block, Items):
         return "\n".join(f"- {line}" for line in block.lines)
-    assert isinstance(block, Grid)
+    if isinstance(block, Drawing):
+        return f"![{block.caption}]({block.file})\n\n{block.caption}"
     lines = [block.headings, ["---"] * len(block.headings), *block.rows]
     return "\n".join("| " + " | ".join(cell or " " for cell in line) + " |" for line in lines)
 

@@ -1,10 +1,12 @@
-"""The drawings of a reproduction: errors over time, and over what a table varies."""
+"""The drawings of a reproduction: over time, and over what a table varies."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from covey.drawing import FAINT, INK, axes_in, brief, svg
 from covey.figures import LEARNER_COLOURS, PHASE_COLOURS
+from covey.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -12,73 +14,110 @@ if TYPE_CHECKING:
 
 PRINTED = "printed"
 _SIZE = (520, 260)
-_TITLE = 20  # pixels
-_RINGS: dict[str, Any] = {"marker": "o", "ls": "", "mfc": "none"}
-_DOTS: dict[str, Any] = {"marker": "."}
+_PANEL = 104  # pixels, of one reading over time
+_FOOT = 40
+# Where readings coincide, the broad line of the first still shows beside the others.
+_STYLES: dict[str, dict[str, Any]] = {
+    PRINTED: {"color": INK, "marker": "o", "ls": "", "mfc": "none", "zorder": 4},
+    "paper": {"color": LEARNER_COLOURS[1], "lw": 4.0, "alpha": 0.6},
+    "spec": {"color": LEARNER_COLOURS[2], "lw": 1.5, "marker": "."},
+    "default": {"color": LEARNER_COLOURS[3], "lw": 1.5, "marker": "."},
+}
+_OTHER: dict[str, Any] = {"color": FAINT, "lw": 1.2, "ls": (0, (1, 1.6))}
 Points = Sequence[tuple[float, float]]
 
 
-def draw_against(series: Mapping[str, Points], *, over: str, is_log: bool = False) -> str:
-    """Draw errors against what is varied: printed ones as rings, the others as lines."""
+def draw_against(
+    series: Mapping[str, Points], *, over: str, what: str, is_log: bool = False
+) -> str:
+    """Draw a number against what is varied: printed ones as rings, the others as lines."""
 
     def draw(figure: "Figure") -> None:
-        axes = _axes(figure, over=over)
+        axes = _axes(figure, over=over, what=what)
         if is_log:
             axes.set_xscale("log")
             axes.minorticks_off()
-        for place, (name, points) in enumerate(series.items()):
-            colour = INK if name == PRINTED else LEARNER_COLOURS[place % len(LEARNER_COLOURS)]
-            style = _RINGS if name == PRINTED else _DOTS
-            axes.plot(*zip(*points, strict=True), color=colour, lw=1.5, label=name, **style)
+        for name, points in series.items():
+            axes.plot(*zip(*points, strict=True), label=name, **_STYLES.get(name, _OTHER))
         places = sorted({x for points in series.values() for x, _ in points})
         axes.set_xticks(places, [f"{x:g}" for x in places])
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=8)
+        if what.startswith("error"):
+            axes.set_ylim(bottom=0)
+        _legend(axes)
 
-    return svg(draw, size=_SIZE, label=f"error against {over}")
+    return svg(draw, size=_SIZE, label=f"{what} against {over}")
 
 
 def draw_time(name: str, curves: Mapping[str, Mapping[str, Sequence[float]]], slots: int) -> str:
     """Draw errors over time, one panel per reading, and behind them what trains and explores."""
-    height = 130
+    height = _PANEL * len(curves) + _FOOT
 
     def draw(figure: "Figure") -> None:
         for place, (reading, curve) in enumerate(curves.items()):
-            top = _TITLE + place * height
-            axes = axes_in(
-                figure, left=48, bottom=(len(curves) - 1 - place) * height + 34, top=top, right=22
+            top = place * _PANEL + 22
+            axes = axes_in(figure, left=48, bottom=height - (place + 1) * _PANEL, top=top, right=12)
+            _draw_curve(axes, curve, slots)
+            axes.set_title(reading, loc="left", fontsize=8, color=INK, pad=3)
+            is_last = place == len(curves) - 1
+            axes.tick_params(axis="x", labelbottom=is_last)
+            if is_last:
+                axes.set_xlabel("slot", labelpad=1)
+            if place == 0:
+                _legend(axes, loc="lower right", ncols=3, bbox_to_anchor=(1, 0.98))
+
+    return svg(draw, size=(_SIZE[0], height), label=f"error over time, {name}")
+
+
+def draw_regret(name: str, curves: Mapping[str, Array], slots: int) -> str:
+    """Draw regret up to a slot: its mean over seeds, and behind it the range."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _axes(figure, over="slot", what="regret")
+        for reading, values in curves.items():
+            ends = [(point + 1) * slots / values.shape[1] for point in range(values.shape[1])]
+            style = _STYLES[reading] | {"marker": "", "lw": 1.7}
+            colour = style["color"]
+            axes.fill_between(
+                ends, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, lw=0
             )
-            _draw_phases(axes, curve, slots)
-            axes.plot(_middles(curve["error"], slots), curve["error"], color=INK, lw=1.3)
-            axes.set_ylim(0, 100)
-            axes.set_xlim(0, slots)
-            axes.set_ylabel("%")
-            axes.set_title(reading, loc="left", fontsize=8, color=FAINT, pad=2)
-            axes.xaxis.set_major_formatter(lambda value, _: brief(value))
-            axes.grid(axis="y")
+            axes.plot(ends, values.mean(axis=0), label=reading, **style)
+        axes.set_xlim(0, slots)
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
+        _legend(axes, loc="upper left")
 
-    return svg(
-        draw, size=(_SIZE[0], _TITLE + height * len(curves)), label=f"error over time, {name}"
-    )
+    return svg(draw, size=_SIZE, label=f"regret over time, {name}")
 
 
-def _draw_phases(axes: "Axes", curve: Mapping[str, Sequence[float]], slots: int) -> None:
-    middles = _middles(curve["error"], slots)
+def _draw_curve(axes: "Axes", curve: Mapping[str, Sequence[float]], slots: int) -> None:
+    """Draw shares as steps, since each is that of a whole stretch."""
+    edges = [place * slots / len(curve["error"]) for place in range(len(curve["error"]) + 1)]
     train = list(curve["training"])
     both = [a + b for a, b in zip(train, curve["exploration"], strict=True)]
-    axes.fill_between(middles, 0, train, color=PHASE_COLOURS["train"], lw=0)
-    axes.fill_between(middles, train, both, color=PHASE_COLOURS["explore"], lw=0)
+    axes.stairs(both, edges, fill=True, color=PHASE_COLOURS["explore"], label="explore")
+    axes.stairs(train, edges, fill=True, color=PHASE_COLOURS["train"], label="train")
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    axes.plot(middles, curve["error"], color=_ERROR, lw=1.3, label="error")
+    axes.spines["bottom"].set_visible(True)
+    axes.set_ylim(0, 100)
+    axes.set_yticks([0, 50, 100])
+    axes.set_xlim(0, slots)
+    axes.set_ylabel("%")
+    axes.xaxis.set_major_formatter(lambda value, _: brief(value))
+    axes.grid(axis="y")
 
 
-def _middles(values: Sequence[float], slots: int) -> list[float]:
-    step = slots / len(values)
-    return [(place + 0.5) * step for place in range(len(values))]
+_ERROR = "#b5472d"
 
 
-def _axes(figure: "Figure", *, over: str) -> "Axes":
+def _legend(axes: "Axes", **more: Any) -> None:
+    axes.legend(frameon=False, fontsize=8, **more)
+
+
+def _axes(figure: "Figure", *, over: str, what: str) -> "Axes":
     axes = axes_in(figure, left=48, bottom=38, top=8, right=12)
     axes.spines["bottom"].set_visible(True)
     axes.set_xlabel(over, labelpad=1)
-    axes.set_ylabel("error %")
+    axes.set_ylabel(what)
     axes.grid(axis="y")
     return axes

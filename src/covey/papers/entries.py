@@ -13,6 +13,7 @@ from covey.papers.cases import Case
 from covey.papers.printed import Key
 
 READINGS = ("paper", "spec", "default")
+HERE = "here"  # a number that does not depend on how the paper is read
 CONTEXTS = {
     "A1": "previous label",
     "A2": "src_bytes",
@@ -23,6 +24,7 @@ CONTEXTS = {
 }
 TIMED = ("A1", "A2", "A2 log", "A3")
 SEEDS = 10
+PRICES = ("0", "0.5", "0.7")  # of asking a peer
 YARDSTICKS = ("previous-label", "win-stay", "best single function")
 QUANTITIES = ("error", "training", "exploration")
 BY_INDEX = "by its index"

@@ -126,10 +126,14 @@ def _checked(source: Source, path: Path, *, is_any_file: bool) -> Text:
     if is_known or is_any_file:
         return text
     rows = text.content.count(b"\n") - source.has_header
+    fields = 1 + text.content.partition(b"\n")[0].count(b",")
+    is_alike = (rows, fields) == (source.rows, source.fields)
+    here, there = f"{rows:,} rows of {fields} fields", f"{source.rows:,} of {source.fields}"
+    shape = "" if is_alike else f"it holds {here}, not {there}, and "
     raise DataError(
-        f"{path} is not the file that the figures were made with: it holds {rows:,} rows of "
-        f"{source.rows:,}, and its sha256 begins with {_sha256(packed)[:8]}, not "
-        f"{source.sha256[:8]}; give {source.title}, or say --any-file to go on with this one"
+        f"{path} is not the file that the figures were made with: {shape}its sha256 begins with "
+        f"{_sha256(packed)[:8]}, not {source.sha256[:8]}; give {source.title}, or say --any-file "
+        "to go on with this one"
     )
 
 

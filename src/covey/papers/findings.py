@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from covey.papers.entries import READINGS, Entry, printed_key
+from covey.papers.entries import HERE, READINGS, Entry, printed_key
 from covey.papers.playing import Played
 from covey.papers.printed import PRINTED, Key, Printed
 from covey.policies import resolve, settings_from
 from covey.settings import Threshold
 
-HERE = "here"  # a number that does not depend on how the paper is read
 ERROR_POINTS, ERROR_SHARE = 0.3, 0.25
 COUNT_POINTS, COUNT_SHARE = 0.15, 0.15
 
@@ -58,7 +57,7 @@ class Line(NamedTuple):
     name: str
     numbers: dict[str, dict[str, Number]]
     helpers: dict[str, str]  # reading -> how a peer that is asked chooses
-    cases: dict[str, str]  # reading -> the key of its first case
+    cases: dict[str, tuple[str, ...]]  # reading -> the keys of its cases
     decides: frozenset[str] = frozenset()  # the readings whose claims go by this line
 
 
@@ -93,7 +92,7 @@ def table_of(name: str, entries: Sequence[Entry], played: Mapping[str, Played]) 
         line = lines.setdefault(place, Line(entry.line, {}, {}, {}))
         line.numbers[entry.reading] = _numbers(entry, played)
         line.helpers[entry.reading] = entry.helper
-        line.cases[entry.reading] = entry.cases[0].key()
+        line.cases[entry.reading] = tuple(case.key() for case in entry.cases)
         if entry.decides:
             lines[place] = line._replace(decides=line.decides | {entry.reading})
     return Table(

@@ -31,7 +31,7 @@ class Function(NamedTuple):
     """A function as the paper names it: how it is made, and from which rows if it is trained."""
 
     name: str
-    kind: str  # one of scikit.KINDS, or "always-0", "always-1", "random"
+    kind: str  # one of scikit.KINDS, or "always-0", "always-1", "random", "last-label"
     start: int = 0
     rows: int = TRAINING_ROWS
 
@@ -45,6 +45,7 @@ RANDOM_TREE = Function("Random Tree", "random-tree", 17_000)
 ALWAYS_0 = Function("Always 0", "always-0")
 ALWAYS_1 = Function("Always 1", "always-1")
 RANDOM = Function("Random", "random")
+LAST_LABEL = Function("Last label", "last-label")
 
 # Two for each of the four learners, in the order of the paper's table.
 SETS = {
@@ -86,6 +87,8 @@ class Answers:
                 answers[place] = CONSTANTS[function.kind]
             elif function.kind == "random":
                 answers[place] = next(coins)
+            elif function.kind == "last-label":
+                answers[place] = _labels_before(self._stream, start, slots)
             else:
                 answers[place] = self._trained_answers(function, start, slots)
         return answers
@@ -122,6 +125,12 @@ class Answers:
         made_of = [VERSION, scikit.release(), self._stream.sha256, *function[1:], start, slots]
         key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
         return self._results / f"answers-{function.kind}-{start}-{key}.npz"
+
+
+def _labels_before(stream: Stream, start: int, slots: int) -> Labels:
+    """Return the label of the row before each; 0 stands for that of the first row of all."""
+    labels = stream.labels_of(max(0, start - 1), slots)
+    return labels if start else np.concatenate([np.zeros(1, np.int8), labels[:-1]])
 
 
 def _kept(path: Path, slots: int) -> Labels | None:

@@ -81,7 +81,7 @@ def prepare(trial: Trial, stream: Stream, answers: Answers, folder: Path, *, slo
         return
     kinds = [function.kind for function in trial.functions]
     plain = [f._replace(kind="random") if f.kind.startswith(_NOISY) else f for f in trial.functions]
-    before = TRAINING if trial.start >= TRAINING and trial in paper() else 0
+    before = TRAINING if trial.start >= TRAINING else 0
     arrays = dict(
         labels=stream.labels_of(trial.start, slots),
         answers=answers.of(plain, start=trial.start, slots=slots),

@@ -6,6 +6,7 @@ from itertools import product
 from covey.papers.cases import Case
 from covey.papers.entries import (
     CONTEXTS,
+    PRICES,
     QUANTITIES,
     READINGS,
     TIMED,
@@ -20,7 +21,6 @@ from covey.papers.entries import (
 from covey.papers.printed import PRINTED, Key
 
 SHARES = ("1", "0.5", "0.1", "0.01")  # of the labels
-PRICES = ("0", "0.5", "0.7")
 
 
 def _sim_setup() -> list[Entry]:
@@ -45,11 +45,6 @@ def _sim_setup() -> list[Entry]:
 def _error_comp() -> list[Entry]:
     table, found = "error_comp", []
     runs = {"CoS": "A1", "DCZA": "A1", "CoS no context": "none"}
-    others = {
-        "AdaBoost": "adaboost",
-        "SWA 100": "sliding-adaboost-100",
-        "SWA 1000": "sliding-adaboost-1000",
-    }
     for name in ("S1", "S2"):
         for row, context in runs.items():
             for reading in READINGS:
@@ -57,11 +52,19 @@ def _error_comp() -> list[Entry]:
                 case = Case(trial=name, context=context, policy=rule)
                 keys = {"error": (table, row, name, "error")}
                 found.append(entry(table, f"{row}, {name}", reading, keys, case))
-        for row, baseline in others.items():
+        for row, baseline in _BOOSTING.items():
             cases = several(Case(trial=name, does="boosting"))
             keys = {baseline: (table, row, name, "error")}
             found.append(Entry(table, f"{row}, {name}", "here", keys, cases, helper=""))
     return [*found, *by_set(table)]
+
+
+_BOOSTING = {
+    "AdaBoost": "adaboost",
+    "SWA 100": "sliding-adaboost-100",
+    "SWA 1000": "sliding-adaboost-1000",
+    "Oza-Russell": "oza-russell",
+}
 
 
 _WITH_EXPLOITATION = (*QUANTITIES, "exploitation error")

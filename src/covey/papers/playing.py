@@ -6,18 +6,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey import runs
 from covey.backtest import replay
 from covey.baselines import make
 from covey.boosting import AdaBoost
 from covey.contest import Contest
 from covey.encoding import Log
 from covey.ensemble import Ensemble
+from covey.environments import environment_from
 from covey.papers.cases import FUNCTIONS, Case, config
 from covey.papers.material import Material, load
+from covey.policies import settings_from
 from covey.traces import Trace
 from covey.types import Array, Phase
 
 POINTS = 80  # of a curve
+RIVER = ("river-epsilon-greedy", "river-ucb", "river-thompson", "river-forest")
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -29,7 +33,9 @@ class Played(msgspec.Struct, frozen=True):
 
 
 def play(case: Case, folder: Path) -> Played:
-    """Play a case on the material in `folder`."""
+    """Play a case on the material in `folder`, or in a world that needs none."""
+    if case.does == "bumps":
+        return _play_bumps(case)
     return _PLAYS[case.does](case, load(folder, case.trial, case.slots))
 
 
@@ -43,6 +49,8 @@ def _play_replay(case: Case, material: Material) -> Played:
     marks |= {"exploration": phase == Phase.EXPLORE, "exploitation error": is_wrong & is_exploit}
     owner = _owner(arm, case.learners)
     numbers = {name: _percent(mark) for name, mark in marks.items()}
+    numbers["asked"] = _percent(arm >= FUNCTIONS * case.learners)
+    numbers["net reward"] = 100 - numbers["error"] - case.price * numbers["asked"]
     for place in range(case.learners):
         numbers[f"training {place + 1}"] = _percent(marks["training"] & (owner == place))
         numbers[f"selection {place + 1}"] = _percent((owner == place)[is_exploit])
@@ -68,6 +76,24 @@ def _play_ensemble(case: Case, material: Material) -> Played:
     return Played(case, numbers)
 
 
+def _play_bumps(case: Case) -> Played:
+    """Play in a world that stays as it is: the mean regret of a learner, per 100 slots.
+
+    Instances at all learners are the same for all; the curve is the regret up to then, in slots.
+    """
+    correlation = "best" if case.arrivals == "all" else "worst"
+    run = runs.play(
+        environment_from({"name": "bumps", "correlation": correlation}),
+        settings_from(config(case)["policy"]),
+        seed=case.seed,
+        horizon=case.slots,
+        checkpoints=[(point + 1) * case.slots // POINTS for point in range(POINTS)],
+    )
+    curve = np.sum(list(run.regret.values()), axis=0) / run.learners
+    numbers = {"regret": 100 * float(curve[-1]) / case.slots}
+    return Played(case, numbers, {"regret": curve.round(4).tolist()})
+
+
 def _play_yardsticks(case: Case, material: Material) -> Played:
     """Let what needs no weights answer, and say how often each function errs by itself."""
     functions = FUNCTIONS * case.learners
@@ -89,7 +115,21 @@ def _play_boosting(case: Case, material: Material) -> Played:
     boosted = AdaBoost(functions, training=len(material.labels_before))
     contest = Contest([boosted, *make(names, functions=functions)])
     contest.add(_log(material.labels_before, material.said_before(case.seed, functions)))
-    answers = contest.add(_log(material.labels, material.said(case.seed, functions)))
+    return _answered(case, material, contest)
+
+
+def _play_river(case: Case, material: Material) -> Played:
+    """Let what River brings answer; it begins with the window, as covey does."""
+    return _answered(
+        case,
+        material,
+        Contest(make(RIVER, functions=FUNCTIONS * case.learners, seed=case.seed)),
+    )
+
+
+def _answered(case: Case, material: Material, contest: Contest) -> Played:
+    said = material.said(case.seed, FUNCTIONS * case.learners)
+    answers = contest.add(_log(material.labels, said))
     numbers = {name: _percent(given != material.labels) for name, given in answers.items()}
     return Played(case, numbers)
 
@@ -99,6 +139,7 @@ _PLAYS = {
     "ensemble": _play_ensemble,
     "yardsticks": _play_yardsticks,
     "boosting": _play_boosting,
+    "river": _play_river,
 }
 
 

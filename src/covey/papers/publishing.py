@@ -5,22 +5,26 @@ from pathlib import Path
 import msgspec
 
 from covey import files, terminal
-from covey.papers import document, story
-from covey.papers.entries import READINGS
-from covey.papers.findings import HERE
+from covey.papers import document, grids, story
+from covey.papers.entries import HERE, READINGS
 from covey.papers.goals import Goal, goals
 from covey.papers.reproduction import Reproduced
+from covey.papers.running import TITLE
 
 
 def write(found: Reproduced, folder: Path) -> Path:
-    """Write README.md, report.html and summary.json to the folder, and return the page.
+    """Write README.md, report.html, figures and summary.json to the folder; return the page.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
     sections = story.sections(found, is_drawn=True)
+    for drawing in document.drawings(sections):
+        path = folder / drawing.file
+        path.parent.mkdir(exist_ok=True)
+        files.replace(path, drawing.alone.encode())
     page = folder / "report.html"
-    files.replace(page, document.html(story.TITLE, sections).encode())
-    files.replace(folder / "README.md", document.markdown(story.TITLE, sections).encode())
+    files.replace(page, document.html(TITLE, sections).encode())
+    files.replace(folder / "README.md", document.markdown(TITLE, sections).encode())
     numbers = msgspec.json.format(msgspec.json.encode(summary(found)), indent=2)
     files.replace(folder / "summary.json", numbers + b"\n")
     return page
@@ -63,7 +67,7 @@ def text(found: Reproduced) -> str:
     readings = (HERE, *READINGS[:2])
     rows: list[tuple[str, ...]] = [("printed numbers that come out", *readings)]
     for name, table in found.tables.items():
-        counts = [story.agreement(table, reading) for reading in readings]
+        counts = [grids.agreement(table, reading) for reading in readings]
         rows.append((name, *(f"{near} of {all_}" if all_ else "" for near, all_ in counts)))
     met = [
         f"{name}: {sum(goal.is_met for goal in group)} of {len(group)} goals met."

@@ -1,7 +1,6 @@
 """What is to be said of each table: what it shows, and why numbers do not come out, where known."""
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from covey.papers.printed import PRINTED
@@ -82,7 +81,9 @@ ABOUT = {
         "Peers that see the context only (onlycontext)",
         "As described: a peer answers with the label that it has seen most in the cell. Locked "
         "in: it has seen only what it was asked, begins with label 0, and keeps what it was right "
-        "about.",
+        "about. `default` is no index here: that of `auto` is made of what peers know of their "
+        "functions, and such a peer runs none; who names no policy gets CoS with its usual "
+        "parameters instead.",
     ),
     "horizon": About(
         "A shorter horizon (horizon)",
@@ -94,22 +95,42 @@ ABOUT = {
         "Beside CoS with the parameters Z1, where all receive the same instances and where only "
         "learner 1 does.",
     ),
+    "prices": About(
+        "What is left after the price (prices)",
+        "S2 with the previous label: net reward (right answers less the price, per 100 slots) / "
+        "error / slots in which a peer was asked. Beside it, learner 1 without peers.",
+    ),
+    "stationary": About(
+        "A world that stays as it is (stationary)",
+        "Regret per 100 slots of a learner, the mean over drawn worlds in which accuracies are "
+        "bumps over the context and never change: what forgets too fast loses here. `spec` is CoS "
+        "with the parameters Z1.",
+    ),
+    "river": About(
+        "What River brings (river)",
+        "Bandits that choose among all eight functions, and a forest over what these say that "
+        "adapts to drift, with one seed; they know no context and pay for nobody. Beside them the "
+        "default policy.",
+    ),
     "further": About(
-        "Other windows (further)",
+        "The same tables on other windows (further)",
         "All other windows with the paper's share of attacks, the middle one of each group, with "
-        "functions trained on rows before it; nothing was chosen by its outcome.",
+        "functions trained on rows before it; nothing was chosen by its outcome. Numbers stand as "
+        "in the table that a line names.",
     ),
     "electricity": About(
-        "Another stream (electricity)",
+        "The same tables on another stream (electricity)",
         "Electricity (Elec2), eight functions trained on its first rows, the mean over windows "
-        "that start at even distances; brackets are the range over windows.",
+        "that start at even distances; brackets are the range over windows. Error / training / "
+        "exploration; of an ensemble, the error. Given the last label: the last function of "
+        "learner 4 is one that repeats it.",
     ),
 }
 
 _SOURCE_BYTES = Reason(
     r"src_bytes",
     "src_bytes has to be brought into [0, 1], and the paper does not say how; neither the plain "
-    "range nor the logarithm gives these numbers, nor did seven other ways.",
+    "range nor the logarithm gives these numbers, nor did other ways that were tried.",
 )
 _ZOOMING = Reason(
     r"DCZA",
@@ -194,8 +215,9 @@ REASONS = {
         ),
         Reason(
             r"price 0.5",
-            "At this price Always 1, asked, and the own coin earn the same, so that coins decide "
-            "which of them is preferred.",
+            "At this price Always 1, asked, nets its accuracy less a half, about what the own coin "
+            "does: whether learner 1 stays with the coin is decided by how it falls and not by a "
+            "tie, so that breaking ties otherwise spreads the error as widely.",
         ),
         Reason(
             r"selection",
@@ -224,16 +246,11 @@ def sums_of_training() -> tuple[float, float]:
     return split, PRINTED["sim_results", "CoS", "Z1", "S2", "A1", "training"].value
 
 
-def explained(
-    table: str, reading: str, names: Iterable[str]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return names of numbers by the first reason that fits them, and those without one."""
-    by_reason: dict[str, list[str]] = {}
-    left = []
-    for name in names:
-        reason = next((r for r in REASONS.get(table, ()) if r.fits(f"{reading}: {name}")), None)
-        if reason is None:
-            left.append(name)
-        else:
-            by_reason.setdefault(reason.words, []).append(name)
-    return by_reason, left
+def reason(table: str, name: str) -> str:
+    """Return why a number does not match, by the first reason that fits "reading: line, quantity".
+
+    >>> reason("errorperc", "paper: CoS, 1 of the labels, error")
+    'No reason is known.'
+    """
+    fitting = (one.words for one in REASONS.get(table, ()) if one.fits(name))
+    return next(fitting, "No reason is known.")

@@ -1,25 +1,37 @@
 """The whole of it: data in, tables out; what is finished in a folder is not done again."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from covey.errors import ConfigError
+from covey.baselines import make
+from covey.errors import ConfigError, MissingExtra
 from covey.fields import nearest
-from covey.papers import beyond, files, functions, material, running, scikit, streams, trials
+from covey.papers import (
+    beyond,
+    elsewhere,
+    files,
+    functions,
+    material,
+    running,
+    scikit,
+    streams,
+    trials,
+)
 from covey.papers.cases import Case
 from covey.papers.entries import Entry
 from covey.papers.findings import Table, table_of
 from covey.papers.plan import PLANS
-from covey.papers.playing import Played
+from covey.papers.playing import RIVER, Played
 from covey.papers.printed import TABLES
 from covey.papers.streams import Stream
 from covey.papers.trials import Trial
 
-VERSION = "1"  # of what a folder keeps; raise it when figures come out otherwise
-BEYOND = ("horizon", "default", "further", "electricity")
+VERSION = "2"  # of what a folder keeps; raise it when figures come out otherwise
+BEYOND = ("horizon", "default", "prices", "stationary", "river", "further", "electricity")
+_WITHOUT_DATA = {"par_setup", "stationary"}
 NAMES = (*TABLES, *BEYOND)
 
 
@@ -42,6 +54,9 @@ class Reproduced(NamedTuple):
     left_out: list[str]  # sentences on what could not be done
 
 
+_Window = tuple[Trial, Stream, int]  # and its slots
+
+
 class _Streams(NamedTuple):
     kdd: Stream | None
     electricity: Stream | None
@@ -55,12 +70,15 @@ def reproduce(wish: Wish, *, progress: running.Shown | None = None) -> Reproduce
     """
     names = _checked(wish.tables)
     found, left_out = _streams(names, wish)
-    identity = _identity(found)
-    running.claim(wish.folder, identity)
     windows = _trials(found)
     plans = {name: _entries(name, windows) for name in names if name not in left_out}
     cases = [case for plan in plans.values() for entry in plan for case in entry.cases]
-    _prepare(cases, windows, found, wish.folder)
+    needed = list(_needed(cases, windows, found))
+    for trial, stream, slots in needed:
+        trials.check(trial, stream, slots)
+    identity = _identity(found)
+    running.claim(wish.folder, identity)
+    _prepare(needed, wish.folder)
     workers = wish.workers or os.cpu_count() or 1
     played = running.run(cases, wish.folder, workers=workers, progress=progress)
     tables = {name: table_of(name, plan, played) for name, plan in plans.items()}
@@ -83,7 +101,7 @@ def _streams(names: Sequence[str], wish: Wish) -> tuple[_Streams, dict[str, str]
     """
     kdd = electricity = None
     left_out = {}
-    if set(names) - {"electricity", "par_setup"}:
+    if set(names) - {"electricity"} - _WITHOUT_DATA:
         kdd = streams.kdd(wish.data, results=wish.folder, is_any_file=wish.is_any_file)
     if "electricity" in names:
         where = _beside(wish.data)
@@ -94,7 +112,19 @@ def _streams(names: Sequence[str], wish: Wish) -> tuple[_Streams, dict[str, str]
                 f"{files.ELECTRICITY.title} is not here, so its table is left out; put "
                 f"{files.ELECTRICITY.file} beside the other file"
             )
+    if "river" in names and (sentence := _why_no_river()):
+        if wish.tables:
+            raise MissingExtra(sentence)
+        left_out["river"] = sentence
     return _Streams(kdd, electricity), left_out
+
+
+def _why_no_river() -> str:
+    try:
+        make(RIVER, functions=1)
+    except MissingExtra as error:
+        return f"The table of River is left out: {error}"
+    return ""
 
 
 def _beside(data: Path | None) -> Path | None:
@@ -128,7 +158,7 @@ def _trials(found: _Streams) -> dict[str, list[Trial]]:
         windows["paper"] = [*trials.paper(), *material.noisy_trials()]
         windows["further"] = trials.further(found.kdd)
     if found.electricity is not None:
-        windows["electricity"] = trials.electricity()
+        windows["electricity"] = [*trials.electricity(), *trials.electricity_with_last_label()]
     return windows
 
 
@@ -142,20 +172,30 @@ def _entries(name: str, windows: Mapping[str, list[Trial]]) -> list[Entry]:
     return _PLAIN[name]()
 
 
-_PLAIN = {"horizon": beyond.horizon, "default": beyond.default}
-_FOR_WINDOWS = {"further": beyond.further, "electricity": beyond.electricity}
+_PLAIN = {
+    "horizon": beyond.horizon,
+    "default": beyond.default,
+    "prices": beyond.prices,
+    "stationary": beyond.stationary,
+    "river": beyond.river,
+}
+_FOR_WINDOWS = {"further": elsewhere.further, "electricity": elsewhere.electricity}
 
 
-def _prepare(
-    cases: Sequence[Case], windows: Mapping[str, list[Trial]], found: _Streams, folder: Path
-) -> None:
-    wanted = {(case.trial, case.slots) for case in cases}
+def _needed(
+    cases: Sequence[Case], windows: Mapping[str, list[Trial]], found: _Streams
+) -> Iterator[_Window]:
+    """Yield the windows that cases are played in."""
+    wanted = sorted({(case.trial, case.slots) for case in cases})
     for stream, kinds in ((found.kdd, ("paper", "further")), (found.electricity, ("electricity",))):
-        if stream is None:
-            continue
-        answers = functions.Answers(stream, results=folder / "material")
-        chosen = [trial for kind in kinds for trial in windows[kind]]
-        for trial, slots in (
-            (t, s) for t in chosen for name, s in sorted(wanted) if t.name == name
-        ):
-            material.prepare(trial, stream, answers, folder, slots=slots)
+        if stream is not None:
+            by_name = {trial.name: trial for kind in kinds for trial in windows[kind]}
+            yield from ((by_name[name], stream, slots) for name, slots in wanted if name in by_name)
+
+
+def _prepare(needed: Sequence[_Window], folder: Path) -> None:
+    answers: dict[str, functions.Answers] = {}
+    for trial, stream, slots in needed:
+        kept = answers.get(stream.sha256) or functions.Answers(stream, results=folder / "material")
+        answers[stream.sha256] = kept
+        material.prepare(trial, stream, kept, folder, slots=slots)

@@ -19,7 +19,9 @@ from covey.errors import ConfigError, DataError, LimitError
 from covey.papers.cases import Case
 from covey.papers.playing import Played, play
 
+TITLE = "The paper's results beside covey's"  # of the report in the folder
 _TOGETHER = 8  # cases that a process is given at once
+_EFFORT = {"river": 200, "boosting": 40}  # roughly, of which a replay has 1
 Identity = Mapping[str, str]
 
 
@@ -41,22 +43,27 @@ def run(
     found = {key: kept for key in wanted if (kept := _finished(path_of(folder, key))) is not None}
     left = [case for key, case in wanted.items() if key not in found]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    slots = 0
-    for count, played in enumerate(_played(left, folder, workers), 1):
+    effort = sum(map(_effort, left))
+    slots = done = 0
+    for played in _played(left, folder, workers):
         found[played.case.key()] = played
         slots += played.case.slots
+        done += _effort(played.case)
         if progress is not None:
-            progress(count / len(left), slots)
+            progress(done / effort, slots)
     return found
 
 
 def claim(folder: Path, identity: Identity) -> None:
     """Make `folder` that of figures made of this, or refuse it with the reason."""
     path = folder / "identity.json"
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose a folder")
     try:
         theirs = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except FileNotFoundError:
         theirs = {}
+        _check_stranger(folder)
     except (OSError, msgspec.DecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); choose another folder") from None
     for name in identity.keys() & theirs.keys():
@@ -69,6 +76,13 @@ def claim(folder: Path, identity: Identity) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     merged = {**theirs, **identity}
     files.replace(path, msgspec.json.format(msgspec.json.encode(merged)) + b"\n")
+
+
+def _check_stranger(folder: Path) -> None:
+    """Raise `ConfigError` if the report would replace what somebody else wrote there."""
+    readme = folder / "README.md"
+    if readme.is_file() and not readme.read_bytes().startswith(f"# {TITLE}".encode()):
+        raise ConfigError(f"{readme} is no report of this command; choose another folder")
 
 
 def path_of(folder: Path, key: str) -> Path:
@@ -97,7 +111,7 @@ def _finished(path: Path) -> Played | None:
 def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Played]:
     if not cases:
         return
-    pieces = [cases[first : first + _TOGETHER] for first in range(0, len(cases), _TOGETHER)]
+    pieces = _pieces(cases)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         min(workers, len(pieces)), mp_context=context, initializer=_leave_interrupts
@@ -112,6 +126,18 @@ def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Playe
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _pieces(cases: Sequence[Case]) -> list[list[Case]]:
+    """Return what a process is given at once: slow cases first and alone, the others together."""
+    slow = [case for case in cases if _effort(case) > 1]
+    quick = [case for case in cases if _effort(case) == 1]
+    together = [quick[first : first + _TOGETHER] for first in range(0, len(quick), _TOGETHER)]
+    return [*([case] for case in slow), *together]
+
+
+def _effort(case: Case) -> int:
+    return _EFFORT.get(case.does, 1)
 
 
 def _leave_interrupts() -> None:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from covey.errors import DataError
 from covey.papers.functions import (
+    LAST_LABEL,
     SETS,
     SLOTS,
     START,
@@ -58,6 +60,16 @@ def further(stream: Stream) -> list[Trial]:
     ]
 
 
+def check(trial: Trial, stream: Stream, slots: int) -> None:
+    """Raise `DataError` if a stream does not reach to the end of a trial's window."""
+    end = trial.start + slots
+    if end > len(stream):
+        raise DataError(
+            f"the window of {trial.name} goes from row {trial.start:,} to {end - 1:,}, but "
+            f"{stream.file} ends with row {len(stream) - 1:,}; give a file that holds them all"
+        )
+
+
 def groups(labels: Labels, *, slots: int = SLOTS) -> list[npt.NDArray[np.int64]]:
     """Return the starts of all windows with 46 to 48 % attacks, neighbours in one group."""
     if len(labels) < slots:
@@ -92,3 +104,14 @@ def electricity() -> list[Trial]:
     first = len(functions) * ELECTRICITY_ROWS
     starts = (first + step * ELECTRICITY_STEP for step in range(ELECTRICITY_STARTS))
     return [Trial(f"Electricity from row {start}", functions, start) for start in starts]
+
+
+def electricity_with_last_label() -> list[Trial]:
+    """Return the same windows, but the last learner's last function repeats the last label."""
+    return [
+        trial._replace(
+            name=f"{trial.name} with the last label",
+            functions=(*trial.functions[:-1], LAST_LABEL),
+        )
+        for trial in electricity()
+    ]
