@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench paper regret picture prove teeth kills clean
+.PHONY: demo test check unit unit-plain hostile bench paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -22,6 +22,11 @@ unit: $(VENV)/.tools
 
 unit-plain: $(VENV)/.tools
 	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto
+
+# Malformed requests in numbers, and schemathesis over the document of a served site.
+hostile: $(VENV)/.tools
+	$(BIN)/pip install --quiet --group hostile
+	$(BIN)/python tests/hostile.py
 
 bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench

@@ -14,6 +14,7 @@ from covey.desks import SITE, Desk, DeskApart, Key, Trust
 from covey.errors import ConflictingLabel, LateLabel, LimitError, UnknownTicket
 from covey.learner import Learner
 from covey.medians import Medians
+from covey.states import Ledger
 from covey.store import UNCOUNTED, Batch, Loaded, Owed, Ticket, Truth
 from covey.types import Cell, Context, Label, Report
 
@@ -64,6 +65,11 @@ class Book:
         self._tickets: dict[Key, Ticket] = {}
         self._held: Counter[str] = Counter()
         self._opened: Counter[str] = Counter()
+        self.ledger = Ledger(
+            (arm, *counted)
+            for (_, source, arm), counted in loaded.counters.items()
+            if is_own(source)
+        )
         self._medians = self._heard(loaded) if "robust" in self._trust.values() else None
         self._load(loaded)
         self._waits_from = learner.kept_tickets.start
@@ -100,6 +106,11 @@ class Book:
     def learners(self) -> dict[str, Learner]:
         """The learners of all desks by name; the site's own is the first, and has none."""
         return {desk.name: desk.learner for desk in self._desks()}
+
+    @property
+    def cells(self) -> int:
+        """How many cells the site knows."""
+        return self._site.cells
 
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""
@@ -194,6 +205,7 @@ class Book:
             width=decision.width,
         )
         self._hold(ticket)
+        self.ledger.decide(ticket)
         desk.keys[ticket.ticket] = (question.source, question.id)
         self._batch.tickets.append(ticket)
         if choice.peer and self.learner.tells_at_once:
@@ -302,6 +314,8 @@ class Book:
         is_right = settlement.is_right
         self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
         self._batch.truths.append(Truth(ticket.ticket, label, is_right, ticket.desk))
+        slot = self._desk_named(ticket.desk).learner.slot
+        self.ledger.settle(ticket, is_right=is_right, is_own=is_own(ticket.source), slot=slot)
         if settlement.peer and ticket.peer_ticket is not None:
             self._batch.owed.append(Owed(settlement.peer, ticket.peer_ticket, label))
         if ticket.peer and not self.learner.tells_at_once:

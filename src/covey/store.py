@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
-from covey.errors import StoreError
+from covey.errors import StoreError, StoreFull
 from covey.types import Label
 
 APPLICATION = 0x636F7679  # "covy"
@@ -449,7 +449,9 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(_sentence(self._where, verb, error)) from error
+            name = getattr(error, "sqlite_errorname", "")
+            kind = StoreFull if name == "SQLITE_FULL" else StoreError
+            raise kind(_sentence(self._where, verb, error)) from error
 
 
 def _sentence(where: str, verb: str, error: sqlite3.Error) -> str:
