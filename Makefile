@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain bench paper regret picture clean
+.PHONY: demo test check unit unit-plain hostile bench paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -23,6 +23,11 @@ unit: $(VENV)/.tools
 unit-plain: $(VENV)/.tools
 	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto
 
+# Malformed requests in numbers, and schemathesis over the document of a served site.
+hostile: $(VENV)/.tools
+	$(BIN)/pip install --quiet --group hostile
+	$(BIN)/python tests/hostile.py
+
 bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
@@ -34,6 +39,19 @@ regret: $(VENV)/.covey
 # The paper's tables beside what comes out; DATA is the folder of its data, by default COVEY_DATA's.
 paper: $(VENV)/.tools
 	$(BIN)/covey reproduce $(if $(DATA),--data $(DATA)) --out experiments/paper
+
+# Storms over whole networks: MINUTES=60, or SEEDS=1000, or SEED=17 to see one again; JOBS processes.
+JOBS ?= 2
+prove: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.prove --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--write $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10)))
+
+# Every planted bug, and how many seeds find it.
+teeth: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.prove --teeth 600 --write
+
+# A real site under load, killed again and again.
+kills: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m storm.kill --times $(or $(TIMES),200)
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from covey import server, sites
+from covey.calls import Refusal
+from covey.routes import CODES, EVERYWHERE, NOWHERE, ROUTES
 
 SITE = """
 [node]
@@ -20,7 +23,9 @@ features = { size = "FP64", kind = "BYTES" }
 store = "north.store"
 address = "127.0.0.1:0"
 dimension = 1
-body-kib = 16
+
+[limits]
+json-kib = 16
 rows = 100
 
 [policy]
@@ -54,13 +59,13 @@ class Client:
     """What a client does: it posts, and reads a status and JSON."""
 
     def __init__(self, session: aiohttp.ClientSession, root: str, **headers: str) -> None:
-        self._session = session
+        self.session = session
         self.root = root
         self._headers = headers
 
     def known_by(self, token: str) -> "Client":
         """The same with a token."""
-        return Client(self._session, self.root, Authorization=f"Bearer {token}")
+        return Client(self.session, self.root, Authorization=f"Bearer {token}")
 
     async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         return await self._send("GET", path, headers=headers)
@@ -73,10 +78,29 @@ class Client:
     async def _send(
         self, method: str, path: str, *, headers: dict[str, str], data: bytes | None = None
     ) -> tuple[int, Any]:
-        async with self._session.request(
+        async with self.session.request(
             method, self.root + path, data=data, headers=self._headers | headers
         ) as response:
-            return response.status, await response.json(content_type=None)
+            told = await response.json(content_type=None)
+        promised(method, path, response.status, told)
+        return response.status, told
+
+
+def promised(method: str, path: str, status: int, told: Any) -> None:
+    """Raise unless the document of the site says that this may be answered."""
+    for route in ROUTES:
+        if (route.method, route.at("north")) == (method, path):
+            break
+    else:
+        assert told["code"] in EVERYWHERE | set(NOWHERE)
+        assert status == CODES[told["code"]]
+        return
+    if status in route.gives and "code" not in told:
+        msgspec.convert(told, route.gives[status])
+    else:
+        assert told["code"] in route.codes()
+        assert status == CODES[told["code"]]
+        assert msgspec.convert(told, Refusal).status == status
 
 
 @asynccontextmanager

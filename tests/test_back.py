@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import virtual
 from covey import letters
-from covey.back import AT_ONCE, Back, Bucket
+from covey.back import AT_ONCE, Back
 from covey.calls import Call, Reply
 from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
@@ -21,6 +21,7 @@ from covey.errors import LimitError, PeerError, StoreError
 from covey.letters import KIND, MOST_ROWS, ROOT, Ask
 from covey.node import Node
 from covey.peers import DEADLINE_S, Request
+from covey.rates import Bucket
 from letterbox import HEADERS, LetterLink, neighbour, respond
 from virtual import World
 

@@ -11,8 +11,8 @@ import pytest
 
 from covey import keys, tokens
 from covey.calls import Call, Problem
-from covey.front import OPEN_PATHS
 from covey.gates import Anybody, ByCertificate, ByToken, Caller
+from covey.routes import OPEN_PATHS
 from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
@@ -77,6 +77,19 @@ def test_a_token_opens_what_its_scopes_say(tmp_path: Path) -> None:
             "expert": [200, 403, 404],
             "dashboard": [200, 403, 403],
         }
+
+    told(tmp_path, story)
+
+
+def test_state_and_metrics_are_for_who_may_see_them(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        for path in ("/v2/models/north/state", "/metrics"):
+            for name in CLIENTS:
+                one = client.known_by(secrets[name])
+                headers = {"Authorization": f"Bearer {secrets[name]}"}
+                async with one.session.get(client.root + path, headers=headers) as response:
+                    assert response.status == (200 if name == "dashboard" else 403)
+            assert (await client.get(path))[0] == 401
 
     told(tmp_path, story)
 

@@ -624,3 +624,19 @@ def test_contexts_without_coordinates_are_fine() -> None:
         assert [labels for labels, _ in world.stores["north"].counters().values()] == [3]
 
     virtual.run(main())
+
+
+def test_a_batch_stands_in_the_state_of_a_site_as_its_rows_would() -> None:
+    script = script_of(7, restarts=False)
+
+    async def state(*, is_batched: bool) -> Any:
+        world = world_of(GRID)
+        await Life(world, is_batched=is_batched).run(script)
+        node = world.nodes["north"]
+        one, ledger = node.state(), node.ledger
+        spent = {arm: round(price, 9) for arm, price in ledger.spent.items()}
+        return one.phases, one.open_tickets, ledger.labels, ledger.right, ledger.waits, spent
+
+    batched, single = (virtual.run(state(is_batched=one)) for one in (True, False))
+    assert batched == single
+    assert sum(batched[0].values()) > 20

@@ -118,6 +118,49 @@ def test_a_label_is_new_then_repeated_then_conflicting() -> None:
     virtual.run(main())
 
 
+def test_a_label_whose_sender_hung_up_reaches_the_peer_all_the_same() -> None:
+    async def main() -> None:
+        world = world_of()
+        world.weather = Weather(commit_s=0.01)
+        node = world.nodes["site0"]
+        asked = await node.predict(1, (0.5,))
+        while not asked.peer:
+            await node.learn(asked.id, 1)
+            asked = await node.predict(1, (0.5,))
+
+        sending = asyncio.ensure_future(node.learn(asked.id, 1))
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.sleep(1.0)
+        await node.drained()
+
+        there = world.stores["site1"].find("site0", str(asked.peer_ticket))
+        assert there is not None
+        assert there.truth == 1
+
+    virtual.run(main())
+
+
+def test_a_label_is_refused_only_because_of_one_that_is_on_the_disk() -> None:
+    async def main() -> None:
+        world = world_of(config(1))
+        node = world.nodes["site0"]
+        ticket = await node.predict(1, (0.5,))
+        world.weather = Weather(commit_s=0.01)
+
+        first = asyncio.ensure_future(node.learn(ticket.id, 1))
+        await asyncio.sleep(0)
+        with pytest.raises(ConflictingLabel):
+            await node.learn(ticket.id, 0)
+
+        kept = world.stores["site0"].find("", ticket.id)
+        assert kept is not None
+        assert kept.truth == 1
+        assert (await first).is_new
+
+    virtual.run(main())
+
+
 def test_a_label_that_comes_too_late_is_told_from_one_that_is_unknown() -> None:
     async def main() -> None:
         node = world_of(config(**{"label-wait": 3})).nodes["site0"]

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from covey import wire
 from covey.calls import Problem
+from covey.messages import Inference
 from covey.sites import Serving
 
-SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"}, rows=4)
+SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"})
+DEPTH = 8
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 TREES = st.recursive(
     SCALARS,
@@ -30,14 +32,19 @@ def body(*tensors: Any, **fields: Any) -> bytes:
 
 
 def rows(sent: bytes, dimension: int | None = None) -> list[wire.Row]:
-    return wire.rows_of(wire.inference(sent)[0], SERVING, dimension=dimension)
+    asked, _ = wire.inference(sent, depth=DEPTH)
+    return wire.rows_of(asked, SERVING, dimension=dimension, most=4)
+
+
+def digest(sent: bytes) -> str:
+    return wire.inference(sent, depth=DEPTH)[1]
 
 
 @given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
 def test_any_bytes_are_refused_with_a_status_below_500(sent: bytes) -> None:
     for read in (wire.inference, wire.feedback):
         with pytest.raises(Problem) as refused:
-            read(sent)
+            read(sent, depth=DEPTH)
 
         assert refused.value.status in (400, 422)
         assert json.loads(refused.value.reply().body)["code"] == refused.value.code
@@ -101,15 +108,55 @@ def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
     one = b'{"id": "a", "inputs": [{"name":"x","shape":[1],"datatype":"FP64","data":[1]}]}'
     other = b'{"inputs": [ {"shape":[1],"name":"x","data":[1],"datatype":"FP64"} ], "id":"b"}'
 
-    assert wire.inference(one)[1] == wire.inference(other)[1]
-    assert wire.inference(one)[1] != wire.inference(one.replace(b"[1]}", b"[2]}"))[1]
+    assert digest(one) == digest(other)
+    assert digest(one) != digest(one.replace(b"[1]}", b"[2]}"))
+
+
+def depth_of(tree: Any) -> int:
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    return 1 + max(map(depth_of, tree), default=0) if isinstance(tree, list) else 0
+
+
+@given(
+    st.dictionaries(st.text(), TREES, max_size=3),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
+    tree: dict[str, Any], most: int, is_ascii: bool
+) -> None:
+    sent = json.dumps(tree, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+
+    with pytest.raises(Problem) as refused:
+        wire.feedback(sent, depth=most)
+
+    is_too_deep = "deep" in refused.value.detail
+    assert is_too_deep == (depth_of(tree) > most)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"]" * 100 + b"[" * 250_000,
+        b'"' + b'\\"' * 120_000 + b"\\",
+        b'["' * 120_000,
+        b"[]" * 120_000,
+        b'{"a":' * 50_000,
+    ],
+)
+def test_what_only_looks_deep_is_no_work_either(sent: bytes) -> None:
+    with pytest.raises(Problem) as refused:
+        wire.feedback(sent, depth=DEPTH)
+
+    assert refused.value.code == "bad_json"
 
 
 GIVEN = msgspec.structs.replace(SERVING, slots="given")
 
 
 def slots(serving: Serving, **parameters: Any) -> list[int | None]:
-    return list(wire.slots_of(wire.Inference([], parameters=parameters), serving, count=3))
+    return list(wire.slots_of(Inference([], parameters=parameters), serving, count=3))
 
 
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
@@ -130,4 +177,4 @@ def test_a_slot_that_is_given_is_a_whole_number_from_one_on(parameters: dict[str
 def test_another_slot_is_another_question() -> None:
     asked = [b'{"inputs": [], "parameters": {"slot": %d}}' % slot for slot in (1, 2)]
 
-    assert wire.inference(asked[0])[1] != wire.inference(asked[1])[1]
+    assert digest(asked[0]) != digest(asked[1])

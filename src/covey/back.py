@@ -16,8 +16,10 @@ from covey.letters import KIND, VERSION, Letter
 from covey.neighbours import Neighbour
 from covey.node import Node
 from covey.peers import NO_INSTANCE, outcome
+from covey.rates import Bucket
 
 ROOT = letters.ROOT
+PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
 AT_ONCE = 64  # rows of one letter that are under way together
 Given = TypeVar("Given")
 # What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
@@ -31,27 +33,6 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
 )
 
 
-class Bucket:
-    """How often somebody may call: so often a second, after a pause a second's worth at once."""
-
-    def __init__(self, rate_per_s: float) -> None:
-        self._rate_per_s = rate_per_s
-        self._most = max(1.0, rate_per_s)
-        self._tokens = self._most
-        self._at_s = -math.inf
-
-    def take(self, now_s: float) -> float:
-        """Return 0 if one more call is fine; else for how many seconds it is not."""
-        if self._at_s > -math.inf:
-            gained = (now_s - self._at_s) * self._rate_per_s
-            self._tokens = min(self._most, self._tokens + gained)
-        self._at_s = now_s
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
-            return 0.0
-        return (1.0 - self._tokens) / self._rate_per_s
-
-
 class Back:
     """Answers peers within what each of them may."""
 
@@ -60,13 +41,14 @@ class Back:
         self._neighbours = neighbours
         self._buckets = {name: Bucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
-        self._calls: dict[str, Callable[[Call, Neighbour], Awaitable[Letter | letters.Answer]]] = {
-            f"{ROOT}/ask": self._ask,
-            f"{ROOT}/report": self._report,
-            f"{ROOT}/estimate": self._estimate,
-            f"{ROOT}/labels": self._labels,
-            f"{ROOT}/hello": self._hello,
-        }
+        answers: tuple[Callable[[Call, Neighbour], Awaitable[letters.Answer]], ...] = (
+            self._ask,
+            self._report,
+            self._estimate,
+            self._labels,
+            self._hello,
+        )
+        self._calls = dict(zip(PATHS, answers, strict=True))
 
     async def handle(self, call: Call) -> Reply:
         """Answer a peer's letter."""

@@ -17,6 +17,7 @@ from covey.lotbook import Draft, LotBook, Said, waiting
 from covey.lots import Lot
 from covey.medians import Medians
 from covey.schema import UNCOUNTED
+from covey.states import Ledger
 from covey.store import Batch, Loaded, Owed, Ticket, Truth
 from covey.types import Cell, Context, Label, Report
 
@@ -67,6 +68,11 @@ class Book:
         self._tickets: dict[Key, Ticket] = {}
         self._held: Counter[str] = Counter()
         self._opened: Counter[str] = Counter()
+        self.ledger = Ledger(
+            (arm, *counted)
+            for (_, source, arm), counted in loaded.counters.items()
+            if is_own(source)
+        )
         self._medians = self._heard(loaded) if "robust" in self._trust.values() else None
         self._load(loaded)
         self._waits_from = learner.kept_tickets.start
@@ -75,7 +81,7 @@ class Book:
             for where, (count, labelled) in loaded.asked.items()
         }
         self.lots = LotBook(
-            self._site, self._apart, self._asked, self._medians, loaded.lots, loaded.latest_lot
+            self._site, self._apart, self._asked, self._medians, self.ledger, loaded
         )
         self._batch = Batch()
         self._has_moved = False
@@ -107,6 +113,11 @@ class Book:
     def learners(self) -> dict[str, Learner]:
         """The learners of all desks by name; the site's own is the first, and has none."""
         return {desk.name: desk.learner for desk in self._desks()}
+
+    @property
+    def cells(self) -> int:
+        """How many cells the site knows."""
+        return self._site.cells
 
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""
@@ -210,6 +221,7 @@ class Book:
             width=decision.width,
         )
         self._hold(ticket)
+        self.ledger.decide(ticket)
         desk.keys[ticket.ticket] = (question.source, question.id)
         self._batch.tickets.append(ticket)
         if choice.peer and self.learner.tells_at_once:
@@ -330,6 +342,8 @@ class Book:
         is_right = settlement.is_right
         self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
         self._batch.truths.append(Truth(ticket.ticket, label, is_right, ticket.desk))
+        slot = self._desk_named(ticket.desk).learner.slot
+        self.ledger.settle(ticket, is_right=is_right, is_own=is_own(ticket.source), slot=slot)
         if settlement.peer and ticket.peer_ticket is not None:
             self._batch.owed.append(Owed(settlement.peer, ticket.peer_ticket, label))
         if ticket.peer and not self.learner.tells_at_once:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -14,6 +14,7 @@ from covey.errors import (
     LateLabel,
     LimitError,
     StoreError,
+    StoreFull,
     UnknownTicket,
 )
 
@@ -26,6 +27,7 @@ STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (ConflictingLabel, 409, "conflict"),
     (DataError, 422, "invalid"),
     (LimitError, 503, "busy"),
+    (StoreFull, 507, "store_full"),
     (StoreError, 503, "store_failed"),
     (FunctionError, 500, "function_failed"),
 )
@@ -59,6 +61,17 @@ class Handler(Protocol):
         """Answer a call; raise `Problem`, or another error of covey, where it cannot be served."""
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """A problem as it is sent: RFC 9457, with a stable code, and the protocol's own `error`."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    error: str
+
+
 class Problem(Exception):
     """Why a request cannot be served: a status, a stable code, and a sentence."""
 
@@ -74,14 +87,8 @@ class Problem(Exception):
 
     def reply(self) -> Reply:
         """Return it as `application/problem+json`, with the protocol's own `error` beside."""
-        told: dict[str, Any] = {
-            "type": "about:blank",
-            "title": self.code.replace("_", " "),
-            "status": self.status,
-            "code": self.code,
-            "detail": self.detail,
-            "error": self.detail,
-        }
+        title = self.code.replace("_", " ")
+        told = Refusal("about:blank", title, self.status, self.code, self.detail, self.detail)
         return Reply(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
 
 

@@ -10,6 +10,7 @@ CoveyError
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
+│   └── StoreFull           its disk is full
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
     │   └── LateLabel           given out, and waited for too long
@@ -55,6 +56,10 @@ class PeerError(CoveyError, ConnectionError):
 
 class StoreError(CoveyError, OSError):
     """A store that is damaged, newer, of another site or in use, or that cannot be written."""
+
+
+class StoreFull(StoreError):
+    """The disk of a store is full."""
 
 
 class TicketError(CoveyError, LookupError):

@@ -3,93 +3,109 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from covey import wire
+from covey import messages, openapi, wire
 from covey.books import OWN, Question
 from covey.calls import JSON, Call, Problem, Reply
+from covey.errors import ConflictingLabel, LateLabel, TicketError, UnknownTicket
 from covey.node import Node
+from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
 from covey.store import Ticket
 from covey.types import Context
+from covey.watchers import Watcher
 
 AT_ONCE = 64  # rows of one request that are under way together
 EXTENSIONS = ["covey_feedback"]
-LIVE, READY = "/v2/health/live", "/v2/health/ready"
-OPEN_PATHS = frozenset([LIVE, READY])  # for which nobody needs a token
-
-
-class Route(NamedTuple):
-    """What is at a path."""
-
-    method: str
-    answer: Callable[[Call], Awaitable[Reply]]
-    scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
-
-
-ASK = frozenset(["infer"])
-READ = frozenset(["read"])
-LABEL = frozenset(["feedback", "feedback-any"])
+Answerer = Callable[[Call], Awaitable[Reply]]
+# What the refusals of labels are called where they are counted.
+WORDS = ((LateLabel, "late"), (UnknownTicket, "unknown"), (ConflictingLabel, "conflict"))
 
 
 class Front:
     """Answers the clients of one site."""
 
-    def __init__(self, served: ServedSite, node: Node) -> None:
+    def __init__(
+        self,
+        served: ServedSite,
+        node: Node,
+        *,
+        metrics: Callable[[], Reply] = Reply,
+        watcher: Watcher | None = None,
+    ) -> None:
+        """`metrics` returns a page of them; `watcher` hears what becomes of labels."""
         self._served = served
         self._serving = served.serving
+        self._limits = served.limits
         self._node = node
+        self._metrics = metrics
+        self._watcher = Watcher() if watcher is None else watcher
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
-        model = f"/v2/models/{self._serving.name}"
+        self._document = msgspec.json.encode(
+            openapi.document(
+                self._serving.name,
+                has_tokens=served.tokens is not None,
+                example=wire.example(self._serving, dimension=self._dimension),
+            )
+        )
+        answerers: dict[str, Answerer] = {
+            "live": self._live,
+            "ready": self._ready,
+            "server": self._server,
+            "openapi": self._openapi,
+            "model": self._model,
+            "state": self._state,
+            "infer": self._infer,
+            "feedback": self._feedback,
+            "metrics": self._page,
+        }
         self._routes = {
-            LIVE: Route("GET", self._live),
-            READY: Route("GET", self._ready),
-            "/v2": Route("GET", self._server),
-            "/v2/": Route("GET", self._server),
-            model: Route("GET", self._model),
-            f"{model}/ready": Route("GET", self._ready),
-            f"{model}/state": Route("GET", self._state, READ),
-            f"{model}/infer": Route("POST", self._infer, ASK),
-            f"{model}/feedback": Route("POST", self._feedback, LABEL),
+            route.at(self._serving.name): (route, answerers[route.name]) for route in ROUTES
         }
 
     async def handle(self, call: Call) -> Reply:
         """Answer a call of a client."""
-        route = self._routes.get(call.path) or self._nowhere(call)
+        route, answer = self._routes.get(call.path) or self._nowhere(call)
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise Problem(405, "method", f"this path takes {route.method}", takes)
         if route.scopes and not route.scopes & call.rights:
             raise _not_allowed(min(route.scopes))
-        return await route.answer(call)
+        return await answer(call)
 
-    def _nowhere(self, call: Call) -> Route:
+    def _nowhere(self, call: Call) -> tuple[Route, Answerer]:
         if call.path.startswith("/v2/models/"):
             raise Problem(404, "model_unknown", f"the model here is {self._serving.name!r}")
         raise Problem(404, "not_found", "there is nothing at this path")
 
     async def _live(self, call: Call) -> Reply:
-        return _json({"live": True})
+        return _json(messages.Live(True))
 
     async def _ready(self, call: Call) -> Reply:
-        return _json({"ready": self._node.is_ready}, 200 if self._node.is_ready else 503)
+        is_ready = self._node.is_ready
+        return _json(messages.Ready(is_ready), 200 if is_ready else 503)
 
     async def _server(self, call: Call) -> Reply:
-        return _json({"name": "covey", "version": "2", "extensions": EXTENSIONS})
+        return _json(messages.Server("covey", "2", EXTENSIONS))
+
+    async def _openapi(self, call: Call) -> Reply:
+        return Reply(body=self._document)
+
+    async def _page(self, call: Call) -> Reply:
+        return self._metrics()
 
     async def _model(self, call: Call) -> Reply:
         return Reply(body=wire.metadata(self._serving, dimension=self._dimension))
 
     async def _state(self, call: Call) -> Reply:
-        node = self._node
-        told = {"name": node.name, "starts": node.starts, "slot": node.learner.slot}
-        return _json({**told, "owed": node.owed})
+        return _json(self._node.state())
 
     async def _infer(self, call: Call) -> Reply:
-        asked, digest = wire.inference(_body(call))
-        rows = wire.rows_of(asked, self._serving, dimension=self._dimension)
+        asked, digest = wire.inference(_body(call), depth=self._limits.depth)
+        rows = wire.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
         slots = wire.slots_of(asked, self._serving, count=len(rows))
         contexts = [self._context(row, slot) for row, slot in zip(rows, slots, strict=True)]
         id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
@@ -111,10 +127,15 @@ class Front:
         )
 
     async def _feedback(self, call: Call) -> Reply:
-        told = wire.feedback(_body(call))
+        told = wire.feedback(_body(call), depth=self._limits.depth)
         source = _asker(call, told.parameters.get("client", call.who))
-        settlement = await self._node.learn(told.id, told.truth, source=source)
-        body = {"id": told.id, "new": settlement.is_new, "right": settlement.is_right}
+        try:
+            settlement = await self._node.learn(told.id, told.truth, source=source)
+        except TicketError as error:
+            self._watcher.take(next(word for kind, word in WORDS if isinstance(error, kind)))
+            raise
+        self._watcher.take("joined" if settlement.is_new else "repeated")
+        body = messages.Settled(told.id, settlement.is_new, settlement.is_right)
         return _json(body, 202 if settlement.is_new else 200)
 
     def _context(self, row: wire.Row, slot: int | None) -> Context:
@@ -128,7 +149,7 @@ class Front:
         return row.record if is_record else list(row.record.values())
 
 
-def _asker(call: Call, client: wire.Scalar) -> str:
+def _asker(call: Call, client: messages.Scalar) -> str:
     """Return the source of a client's tickets, if the caller may label them."""
     if not isinstance(client, str):
         raise Problem(422, "invalid", "parameters.client must be the name of a client")

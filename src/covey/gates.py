@@ -1,6 +1,8 @@
 """Who calls: clients by their tokens, peers by their certificates."""
 
+import asyncio
 import logging
+import math
 import os
 import ssl
 from collections.abc import Container, Mapping
@@ -10,6 +12,7 @@ from typing import NamedTuple, Protocol
 from covey import tls, tokens
 from covey.calls import Call, Problem
 from covey.errors import ConfigError, PeerRefused
+from covey.rates import Bucket
 from covey.sites import is_loopback
 
 log = logging.getLogger(__name__)
@@ -77,6 +80,33 @@ class ByToken:
         except ConfigError as error:
             log.error("no client is let in: %s", error)
             self._known = ()
+
+
+class Paced:
+    """Lets in whom another gate does, each so often a second."""
+
+    def __init__(self, gate: Gate, rate_per_s: float) -> None:
+        self._gate = gate
+        self._rate_per_s = rate_per_s
+        self._buckets: dict[str, Bucket] = {}  # by names that the other gate knows
+
+    def admit(self, head: Call, connection: ssl.SSLObject | None) -> Caller:
+        """Return who calls, if not too often."""
+        caller = self._gate.admit(head, connection)
+        bucket = self._buckets.setdefault(caller.name, Bucket(self._rate_per_s))
+        wait_s = bucket.take(asyncio.get_running_loop().time())
+        if wait_s:
+            raise Problem(
+                429,
+                "too_often",
+                f"a client may call {self._rate_per_s:g} times a second; wait a little",
+                {"Retry-After": str(math.ceil(wait_s))},
+            )
+        return caller
+
+    def reload(self) -> None:
+        """Let the other gate read again."""
+        self._gate.reload()
 
 
 class ByCertificate:

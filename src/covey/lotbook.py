@@ -17,7 +17,8 @@ from covey.desks import Desk, DeskApart, Key
 from covey.errors import ConflictingLabel, LateLabel
 from covey.lots import Helped, Kind, Lot, LotBatch, Told
 from covey.medians import Medians
-from covey.store import Owed
+from covey.states import Ledger
+from covey.store import Loaded, Owed
 from covey.types import Label
 
 OWN = ""  # the source of all own clients together
@@ -63,21 +64,22 @@ class LotBook:
         apart: Mapping[str, DeskApart],
         asked: dict[tuple[str, str], int],
         medians: Medians | None,
-        opened: Sequence[Lot],
-        latest: int,
+        ledger: Ledger,
+        loaded: Loaded,
     ) -> None:
         self._site = site
         self._apart = apart
         self._asked = asked
         self._medians = medians
-        self._latest = latest
+        self._ledger = ledger
+        self._latest = loaded.latest_lot
         self._lots: dict[Key, Lot] = {}
         self._open: deque[Lot] = deque()
         self._closed: deque[Lot] = deque()
         self._batch, self._owed = LotBatch(), list[Owed]()
         self.has_moved = False
-        self.held = 0  # rows in memory
-        for lot in opened:
+        self.held = self.waiting = 0  # rows in memory, and those whose label is waited for
+        for lot in loaded.lots:
             self._hold(lot)
 
     def find(self, source: str, id: str) -> Lot | None:  # noqa: A002 - the problem's word
@@ -178,6 +180,7 @@ class LotBook:
         learner.advance(lot.last_slot)
         self._hold(lot)
         self._batch.lots.append(lot)
+        self._ledger.decide_lot(lot)
         if learner.tells_at_once:
             self._count_asked(lot, lot.helped)
         self._site.footprints.note_many(lot.space, codes, lot.contexts)
@@ -208,6 +211,8 @@ class LotBook:
         self._write_labels(lot, rows, labels, right)
         counted = lots.counts(lot.source, lot.kinds, lot.which[places], gains)
         lots.add(self._batch.counts, counted)
+        self._ledger.settle_lot(lot.slot + places, counted, self._site.learner.slot)
+        self.waiting -= len(rows)
         if self._medians is not None:
             for (cell, _, arm), one in counted.items():
                 self._medians.add(cell, OWN, arm, one)
@@ -261,6 +266,7 @@ class LotBook:
         lot.is_open = False
         lot.lessons = {}
         waiting = np.array(lot.waiting, np.int64)
+        self.waiting -= len(waiting)
         for desk in self._desks() if len(waiting) else ():
             desk.forget_rows(lot, waiting)
         self._batch.closed.append(lot.number)
@@ -300,6 +306,7 @@ class LotBook:
         self._lots[lot.source, lot.id] = lot
         self._open.append(lot)
         self.held += len(lot)
+        self.waiting += len(lot.waiting)
 
     def _count_asked(self, lot: Lot, rows: Sequence[int] | Mapping[int, Helped]) -> None:
         for row in rows:

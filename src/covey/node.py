@@ -28,6 +28,7 @@ from covey.lotbook import Settlements
 from covey.lots import Lot
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
+from covey.states import Ledger, PeerState, State, arms_of
 from covey.store import Batch, Owed, Store, Ticket
 from covey.teaching import Teaching, Work
 from covey.types import MEMORY, Cell, Context, Label, Report
@@ -106,8 +107,34 @@ class Node:
         """How many labels peers are still to be told."""
         return len(self._outbox)
 
+    @property
+    def ledger(self) -> Ledger:
+        """What was decided and labelled so far."""
+        return self._book.ledger
+
+    def state(self) -> State:
+        """Return how the site stands; for one that was started."""
+        peers = [
+            PeerState(peer, "resting" if guard.is_resting else "open", self._outbox.owed(peer))
+            for peer, guard in self._counsel.guards.items()
+        ]
+        return State(
+            name=self.name,
+            is_ready=self.is_ready,
+            starts=self.starts,
+            uptime_s=asyncio.get_running_loop().time() - self._started_s,
+            slot=self.learner.slot,
+            phases=self.ledger.phases(),
+            arms=arms_of(self.learner, self.ledger, self._counsel.prices),
+            peers=peers,
+            open_tickets=self.learner.open_tickets + self._book.lots.waiting,
+            cells=self._book.cells,
+            owed=self.owed,
+        )
+
     def start(self) -> None:
         """Begin to tell peers the labels that they are owed."""
+        self._started_s = asyncio.get_running_loop().time()
         self._outbox.start()
 
     async def drained(self) -> None:

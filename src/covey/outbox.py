@@ -42,6 +42,10 @@ class Outbox:
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
+    def owed(self, peer: str) -> int:
+        """Return how many labels a peer is still to be told."""
+        return len(self._queues[peer])
+
     def start(self) -> None:
         """Begin to deliver, to every peer on its own."""
         self._tasks = [

@@ -7,12 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from covey import config, fields, neighbours
+from covey import config, fields, limits, neighbours
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
 from covey.contexts import PreviousLabel
 from covey.errors import ConfigError
 from covey.learner import Learner
+from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
@@ -20,6 +21,7 @@ from covey.sources.registry import functions_from
 
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
+REQUESTS_PER_S = 1_000.0  # of a client, where others than this machine are served
 Datatype = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -39,8 +41,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     instance: Literal["record", "row"] = "record"  # what functions are given
     dimension: int | None = None  # of contexts that clients send
     slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
-    body_kib: int = 256
-    rows: int = 1_024  # of a request
     timeout_s: float = 1.0
 
 
@@ -71,6 +71,7 @@ class ServedSite(NamedTuple):
     address: Address
     patience: Patience
     neighbours: dict[str, Neighbour]
+    limits: SiteLimits
     tokens: Path | None = None
     identity: Identity | None = None
     has_tls: bool = False  # for clients
@@ -80,6 +81,13 @@ class ServedSite(NamedTuple):
     def has_contexts(self) -> bool:
         """Whether contexts are made of features; else clients send them."""
         return bool(self.setup.context.dimension)
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """How often a client may call; None: as often as it likes."""
+        if self.limits.requests_per_s is None and not is_loopback(self.address.host):
+            return REQUESTS_PER_S
+        return self.limits.requests_per_s
 
 
 def load(path: Path) -> ServedSite:
@@ -91,6 +99,7 @@ def load(path: Path) -> ServedSite:
     identity = _identity(serving, path.parent)
     address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
+    bounds = limits.read(table.pop("limits", {}))
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
     setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
@@ -111,6 +120,7 @@ def load(path: Path) -> ServedSite:
         address,
         Patience(timeout_s=serving.timeout_s),
         known,
+        bounds,
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
         _has_tls(serving, address),
@@ -168,8 +178,6 @@ def _check_numbers(serving: Serving) -> None:
     bounds: Mapping[str, tuple[float, float, float]] = {
         "features": (len(serving.features), 1, MOST_FEATURES),
         "dimension": (serving.dimension or 0, 0, MOST_DIMENSIONS),
-        "body-kib": (serving.body_kib, 1, 65_536),
-        "rows": (serving.rows, 1, 65_536),
         "timeout-s": (serving.timeout_s, 0.001, 600),
     }
     for key, (value, low, high) in bounds.items():

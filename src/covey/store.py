@@ -15,7 +15,7 @@ import msgspec
 
 from covey import lots, pruning
 from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
-from covey.errors import StoreError
+from covey.errors import StoreError, StoreFull
 from covey.lots import Lot, LotBatch
 from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSION
 from covey.types import Label
@@ -395,7 +395,9 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(_sentence(self._where, verb, error)) from error
+            name = getattr(error, "sqlite_errorname", "")
+            kind = StoreFull if name == "SQLITE_FULL" else StoreError
+            raise kind(_sentence(self._where, verb, error)) from error
 
 
 def _sentence(where: str, verb: str, error: sqlite3.Error) -> str:

@@ -6,57 +6,22 @@ Whatever is wrong with a message is a `Problem` with a stable code; nothing is c
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from covey.calls import Problem
+from covey.messages import Answer, Feedback, Inference, Model, Output, Tensor, TensorKind, Wanted
 from covey.sites import Datatype, Serving
 from covey.store import Ticket
 from covey.types import Context
 
-MOST_ID = 200
-MOST_DEPTH = 8
 INSTANCES, CONTEXT, SLOT = "instances", "context", "slot"
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 MOST_WHOLE = 2**53
-Scalar = str | int | float | bool
-
-
-class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A named tensor; `data` is flat or nested, row by row."""
-
-    name: str
-    shape: list[int]
-    datatype: str
-    data: list[Any]
-    parameters: dict[str, Scalar] = {}
-
-
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that a client asks for."""
-
-    name: str
-    parameters: dict[str, Scalar] = {}
-
-
-class Inference(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for labels."""
-
-    inputs: list[Tensor]
-    id: str | None = None
-    parameters: dict[str, Scalar] = {}
-    outputs: list[Wanted] | None = None
-
-
-class Feedback(msgspec.Struct, forbid_unknown_fields=True):
-    """A true label for a ticket."""
-
-    id: str
-    truth: Scalar
-    parameters: dict[str, Scalar] = {}
 
 
 class Row(NamedTuple):
@@ -66,30 +31,27 @@ class Row(NamedTuple):
     context: Context | None
 
 
-def feedback(body: bytes) -> Feedback:
-    """Return a true label that was sent."""
-    told: Feedback = _typed(_parsed(body), Feedback)
+def feedback(body: bytes, *, depth: int) -> Feedback:
+    """Return a true label that was sent, nested no deeper than `depth`."""
+    told: Feedback = _typed(_parsed(body, depth), Feedback)
     _check_id(told.id)
     if isinstance(told.truth, int) and abs(told.truth) > MOST_WHOLE:
         raise _invalid("truth is a whole number beyond 2**53")
     return told
 
 
-def inference(body: bytes) -> tuple[Inference, str]:
-    """Return a request, and the digest of what it asks."""
-    raw = _parsed(body)
+def inference(body: bytes, *, depth: int) -> tuple[Inference, str]:
+    """Return a request, nested no deeper than `depth`, and the digest of what it asks."""
+    raw = _parsed(body, depth)
     request: Inference = _typed(raw, Inference)
     if request.id is not None:
         _check_id(request.id)
-    for wanted in request.outputs or []:
-        if wanted.name not in ("label", "ticket"):
-            raise _invalid(f"there is no output {wanted.name!r}; there are label and ticket")
     asked = json.dumps([raw["inputs"], request.parameters.get(SLOT)], sort_keys=True)
     return request, hashlib.sha256(asked.encode()).hexdigest()
 
 
-def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> list[Row]:
-    """Return the rows of a request; with a `dimension`, contexts are sent beside them."""
+def rows_of(request: Inference, serving: Serving, *, dimension: int | None, most: int) -> list[Row]:
+    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
     tensors = {tensor.name: tensor for tensor in request.inputs}
     if len(tensors) != len(request.inputs):
         raise _invalid("two inputs have the same name")
@@ -98,8 +60,8 @@ def rows_of(request: Inference, serving: Serving, *, dimension: int | None) -> l
     count = len(next(iter(columns.values())))
     if any(len(column) != count for column in columns.values()):
         raise _invalid("the inputs differ in their number of rows")
-    if count > serving.rows:
-        raise Problem(413, "too_many_rows", f"{count} rows; at most {serving.rows} at once")
+    if count > most:
+        raise Problem(413, "too_many_rows", f"{count} rows; at most {most} at once")
     if count == 0:
         raise _invalid("there are no rows")
     if contexts is not None and len(contexts) != count:
@@ -136,14 +98,10 @@ def answer(
         "ticket": _output("ticket", [ticket.id for ticket in tickets]),
     }
     names = list(outputs) if wanted is None else [one.name for one in wanted]
-    told: dict[str, Any] = {
-        "model_name": model,
-        "id": id,
-        "outputs": [outputs[name] for name in names],
-    }
+    told = Answer(model, id, [outputs[name] for name in names])
     if len(tickets) == 1:
         (ticket,) = tickets
-        told["parameters"] = {
+        told.parameters = {
             "phase": ticket.phase,
             "arm": ticket.arm,
             "function": ticket.function,
@@ -154,22 +112,32 @@ def answer(
 
 def metadata(serving: Serving, *, dimension: int | None) -> bytes:
     """Return what the model takes and gives."""
-    inputs: list[dict[str, Any]] = [
-        {"name": name, "datatype": kind, "shape": [-1]} for name, kind in serving.features.items()
-    ]
+    inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
-        inputs.append({"name": CONTEXT, "datatype": "FP64", "shape": [-1, dimension]})
-    outputs = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in ("label", "ticket")]
-    return msgspec.json.encode(
-        {"name": serving.name, "platform": "covey", "inputs": inputs, "outputs": outputs}
-    )
+        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
+    outputs = [TensorKind(name, "BYTES", [-1]) for name in ("label", "ticket")]
+    return msgspec.json.encode(Model(serving.name, "covey", inputs, outputs))
+
+
+def example(serving: Serving, *, dimension: int | None) -> Inference:
+    """Return a request of one row that the model takes."""
+    values: dict[Datatype, Any] = {"BOOL": True, "INT64": 1, "FP64": 0.5, "BYTES": "text"}
+    inputs = [Tensor(name, [1], kind, [values[kind]]) for name, kind in serving.features.items()]
+    if dimension:
+        inputs.append(Tensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
+    return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
 
 
 # -- JSON ---------------------------------------------------------------------------------------
 
 
-def _parsed(body: bytes) -> Any:
+# Text, also such that never ends, and all that opens or closes something.
+_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def _parsed(body: bytes, depth: int) -> Any:
     """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
+    _check_depth(body, depth)
     try:
         text = body.decode("utf-8")
         raw = json.loads(
@@ -179,13 +147,23 @@ def _parsed(body: bytes) -> Any:
         json.dumps(raw, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise Problem(400, "bad_json", "the body is not UTF-8 text") from None
-    except RecursionError:
-        raise Problem(400, "bad_json", "the body is nested too deeply") from None
     except ValueError as error:
         raise Problem(400, "bad_json", f"the body is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
         raise _invalid("the body must be a JSON object")
     return raw
+
+
+def _check_depth(body: bytes, most: int) -> None:
+    """Raise a `Problem` for JSON that is nested too deeply, before it is read."""
+    depth = 0
+    for mark in _MARKS.findall(body):
+        if mark in b"[{":
+            depth += 1
+            if depth > most:
+                raise Problem(400, "bad_json", f"the body is nested more than {most} deep")
+        elif mark in b"]}":
+            depth -= 1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -214,8 +192,8 @@ def _typed(raw: Any, kind: type[Any]) -> Any:
 
 
 def _check_id(id: str) -> None:  # noqa: A002 - the protocol's word
-    if not 1 <= len(id) <= MOST_ID or not id.isprintable():
-        raise _invalid(f"id must have 1 to {MOST_ID} characters that can be printed")
+    if not id.isprintable():
+        raise _invalid("id holds a character that cannot be printed")
 
 
 def _invalid(detail: str) -> Problem:
@@ -279,8 +257,6 @@ def _values(tensor: Tensor, kind: Datatype) -> list[Any]:
     takes, is_one = _KINDS[kind]
     if tensor.datatype not in takes:
         raise _invalid(f"{where} has datatype {tensor.datatype!r}; expected {kind}")
-    if any(side < 0 for side in tensor.shape):
-        raise _invalid(f"{where} has shape {tensor.shape}; no side may be negative")
     values = _flat(tensor.data, where)
     if len(values) != math.prod(tensor.shape):
         raise _invalid(f"{where} has {len(values)} values for shape {tensor.shape}")
@@ -292,13 +268,11 @@ def _values(tensor: Tensor, kind: Datatype) -> list[Any]:
 
 def _flat(data: list[Any], where: str) -> list[Any]:
     values: list[Any] = data
-    for _ in range(MOST_DEPTH):
-        if not any(isinstance(value, list) for value in values):
-            return values
+    while any(isinstance(value, list) for value in values):
         if not all(isinstance(value, list) for value in values):
             raise _invalid(f"{where} mixes lists and values")
         values = [value for inner in values for value in inner]
-    raise _invalid(f"{where} is nested more than {MOST_DEPTH} deep")
+    return values
 
 
 def _is_whole(value: Any) -> bool:
@@ -317,15 +291,10 @@ _KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
 }
 
 
-def _output(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def _output(name: str, values: Sequence[Any]) -> Output:
     """Return a tensor of one column; values of several types are sent as text."""
     kinds = {type(value) for value in values}
     for kind, datatype in ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES")):
         if kinds == {kind}:
-            return {"name": name, "shape": [len(values)], "datatype": datatype, "data": values}
-    return {
-        "name": name,
-        "shape": [len(values)],
-        "datatype": "BYTES",
-        "data": [str(value) for value in values],
-    }
+            return Output(name, [len(values)], datatype, list(values))
+    return Output(name, [len(values)], "BYTES", [str(value) for value in values])

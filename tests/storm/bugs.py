@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -13,37 +14,45 @@ import pytest
 from covey import node as nodes
 from covey.books import Book, settle_old
 from covey.decisions import UNKNOWN, Decision, Settlement
-from covey.errors import LateLabel, PeerError, StoreError
+from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.node import Node
 from covey.outbox import Outbox
-from covey.peers import Guard
-from covey.store import COUNT_ONE, Batch, Owed, Store, Ticket, Truth, _text
+from covey.peers import TAKEN, Guard
+from covey.store import COUNT_ONE, LABEL_ONE, Batch, Owed, Store, Ticket, Truth, _text
 
 Patch = pytest.MonkeyPatch
+Bug = Callable[[Patch], None]
 
 
 def answers_before_the_commit(patch: Patch) -> None:
     async def flush(self: Journal) -> None:
-        asyncio.ensure_future(_quiet(real(self)))
+        _aside(real(self))
 
     real = Journal.flush
     patch.setattr(Journal, "flush", flush)
 
 
 def gives_tickets_out_before_the_commit(patch: Patch) -> None:
-    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
-        journal, self._journal = self._journal, _NoJournal()  # type: ignore[assignment]
-        try:
-            call = real(self, asked, answer, is_new=is_new)
-            return await call
-        finally:
-            self._journal = journal
-            asyncio.ensure_future(_quiet(journal.flush()))
+    is_asked = ContextVar("is_asked", default=False)
 
-    real = Node._once
+    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
+        token = is_asked.set(True)
+        try:
+            return await real(self, asked, answer, is_new=is_new)
+        finally:
+            is_asked.reset(token)
+
+    async def flush(self: Journal) -> None:
+        if is_asked.get():
+            _aside(write(self))
+        else:
+            await write(self)
+
+    real, write = Node._once, Journal.flush
     patch.setattr(Node, "_once", once)
+    patch.setattr(Journal, "flush", flush)
 
 
 def keeps_the_outbox_in_memory_only(patch: Patch) -> None:
@@ -79,39 +88,43 @@ def passes_labels_on_where_they_came_in(patch: Patch) -> None:
 
 
 def delivers_only_once(patch: Patch) -> None:
-    async def deliver(self: Guard, id: str, label: Any) -> None:  # noqa: A002
-        with contextlib.suppress(PeerError):
-            await real(self, id, label)
+    async def deliver(self: Guard, labels: Any) -> list[str]:
+        try:
+            return await real(self, labels)
+        except PeerError:
+            return [TAKEN for _ in labels]
 
     real = Guard.deliver
     patch.setattr(Guard, "deliver", deliver)
 
 
 def crosses_labels_off_before_they_are_told(patch: Patch) -> None:
-    async def deliver_one(self: Outbox, peer: str, owed: Owed) -> None:
+    async def deliver_some(self: Outbox, peer: str, owed: Any) -> None:
         await self._tell(owed)
         await real(self, peer, owed)
 
-    real = Outbox._deliver_one
-    patch.setattr(Outbox, "_deliver_one", deliver_one)
+    real = Outbox._deliver_some
+    patch.setattr(Outbox, "_deliver_some", deliver_some)
 
 
 def counts_a_repeated_label(patch: Patch) -> None:
-    def again(self: Learner, decision: Decision, label: Any) -> Settlement:
-        done = real(self, decision, label)
-        table = self._tables[decision.space]
-        table.settle(decision.code, done.is_right, decision.context, decision.slot)
+    def settle(self: Learner, ticket: int, label: Any, paid: float | None = None) -> Settlement:
+        decision = self.held(ticket)
+        done = real(self, ticket, label, paid)
+        if decision is not None and not done.is_new:
+            table = self.tables[decision.space]
+            table.settle(decision.code, done.is_right, decision.context, decision.slot)
         return done
 
-    real = Learner._settle_again
-    patch.setattr(Learner, "_settle_again", again)
+    real = Learner.settle
+    patch.setattr(Learner, "settle", settle)
 
 
 def stores_a_repeated_label_as_new(patch: Patch) -> None:
     def settle(self: Book, ticket: Ticket, label: Any) -> Settlement:
         done = real(self, ticket, label)
         if not done.is_new:
-            self._batch.truths.append(Truth(ticket.ticket, label, done.is_right))
+            self._batch.truths.append(Truth(ticket.ticket, label, done.is_right, ticket.desk))
             self._has_moved = True
         return done
 
@@ -179,7 +192,7 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
                 self._write(batch)
             with self._transaction():
                 for truth in batch.truths:
-                    given = {"ticket": truth.ticket}
+                    given = {"desk": truth.desk, "ticket": truth.ticket}
                     self._base.execute(COUNT_ONE, given)
 
     def write_truth(self: Store, truth: Truth) -> None:
@@ -251,11 +264,39 @@ def fails_when_a_peer_fails(patch: Patch) -> None:
     patch.setattr(Node, "_decide_alone", decide_alone)
 
 
+def refuses_by_what_is_not_written(patch: Patch) -> None:
+    async def learn(self: Node, id: str, label: Any, *, source: str = "") -> Settlement:  # noqa: A002
+        ticket = self._book.find(source, id)
+        if ticket is not None:
+            decision = self._book.learners[ticket.desk].held(ticket.ticket)
+            if decision is not None and decision.truth not in (UNKNOWN, label):
+                raise ConflictingLabel("there is another")
+        return await real(self, id, label, source=source)
+
+    real = Node.learn
+    patch.setattr(Node, "learn", learn)
+
+
+def looks_up_old_tickets_at_once(patch: Patch) -> None:
+    async def learn(self: Node, id: str, label: Any, *, source: str = "") -> Settlement:  # noqa: A002
+        if self._book.find(source, id) is None:
+            return settle_old(self._doors.store.find(source, id), label, id=id)
+        return await real(self, id, label, source=source)
+
+    real = Node.learn
+    patch.setattr(Node, "learn", learn)
+
+
+def counts_labels_of_peers_for_everybody(patch: Patch) -> None:
+    real = Book._desk
+    patch.setattr(Book, "_desk", lambda self, source: real(self, ""))
+
+
 def holds_any_number_of_tickets(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, *, is_own: self._check_alive())
+    patch.setattr(Node, "_check_room", lambda self, source: self._check_alive())
 
 
-BUGS: tuple[Callable[[Patch], None], ...] = (
+BUGS: tuple[Bug, ...] = (
     answers_before_the_commit,
     gives_tickets_out_before_the_commit,
     keeps_the_outbox_in_memory_only,
@@ -280,17 +321,11 @@ BUGS: tuple[Callable[[Patch], None], ...] = (
     does_not_count_its_starts,
     waits_for_peers_for_ever,
     fails_when_a_peer_fails,
+    refuses_by_what_is_not_written,
+    looks_up_old_tickets_at_once,
+    counts_labels_of_peers_for_everybody,
     holds_any_number_of_tickets,
 )
-
-
-class _NoJournal:
-    """Says that all is written."""
-
-    failure = None
-
-    async def flush(self) -> None:
-        pass
 
 
 class _Skipping:
@@ -310,13 +345,12 @@ class _Skipping:
 
 def _write_any_truth(self: Store, truth: Truth) -> None:
     given = {
+        "desk": truth.desk,
         "ticket": truth.ticket,
         "truth": _text(truth.label),
         "is_right": int(truth.is_right),
     }
-    self._base.execute(
-        "UPDATE tickets SET truth = :truth, is_right = :is_right WHERE ticket = :ticket", given
-    )
+    self._base.execute(LABEL_ONE.replace("AND truth IS NULL", ""), given)
     self._base.execute(COUNT_ONE, given)
 
 
@@ -332,6 +366,12 @@ def _after_set_up(patch: Patch, statement: str) -> None:
 def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     function.__name__ = name
     return function
+
+
+def _aside(call: Any) -> None:
+    """Let something run that nobody waits for."""
+    task = asyncio.ensure_future(_quiet(call))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _quiet(call: Any) -> None:

@@ -57,9 +57,10 @@ class Oracle:
                 continue
             if entry.answer is not None:
                 expect((source, id_) in kept, "I3", f"{name} lost the ticket {id_}")
-            if entry.is_acknowledged:
+            if UNKNOWN not in entry.possible:
                 has_label = kept.get((source, id_)) is not None
-                expect(has_label, "I1", f"{name} lost the label of {id_}")
+                promise = "I1" if entry.is_acknowledged else "I10"
+                expect(has_label, promise, f"{name} lost the label of {id_}")
         (starts,) = store._base.execute("SELECT starts FROM site").fetchone()
         before, self.network.starts[name] = self.network.starts[name], starts
         expect(starts > before, "I12", f"{name} started {starts} times, after {before}")
@@ -160,6 +161,9 @@ class Person:
         if chance.random() < 0.2:
             return  # it never comes
         truth = self._oracle.entries[key].truth
+        if chance.random() < 0.2:
+            await self._say_at_the_last_moment(key, truth)
+            return
         await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
         labels = [truth]
         if chance.random() < 0.15:
@@ -172,6 +176,19 @@ class Person:
         for label in labels:
             await self._say(key, label)
             await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
+
+    async def _say_at_the_last_moment(self, key: Key, truth: Label) -> None:
+        """Say a label just before its wait is over, and once more just then."""
+        answer = self._oracle.entries[key].answer
+        for _ in range(300):
+            node = self._network.nodes.get(key[0])
+            if node and answer and node.learner.slot >= answer.slot + self._network.plan.wait:
+                break
+            await asyncio.sleep(1.0)
+        again = asyncio.ensure_future(self._say(key, truth))
+        await asyncio.sleep(self._chance.expovariate(1.0))
+        await self._say(key, truth)
+        await again
 
     async def _say(self, key: Key, label: Label) -> None:
         patience = 1 if self._chance.random() < 0.1 else 1000

@@ -274,8 +274,7 @@ def by_chance(chance: random.Random) -> Keeps:
         return lambda number: number < last  # in order, up to some write
     if way == 3:
         return lambda number: chance.random() < 0.5  # each sector for itself
-    kept = functools.cache(lambda number: chance.random() < 0.5)
-    return lambda number: kept(number)  # each write for itself
+    return functools.cache(lambda number: chance.random() < 0.5)  # each write for itself
 
 
 @functools.cache
@@ -285,6 +284,8 @@ def _vfs() -> Vfs:
 
 def _place(path: str) -> tuple[Disk, str]:
     _, disk, file = path.split("/", 2)
+    if disk not in _disks:
+        raise apsw.exception_for(GONE)
     return _disks[disk], file
 
 

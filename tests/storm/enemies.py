@@ -18,10 +18,10 @@ async def poison(network: Network, name: str) -> None:
         await asyncio.sleep(chance.expovariate(0.2))
         link, id_ = _link(network, name), f"{name}-{next(numbers)}"
         labels = network.poison.setdefault((link._name, name, id_), {0, 1})
-        await _try(link.ask(_request(network, id_)))
+        await _try(link.ask([_request(network, id_)]))
         for label in sorted(labels):
-            await _try(link.deliver(id_, label))
-        await _try(link.deliver(f"{chance.randrange(8)}-{chance.randrange(20)}", 1))
+            await _try(link.deliver([(id_, label)]))
+        await _try(link.deliver([(f"{chance.randrange(8)}-{chance.randrange(20)}", 1)]))
 
 
 async def flood(network: Network, name: str) -> None:
@@ -29,7 +29,7 @@ async def flood(network: Network, name: str) -> None:
     for number in itertools.count():
         await asyncio.sleep(network.chance.expovariate(1.0))
         link = _link(network, name)
-        await _try(link.ask(_request(network, f"{name}-{number}")))
+        await _try(link.ask([_request(network, f"{name}-{number}")]))
 
 
 def _link(network: Network, name: str) -> Link:

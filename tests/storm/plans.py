@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from covey.desks import Trust
 from covey.node import Limits
 from covey.policies import PRESETS
 from virtual import Weather
@@ -50,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     storm: Storm
     clients: list[Client]
     limits: Limits
+    trust: Trust  # in everybody
 
     @property
     def names(self) -> list[str]:
@@ -79,6 +81,7 @@ def plan(seed: int) -> Plan:
         storm=_storm(chance),
         clients=[_client(chance, name) for name in names for _ in range(chance.choice((1, 2)))],
         limits=_limits(chance, config["policy"]["label-wait"]),
+        trust=chance.choice(("isolated", "isolated", "robust", "full")),
     )
 
 
@@ -153,7 +156,7 @@ def _client(chance: random.Random, site: str) -> Client:
     return Client(
         site,
         chance.choice(("", "", "client/ann", "client/bob")),
-        chance.randrange(15, 45),
+        chance.randrange(12, 36),
         pause_s=chance.choice((0.2, 3.0, 10.0)),
         label_s=chance.choice((0.1, 5.0, 60.0)),
     )
@@ -162,6 +165,4 @@ def _client(chance: random.Random, site: str) -> Client:
 def _limits(chance: random.Random, wait: int) -> Limits:
     if wait == NEVER or chance.random() < 0.5:
         return Limits()
-    return Limits(tickets=3 * wait, under_way=3, for_peers=3)
-
-
+    return Limits(tickets=wait + 10, peer_tickets=wait, under_way=3, for_peers=3)

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 
+from covey.books import is_own
 from covey.decisions import NO_ANSWER, UNKNOWN
+from covey.errors import StoreError
 from covey.node import Node
 from covey.store import Store, Ticket, _ticket
 from storm.clients import Oracle
 from storm.world import Network
 
 Tickets = dict[tuple[str, str], Ticket]
+Counters = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
 
 
 class Found(msgspec.Struct):
@@ -76,20 +79,31 @@ def no_label_counts_twice(network: Network, oracle: Oracle, found: Found) -> Non
         network.expect(store.counters() == expected, "I2", f"{site} counts what nobody sent")
 
 
-def the_learner_counts_what_the_store_has(network: Network, oracle: Oracle, found: Found) -> None:
-    """I2, I4: what a learner decides by is the sum of the same labels, where cells never split."""
+def desks_count_their_own_labels_only(network: Network, oracle: Oracle, found: Found) -> None:
+    """I4, I6: who is served at a desk is served by the labels that count there, and by no others.
+
+    Where cells are never split, a desk's counters are the sum over the sources that it trusts.
+    """
     if network.plan.config["policy"]["preset"] in ("dcza", "multi-resolution"):
         return
     for site, store in found.stores.items():
-        arms = network.arms[site]
-        expected: Counter[tuple[str, str]] = Counter()
-        for (cell, _, arm), (count, _) in store.counters().items():
-            expected[cell, arm] += count
-        for cell, text in store._base.execute("SELECT name, counters FROM cells").fetchall():
-            labels = json.loads(text)[3 : 3 + len(arms)]
-            for arm, count in zip(arms, labels, strict=True):
-                known = expected[cell, arm]
-                network.expect(count == known, "I4", f"{site} {cell} {arm}: {count}, not {known}")
+        counters = store.counters()
+        rows = store._base.execute("SELECT desk, name, counters FROM cells").fetchall()
+        for desk, cell, text in rows:
+            labels = json.loads(text)[3 : 3 + len(network.arms[site])]
+            for arm, count in zip(network.arms[site], labels, strict=True):
+                known = _counted(network, counters, desk, cell, arm)
+                where = f"desk {desk!r} of {site}, {cell}, {arm}"
+                network.expect(count == known, "I6", f"{where}: {count} labels, not {known}")
+
+
+def _counted(network: Network, counters: Counters, desk: str, cell: str, arm: str) -> int:
+    return sum(
+        count
+        for (at, source, by), (count, _) in counters.items()
+        if (at, by) == (cell, arm)
+        and (is_own(source) or source == desk or network.plan.trust == "full")
+    )
 
 
 def labels_reached_who_answered(network: Network, oracle: Oracle, found: Found) -> None:
@@ -104,7 +118,7 @@ def labels_reached_who_answered(network: Network, oracle: Oracle, found: Found) 
             if there is None:
                 network.blame("I2", f"{ticket.peer} lost what {site} asked it")
             elif there.truth is UNKNOWN:
-                is_old = there.ticket < _oldest(found.stores[ticket.peer])
+                is_old = there.ticket < _oldest(found.stores[ticket.peer], there.desk)
                 network.expect(is_old, "I2", f"{ticket.peer} never heard a label of {site}")
             else:
                 is_same = there.truth == ticket.truth
@@ -131,7 +145,8 @@ def nothing_moves_without_a_label(network: Network, oracle: Oracle, found: Found
 def peers_are_trained_no_more_than_needed(network: Network, oracle: Oracle, found: Found) -> None:
     """I13: whatever a peer reports, it is trained at most D2(t) times in a cell, and a bit."""
     for site, tickets in found.tickets.items():
-        (slot,) = found.stores[site]._base.execute("SELECT slot FROM site").fetchone()
+        rows = found.stores[site]._base.execute("SELECT slot FROM desks WHERE desk = ''")
+        (slot,) = rows.fetchone()
         budget = network.training_budget(site, max(slot, 2))
         under_way = sum(client.site == site for client in network.plan.clients)
         trained = Counter((t.cell, t.peer) for t in tickets.values() if t.phase == "train")
@@ -146,7 +161,7 @@ PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
     acknowledged_labels_are_there,
     answered_tickets_are_there,
     no_label_counts_twice,
-    the_learner_counts_what_the_store_has,
+    desks_count_their_own_labels_only,
     labels_reached_who_answered,
     nothing_moves_without_a_label,
     peers_are_trained_no_more_than_needed,
@@ -155,25 +170,36 @@ PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
 
 async def memory_is_in_step(network: Network, name: str, node: Node) -> None:
     """I4: a node that would start from its store now would go on as this one does."""
-    await node._journal.flush()
-    loaded = network.stores[name].load(node.name, _shape(network.stores[name]))
+    try:
+        await node._journal.flush()
+        loaded = network.stores[name].load(node.name, _shape(network.stores[name]))
+    except StoreError as error:
+        network.blame("I4", str(error))
+        return
     network.starts[name] = loaded.starts
-    here, there = node.learner.snapshot(), loaded.snapshot
-    is_same = (here.slot, dict(here.cells)) == (there.slot, dict(there.cells))
-    network.expect(is_same, "I4", f"{name} remembers other counters than its store has")
-    seen = {cell: labels for cell, labels in here.seen if labels}
-    network.expect(seen == dict(there.seen), "I4", f"{name} remembers other labels of cells")
-    is_same = node.learner.kept_tickets == loaded.kept
-    network.expect(is_same, "I3", f"{name} knows other tickets than its store")
+    learners = node._book.learners
+    is_same = sorted(learners) == sorted(loaded.desks)
+    network.expect(is_same, "I4", f"{name} has other desks than its store")
+    for desk, learner in learners.items() if is_same else ():
+        saved = loaded.desks[desk]
+        here, there = learner.snapshot(), saved.snapshot
+        is_same = (here.slot, dict(here.cells)) == (there.slot, dict(there.cells))
+        network.expect(is_same, "I4", f"{name}, desk {desk!r}: counters differ from the store's")
+        seen = {cell: labels for cell, labels in here.seen if labels}
+        network.expect(seen == dict(there.seen), "I4", f"{name}, desk {desk!r}: labels differ")
+        is_same = learner.kept_tickets == saved.kept
+        network.expect(is_same, "I3", f"{name}, desk {desk!r}: other tickets than in the store")
 
 
 def limits_hold(network: Network) -> None:
     """I7: no node holds more than it may."""
     limits = network.limits
     for name, node in network.nodes.items():
-        kept = node._book.kept
-        network.expect(kept <= limits.tickets, "I7", f"{name} holds {kept} tickets")
-        own = sum(source not in network.names for source, _ in node._under_way)
+        held = {source: node._book.held(source) for source in ("", *network.names)}
+        for source, count in held.items():
+            most = limits.peer_tickets if source else limits.tickets
+            network.expect(count <= most, "I7", f"{name} holds {count} tickets of {source!r}")
+        own = sum(is_own(source) for source, _ in node._under_way)
         peers = len(node._under_way) - own
         is_less = own <= limits.under_way and peers <= limits.for_peers
         network.expect(is_less, "I7", f"{name} answers {own} clients and {peers} peers at once")
@@ -198,9 +224,9 @@ def _by_peer_ticket(found: Found, site: str) -> dict[tuple[str, str], Ticket]:
     }
 
 
-def _oldest(store: Store) -> int:
-    (oldest,) = store._base.execute("SELECT oldest FROM site").fetchone()
-    return int(oldest)
+def _oldest(store: Store, desk: str) -> int:
+    rows = store._base.execute("SELECT oldest FROM desks WHERE desk = ?", (desk,))
+    return int(rows.fetchone()[0])
 
 
 def _shape(store: Store) -> str:

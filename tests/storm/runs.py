@@ -1,7 +1,6 @@
 """One seed from its plan to its verdict: a storm, then calm, then every promise."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -55,12 +54,16 @@ async def _play(planned: Plan) -> Verdict:
         network.crash(name)
     if not network.found:
         judge(network, oracle)
-    for disk in network.disks.values():
-        disk.remove()
+    network.close()
     network.counts["acknowledged"] = oracle.acknowledged
     network.counts["crashes"] -= len(network.names)
     return Verdict(
-        planned.seed, network.trace(), hours, len(network.names), dict(network.counts), network.found
+        planned.seed,
+        network.trace(),
+        hours,
+        len(network.names),
+        dict(network.counts),
+        network.found,
     )
 
 
@@ -91,8 +94,12 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
     await asyncio.wait([working, running[1]], return_when=asyncio.FIRST_COMPLETED)
     for task in (*running, working):
         task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
+    try:
         await working
+    except asyncio.CancelledError:
+        pass
+    except Exception as error:
+        network.blame("I10", f"a client was told {error!r}")
 
 
 async def _keep(network: Network) -> None:

@@ -36,7 +36,13 @@ class Network(virtual.World):
         self.limits = plan.limits
         functions = {name: self._function(name) for name in plan.accuracy}
         super().__init__(
-            plan.config, functions, dimension=1, seed=plan.seed, patience=PATIENCE, link=Link
+            plan.config,
+            functions,
+            dimension=1,
+            seed=plan.seed,
+            patience=PATIENCE,
+            link=Link,
+            trust=plan.trust,
         )
 
     # -- what happened --------------------------------------------------------------------------
@@ -89,6 +95,12 @@ class Network(virtual.World):
             self.counts["power losses"] += 1
             self.disks[name].lose_power(by_chance(self.chance))
         self._let_go(name)
+
+    def close(self) -> None:
+        """Let go of all that is left."""
+        for name, disk in self.disks.items():
+            self._let_go(name)
+            disk.remove()
 
     def _let_go(self, name: str) -> None:
         self.disks[name].kill()
@@ -247,7 +259,7 @@ class Link(virtual.Link):
         if how == "silent" and kind != "deliver" and self._world.chance.random() < 0.7:
             raise PeerError(f"{self._name} says nothing")
         if how == "garbage" and kind == "ask" and self._world.chance.random() < 0.5:
-            return Help(WRONG_LABEL, "", -1)
+            return [Help(WRONG_LABEL, "", -1) for _ in told]
         if kind != "report":
             return told
         arrivals, low, high = told

@@ -29,7 +29,7 @@ from covey.papers.printed import TABLES
 from covey.papers.streams import Stream
 from covey.papers.trials import Trial
 
-VERSION = "2"  # of what a folder keeps; raise it when figures come out otherwise
+VERSION = "3"  # of what a folder keeps; raise it when figures come out otherwise
 BEYOND = ("horizon", "default", "prices", "stationary", "river", "further", "electricity")
 _WITHOUT_DATA = {"par_setup", "stationary"}
 NAMES = (*TABLES, *BEYOND)

@@ -1,0 +1,79 @@
+"""The `[limits]` table of a site's file: how much is taken in, held and waited for at most."""
+
+import math
+
+import msgspec
+
+from covey import fields
+from covey.errors import ConfigError
+
+KIB = 1_024
+MIB = 1_024 * KIB
+JSON = "application/json"
+
+
+class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a site takes at most; clients and peers, which have a port each, count apart."""
+
+    json_kib: int = 256  # of a body in JSON
+    binary_kib: int = 16_384  # of any other body
+    bodies_mib: int = 256  # of all bodies that are held at once
+    head_kib: int = 16  # of a request's head
+    depth: int = 8  # of JSON: lists and objects within each other
+    rows: int = 1_024  # of a request
+    handshake_s: float = 5.0  # within which TLS is agreed on
+    head_s: float = 5.0  # within which the head of a request comes
+    body_s: float = 10.0  # within which its body comes
+    answer_s: float = 10.0  # within which the answer is taken
+    idle_s: float = 60.0  # after which a connection without a request is closed
+    finish_s: float = 15.0  # for which requests under way are waited for at the end
+    connections: int = 256
+    connections_per_address: int = 128
+    in_flight: int = 64  # requests that are being answered
+    queue: int = 256  # requests that wait for their turn
+    requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
+    tickets: int = 1_000_000  # of own clients in memory, labelled or not
+    peer_tickets: int = 100_000  # of each peer
+    tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
+    cells: int = 65_536  # that each peer may make known
+
+    def most_bytes(self, kind: str) -> int:
+        """Return how long a body of a content type may be."""
+        is_json = kind.partition(";")[0].strip().lower() == JSON
+        return (self.json_kib if is_json else self.binary_kib) * KIB
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "json_kib": (1, 65_536),
+    "binary_kib": (1, 1_048_576),
+    "bodies_mib": (1, 1_048_576),
+    "head_kib": (1, 1_024),
+    "depth": (5, 64),
+    "rows": (1, 65_536),
+    "handshake_s": (0.05, 600),
+    "head_s": (0.05, 600),
+    "body_s": (0.05, 600),
+    "answer_s": (0.05, 600),
+    "idle_s": (0.05, 86_400),
+    "finish_s": (0, 600),
+    "connections": (1, 65_536),
+    "connections_per_address": (1, 65_536),
+    "in_flight": (1, 65_536),
+    "queue": (0, 65_536),
+    "requests_per_s": (0.001, 1e9),
+    "tickets": (1, 1e8),
+    "peer_tickets": (1, 1e8),
+    "tickets_kept": (1, 1e10),
+    "cells": (1, 1e8),
+}
+
+
+def read(table: object) -> SiteLimits:
+    """Return the limits of a table; raise `ConfigError` for one that makes no sense."""
+    limits = fields.read(table, SiteLimits, where="[limits]")
+    for name, (low, high) in RANGES.items():
+        value = getattr(limits, name)
+        if value is not None and (math.isnan(value) or not low <= value <= high):
+            key = name.replace("_", "-")
+            raise ConfigError(f"[limits] {key} is {value}; it must lie from {low:g} to {high:g}")
+    return limits

@@ -1,0 +1,377 @@
+"""Ports that pass whole requests on to the sides of a node, within limits.
+
+The one file with aiohttp's server.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from covey.calls import Call, Handler, Problem, Reply, respond
+from covey.crowds import Crowd, Turns
+from covey.errors import ConfigError, CoveyError, MissingExtra
+from covey.gates import Gate
+from covey.limits import KIB, MIB, SiteLimits
+from covey.sites import Address
+from covey.watchers import Watcher
+
+try:
+    from aiohttp import HttpVersion11, web
+    from aiohttp.http_exceptions import LineTooLong
+except ImportError as missing:
+    raise MissingExtra('a node needs aiohttp to serve: pip install "covey[node]"') from missing
+
+LINGER_S = 1.0  # for which what nobody wants is still read, so that the answer gets through
+PAUSE_S = 1.0  # after which connections are taken again, if that failed
+log = logging.getLogger(__name__)
+
+
+class Listener:
+    """One port: reads requests whole, within limits, and hands them to one side of a node."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        address: Address,
+        *,
+        gate: Gate,
+        limits: SiteLimits,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        watch: tuple[str, Watcher] = ("", Watcher()),
+    ) -> None:
+        """`tls` reads certificates, at the start and whenever they are to be read again.
+
+        `watch` is the name of the side, and who is told of all that is answered.
+        """
+        self._handler = handler
+        self._address = address
+        self._gate = gate
+        self._limits = limits
+        self._tls = tls
+        self._side, self._watcher = watch
+        self._context: ssl.SSLContext | None = None
+        self._crowd = Crowd(limits.connections, limits.connections_per_address)
+        self._turns = Turns(limits.in_flight, limits.queue)
+        self._held_bytes = 0  # of bodies
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> str:
+        """Begin to listen; return the URL."""
+        self._context = None if self._tls is None else self._tls()
+        # No router and no middlewares: they cost more than an answer does.
+        self._web = web.Server(self._answer, request_factory=_request)
+        self._socket = _bound(self._address)
+        self._start(self._accept())
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    async def reload(self) -> None:
+        """Read tokens and certificates again; connections that are open stay so."""
+        self._gate.reload()
+        try:
+            self._context = None if self._tls is None else self._tls()
+        except CoveyError as error:
+            log.error("the certificate stays as it was: %s", error)
+
+    async def close(self) -> None:
+        """Listen no more; requests under way are answered first."""
+        for task in self._tasks:
+            task.cancel()
+        self._socket.close()
+        self._web.pre_shutdown()
+        await self._web.shutdown(self._limits.finish_s)
+
+    # -- connections ----------------------------------------------------------------------------
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                taken, (host, *_) = await loop.sock_accept(self._socket)
+            except OSError as error:
+                log.error("no connection can be taken for now: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if self._crowd.enter(host):
+                self._start(self._welcome(taken, host))
+            else:
+                self._watcher.turn_away(self._side)
+                taken.close()
+
+    async def _welcome(self, taken: socket.socket, host: str) -> None:
+        """Agree on TLS, if there is to be, and begin to read."""
+        loop = asyncio.get_running_loop()
+        leave = partial(self._crowd.leave, host)
+        try:
+            await loop.connect_accepted_socket(
+                partial(_Connection, self._web, self._limits, leave, self._refused),
+                taken,
+                ssl=self._context,
+                ssl_handshake_timeout=None if self._context is None else self._limits.handshake_s,
+            )
+        except OSError:
+            leave()
+        except asyncio.CancelledError:
+            leave()
+            raise
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0]
+        path = unquote(path) if "%" in path else path
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        reply = await self._reply(request, path)
+        self._watcher.answer(self._side, path, reply.status, loop.time() - begun_s)
+        if isinstance(request.protocol, _Connection):
+            request.protocol.expect_head()
+        return web.Response(
+            body=reply.body,
+            status=reply.status,
+            headers={"Content-Type": reply.kind, **reply.headers},
+        )
+
+    def _refused(self, problem: Problem) -> None:
+        """Note what was answered to a request that never came to be one."""
+        self._watcher.answer(self._side, "", problem.status, 0.0)
+
+    async def _reply(self, request: web.BaseRequest, path: str) -> Reply:
+        call = None
+        try:
+            call = await self._receive(request, path)
+            async with self._turns:
+                return await respond(self._handler, call)
+        except Problem as problem:
+            return problem.reply()
+        finally:
+            if call is not None:
+                self._held_bytes -= len(call.body)
+
+    async def _receive(self, request: web.BaseRequest, path: str) -> Call:
+        head = Call(request.method, path, request.headers)
+        self._check_head(request)
+        connection = None
+        if self._tls is not None and request.transport is not None:
+            connection = request.transport.get_extra_info("ssl_object")
+        caller = self._gate.admit(head, connection)
+        body = await self._body(request) if request.body_exists else b""
+        return Call(head.method, path, head.headers, body, caller.name, caller.rights)
+
+    def _check_head(self, request: web.BaseRequest) -> None:
+        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
+        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
+            raise _head_too_large(self._limits)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a request, if it is not too large and comes in time."""
+        if "Content-Encoding" in request.headers:
+            raise Problem(415, "media_type", "send the body as it is, not compressed")
+        most = self._limits.most_bytes(request.headers.get("Content-Type", ""))
+        if (request.content_length or 0) > most:
+            raise _too_large(most)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await _go_on(request)
+        within_s = self._limits.body_s
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._read(request, most)
+        except TimeoutError:
+            raise Problem(408, "too_slow", f"the body did not come within {within_s:g} s") from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise Problem(400, "broken_body", "the body did not come whole") from None
+
+    async def _read(self, request: web.BaseRequest, most: int) -> bytes:
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                self._held_bytes += len(chunk)
+                if len(body) > most:
+                    raise _too_large(most)
+                if self._held_bytes > self._limits.bodies_mib * MIB:
+                    raise Problem(503, "busy", "too much is being sent at once; try again later")
+        except BaseException:
+            self._held_bytes -= len(body)
+            raise
+        return bytes(body)
+
+
+class _Connection(web.RequestHandler):
+    """A connection of aiohttp's that is closed if the head of a request does not come in time."""
+
+    __slots__ = (
+        "_head_bytes",
+        "_is_in_head",
+        "_leave",
+        "_limits",
+        "_refused",
+        "_since_s",
+        "_tail",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        server: web.Server,
+        limits: SiteLimits,
+        leave: Callable[[], None],
+        refused: Callable[[Problem], None],
+    ) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_s,
+            access_log=None,  # type: ignore[arg-type]
+            auto_decompress=False,
+            lingering_time=LINGER_S,
+            max_line_size=limits.head_kib * KIB,
+            max_field_size=limits.head_kib * KIB,
+        )
+        self._limits = limits
+        self._leave = leave
+        self._refused = refused
+        self._timer: asyncio.TimerHandle | None = None
+        self.expect_head()
+
+    def expect_head(self) -> None:
+        """Wait for another request."""
+        self._is_in_head = True
+        self._since_s: float | None = None
+        self._head_bytes = 0
+        self._tail = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait: whoever connects is to ask something soon."""
+        super().connection_made(transport)
+        self._begin_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Make room for somebody else."""
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; a head must not be too long, nor come too slowly."""
+        if self._is_in_head and data:
+            if self._since_s is None:
+                self._begin_head()
+            self._head_bytes += len(data)
+            ends = b"\r\n\r\n" in self._tail + data
+            if not ends and self._head_bytes > self._limits.head_kib * KIB:
+                self._refuse(_head_too_large(self._limits))
+                return
+            self._tail = (self._tail + data)[-3:]
+            self._is_in_head = not ends
+        super().data_received(data)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, and write nothing into the log: anybody can send that."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        problem = Problem(400, "bad_http", "this cannot be read as a request of HTTP/1.1")
+        if isinstance(exc, LineTooLong):
+            problem = _head_too_large(self._limits)
+        self._refused(problem)
+        reply = problem.reply()
+        response = web.Response(
+            body=reply.body, status=reply.status, headers={"Content-Type": reply.kind}
+        )
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer, to who takes it."""
+        try:
+            async with asyncio.timeout(self._limits.answer_s):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            if self.transport is not None:
+                self.transport.abort()
+            return resp, True
+
+    def _begin_head(self) -> None:
+        self._since_s = self._loop.time()
+        if self._timer is None:  # else it looks again when it is due
+            self._timer = self._loop.call_later(self._limits.head_s, self._look)
+
+    def _look(self) -> None:
+        """Close the connection if a head is overdue."""
+        self._timer = None
+        if not self._is_in_head or self._since_s is None:
+            return
+        due_s = self._since_s + self._limits.head_s
+        if self._loop.time() >= due_s:
+            within = f"the head did not come within {self._limits.head_s:g} s"
+            self._refuse(Problem(408, "too_slow", within))
+        else:
+            self._timer = self._loop.call_at(due_s, self._look)
+
+    def _refuse(self, problem: Problem) -> None:
+        """Close the connection, with a word to whoever has said something."""
+        transport: Any = self.transport
+        if transport is not None and self._head_bytes:
+            self._refused(problem)
+            reply = problem.reply()
+            transport.write(
+                b"HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+                b"Connection: close\r\n\r\n%s"
+                % (reply.status, reply.kind.encode(), len(reply.body), reply.body)
+            )
+        self.force_close()
+
+
+class _Request(web.BaseRequest):
+    """A request whose answer does not tell what answers it."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.pop("Server", None)
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too_large", f"such a body may have {most} bytes")
+
+
+def _head_too_large(limits: SiteLimits) -> Problem:
+    return Problem(431, "head_too_large", f"the head may have {limits.head_kib} KiB")
+
+
+def _bound(address: Address) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.create_server(address, family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(f"cannot serve at {address.host}:{address.port}: {error}") from None
+    bound.setblocking(False)
+    return bound
+
+
+async def _go_on(request: web.BaseRequest) -> None:
+    if request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # nothing of the answer itself was sent

@@ -1,0 +1,123 @@
+"""What clients and a site say to each other: Open Inference Protocol v2, and feedback."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+MOST_ID = 200
+Scalar = str | int | float | bool
+Side = Annotated[int, Meta(ge=0)]
+Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+Datatype = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
+
+
+class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A named tensor; `data` is flat or nested, row by row."""
+
+    name: str
+    shape: list[Side]
+    datatype: Datatype
+    data: list[Any]
+    parameters: dict[str, Scalar] = {}
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client asks for."""
+
+    name: Literal["label", "ticket"]
+    parameters: dict[str, Scalar] = {}
+
+
+class Inference(msgspec.Struct, forbid_unknown_fields=True):
+    """A request for labels."""
+
+    inputs: list[Tensor]
+    id: Id | None = None
+    parameters: dict[str, Scalar] = {}
+    outputs: list[Wanted] | None = None
+
+
+class Feedback(msgspec.Struct, forbid_unknown_fields=True):
+    """A true label for a ticket."""
+
+    id: Id
+    truth: Scalar
+    parameters: dict[str, Scalar] = {}
+
+
+class Live(msgspec.Struct):
+    """Whether the server runs."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Whether it answers, and keeps what it is told."""
+
+    ready: bool
+
+
+class Server(msgspec.Struct):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class TensorKind(msgspec.Struct):
+    """A tensor that the model takes or gives; -1 is any number of rows."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class Model(msgspec.Struct):
+    """What the model takes and gives."""
+
+    name: str
+    platform: str
+    inputs: list[TensorKind]
+    outputs: list[TensorKind]
+
+
+class Output(msgspec.Struct):
+    """A column of what was answered."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[Any]
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """Labels and tickets; for a single row also how the decision came about."""
+
+    model_name: str
+    id: str
+    outputs: list[Output]
+    parameters: dict[str, Scalar] = {}
+
+
+class Settled(msgspec.Struct):
+    """A label that was taken; `new` unless the same one was there before."""
+
+    id: str
+    new: bool
+    right: bool

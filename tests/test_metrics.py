@@ -1,0 +1,266 @@
+"""What a site tells of itself: its state, and its metrics."""
+
+import asyncio
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+import virtual
+from covey.books import is_own
+from covey.metrics import MOST_BITS, Metrics, _cumulated
+from covey.peers import Help, Patience, Request
+from covey.states import Ledger
+from covey.store import UNCOUNTED
+from covey.watchers import WatchedPeer, Watcher
+from served import FEEDBACK, INFER, Client, infer, run
+from virtual import World
+
+STATE = "/v2/models/north/state"
+CONFIG = {
+    "policy": {"preset": "cos", "slices": 2, "label-wait": 200},
+    "learner": [
+        {
+            "name": f"site{k}",
+            "functions": [f"f{k}0", f"f{k}1"],
+            "peers": {f"site{j}": 0.1 for j in range(3) if j != k},
+        }
+        for k in range(3)
+    ],
+}
+FUNCTIONS = {
+    f"f{k}{f}": (lambda instance, n=k + f: (instance + n) % 2) for k in range(3) for f in range(2)
+}
+
+
+async def metrics_of(client: Client) -> dict[tuple[str, ...], float]:
+    async with client.session.get(client.root + "/metrics") as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+        text = await response.text()
+    return {
+        (sample.name, *map(sample.labels.get, sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith("_bucket")
+    }
+
+
+def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for k in range(3):
+            await client.post(INFER, infer(str(k)))
+        for id_, truth in (("0", 0), ("0", 0), ("0", 1), ("never", 0)):
+            await client.post(FEEDBACK, {"id": id_, "truth": truth})
+        await client.get("/nowhere/1")
+        await client.get("/nowhere/2")
+
+        told = await metrics_of(client)
+
+        assert told["covey_decisions_total", "own", "explore"] == 3
+        for word in ("joined", "repeated", "conflict", "unknown"):
+            assert told["covey_labels_total", word] == 1
+        assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 3
+        assert told["covey_http_requests_total", "other", "front", "404"] == 2
+        assert told["covey_http_request_duration_seconds_count", "other", "front"] == 2
+        assert told["covey_pending_labels",] == 2
+        assert told["covey_reward_ratio",] == 1.0
+        assert told["covey_label_delay_slots_count",] == 1
+        assert told["covey_label_delay_slots_sum",] == 2
+        assert told["covey_active_cells",] == 1
+        assert told["covey_ready",] == 1
+        assert told["covey_store_write_duration_seconds_count",] >= 2
+        assert told["covey_store_write_failures_total",] == 0
+        assert told["covey_cost_total", "own"] == 0.0
+
+    run(tmp_path, story)
+
+
+def test_every_metric_stands_in_the_documents_and_the_other_way_round() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "operating.md").read_text()
+    documented = set(re.findall(r"^\| `(covey_[a-z_]+)", text, re.MULTILINE))
+
+    async def main() -> None:
+        world = World(CONFIG, FUNCTIONS, dimension=1)
+        metrics = Metrics({})
+        metrics.follow(world.nodes["site0"])
+        told = re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE)
+        made = {one for one in told if not one.endswith("_created")}
+
+        assert made == documented
+        assert all(one.startswith("covey_") for one in made)
+
+    virtual.run(main())
+
+
+def test_what_strangers_send_makes_no_new_series() -> None:
+    metrics = Metrics({"/v2": "/v2"})
+    metrics.answer("front", "/v2", 200, 0.1)
+    metrics.answer("front", "/0", 404, 0.1)
+    size = len(metrics.page().body)
+
+    for k in range(1, 100):
+        metrics.answer("front", f"/{k}", 404, 0.1)
+
+    assert abs(len(metrics.page().body) - size) < 100
+
+
+@given(st.lists(st.integers(0, 2**30)))
+def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
+    ledger = Ledger()
+    for wait in waits:
+        ledger.waits[wait.bit_length()] += 1
+
+    found = dict(_cumulated(ledger.waits))
+
+    bounds = [2**bits - 1 for bits in range(MOST_BITS + 1)]
+    expected = {str(float(bound)): sum(wait <= bound for wait in waits) for bound in bounds}
+    assert found == {**expected, "+Inf": len(waits)}
+
+
+def test_the_state_of_a_site_is_told_to_who_may_read(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for id_ in "abc":
+            await client.post(INFER, infer(id_))
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})
+        status, told = await client.get(STATE)
+
+        assert status == 200
+        assert told.pop("uptime_s") >= 0
+        assert told == {
+            "name": "north",
+            "is_ready": True,
+            "starts": 1,
+            "slot": 3,
+            "phases": {"explore": 3},
+            "arms": [arm("zero", 2, 1, 1), arm("one", 1, 0, 0)],
+            "peers": [],
+            "open_tickets": 2,
+            "cells": 1,
+            "owed": 0,
+        }
+
+    run(tmp_path, story)
+
+    async def again(client: Client) -> None:
+        _, told = await client.get(STATE)
+        assert (told["starts"], told["phases"], told["open_tickets"]) == (2, {}, 2)
+        assert told["arms"] == [arm("zero", 0, 1, 1), arm("one", 0, 0, 0)]
+
+    run(tmp_path, again)
+
+
+def arm(name: str, decisions: int, labels: int, right: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "own",
+        "price": 0.0,
+        "decisions": decisions,
+        "spent": 0.0,
+        "labels": labels,
+        "right": right,
+    }
+
+
+@pytest.mark.parametrize("trust", ["isolated", "full"])
+def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
+    async def main() -> None:
+        world = World(CONFIG, FUNCTIONS, dimension=1, seed=5, trust=trust)
+        chance = random.Random(5)  # noqa: S311 - seeded
+        for k in range(300):
+            name = f"site{chance.randrange(3)}"
+            instance = chance.randrange(2)
+            await world.predict(name, str(k), instance, (chance.random(),))
+            if chance.random() < 0.8:
+                await world.learn(name, str(k), instance)
+        for name, node in world.nodes.items():
+            await node.drained()
+            check(world, name)
+            world.crash(name)
+            world.boot(name)
+            check(world, name)
+
+    virtual.run(main())
+
+
+def check(world: World, name: str) -> None:
+    """Compare a node's state with all that its store has."""
+    state, store = world.nodes[name].state(), world.stores[name]
+    rows = store._base.execute("SELECT phase, arm, source, price, truth, is_right FROM tickets")
+    tickets = [
+        dict(zip(("phase", "arm", "source", "price", "truth", "right"), row, strict=True))
+        for row in rows
+    ]
+    assert len(tickets) > 100
+    for one in state.arms:
+        own = [
+            ticket
+            for ticket in tickets
+            if ticket["arm"] == one.name
+            and is_own(ticket["source"])
+            and ticket["truth"] is not None
+        ]
+        counted = [ticket for ticket in own if ticket["phase"] not in UNCOUNTED]
+        assert (one.labels, one.right) == (len(counted), sum(ticket["right"] for ticket in counted))
+    if state.starts == 1:
+        assert sum(state.phases.values()) == len(tickets)
+        spent = sum(ticket["price"] for ticket in tickets)
+        assert sum(one.spent for one in state.arms) == pytest.approx(spent)
+    assert state.cells == sum(map(len, world.nodes[name].learner.tables.values()))
+    assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
+
+
+def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
+    async def main() -> None:
+        patience = Patience(failures=1, rest_s=1e6, most_rest_s=1e6)
+        quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}
+        world = World(quick, FUNCTIONS, dimension=1, seed=5, patience=patience)
+        world.down.update(["site1", "site2"])
+        for k in range(50):
+            await world.predict("site0", str(k), 0, (0.5,))
+            await world.learn("site0", str(k), 0)
+        state = world.nodes["site0"].state()
+        kinds = [(one.kind, one.price) for one in state.arms]
+
+        assert {peer.state for peer in state.peers} == {"resting"}
+        assert kinds == [("own", 0.0)] * 2 + [("peer", 0.1)] * 2
+
+    virtual.run(main())
+
+
+class Moody:
+    """A peer that answers, fails, or takes for ever."""
+
+    async def ask(self, requests: Any) -> list[Help]:
+        if requests[0].slot == 2:
+            raise ConnectionError
+        if requests[0].slot == 3:
+            await asyncio.sleep(1e9)
+        return []
+
+    report = estimate = deliver = ask
+
+
+def test_calls_to_peers_are_watched_however_they_end() -> None:
+    heard = []
+
+    class Ears(Watcher):
+        def ask(self, peer: str, word: str, took_s: float) -> None:
+            heard.append((peer, word, took_s))
+
+    async def main() -> None:
+        peer = WatchedPeer("south", Moody(), Ears())  # type: ignore[arg-type]
+        for slot in (1, 2, 3):
+            try:
+                async with asyncio.timeout(5):
+                    await peer.ask([Request("a", "g1:0", slot)])
+            except (ConnectionError, TimeoutError):
+                pass
+
+    virtual.run(main())
+    assert heard == [("south", "answered", 0), ("south", "failed", 0), ("south", "given_up", 5)]
