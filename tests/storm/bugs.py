@@ -13,6 +13,7 @@ import pytest
 
 from covey import node as nodes
 from covey.books import Book, settle_old
+from covey.counsel import Counsel
 from covey.decisions import UNKNOWN, Decision, Settlement
 from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError
 from covey.journal import Journal
@@ -258,10 +259,10 @@ def waits_for_peers_for_ever(patch: Patch) -> None:
 
 
 def fails_when_a_peer_fails(patch: Patch) -> None:
-    def decide_alone(self: Node, context: Any, slot: int) -> Decision:
+    def decide_alone(self: Counsel, context: Any, slot: int) -> Decision:
         raise PeerError("nobody answered")
 
-    patch.setattr(Node, "_decide_alone", decide_alone)
+    patch.setattr(Counsel, "decide_alone", decide_alone)
 
 
 def refuses_by_what_is_not_written(patch: Patch) -> None:

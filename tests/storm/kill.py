@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from covey.decisions import UNKNOWN
-from covey.store import UNCOUNTED, Store, Ticket, _ticket
+from covey.schema import UNCOUNTED
+from covey.store import Store, Ticket, _ticket
 from neighbourhood import Offices, table
 
 NAMES = ("north", "south", "east")
