@@ -15,8 +15,8 @@ import virtual
 from covey.books import is_own
 from covey.metrics import MOST_BITS, Metrics, _cumulated
 from covey.peers import Help, Patience, Request
-from covey.states import Ledger
 from covey.schema import UNCOUNTED
+from covey.states import Ledger
 from covey.watchers import WatchedPeer, Watcher
 from served import FEEDBACK, INFER, Client, infer, run
 from virtual import World
