@@ -140,8 +140,11 @@ class Listener:
         return Problem(413, "too_large", f"a body may have {self._most_bytes} bytes")
 
 
-async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
-    """Serve a site until the process is told to stop; `is_up` is told where it listens."""
+async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
+    """Serve a site until the process is told to stop.
+
+    `is_up` is told where it listens: for clients, and then for peers if it does.
+    """
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         store, threads = _threads(served, stack)
@@ -158,7 +161,7 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
         node.start()
-        is_up(f"{urls[0]}/v2/models/{served.serving.name}")
+        is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
         await stop.wait()
 
 
