@@ -177,7 +177,7 @@ def _status(options: argparse.Namespace) -> None:
     from covey import status
 
     place = status.Place.at(options.url, token=_token(options), authority=options.ca)
-    print(_shown(place.state(), options))
+    print(_shown(place.state(), options), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while options.watch is not None:
             time.sleep(options.watch)
