@@ -26,13 +26,14 @@ _INDEX_SETTINGS = {
     "finest_level": st.integers(0, 4),
     "lipschitz": st.sampled_from([0.05, 1.0, 3.0]),
     "alpha": st.sampled_from([0.3, 0.5]),
+    "alarm": st.sampled_from([0.0, 0.3, 1.0, 3.0]),  # low ones, which go off in short streams
     **dict.fromkeys(_CURVE_NAMES, CURVES),
 }
 _INDEX_KEYS = {
-    "share-ucb": ("index_scale",),
-    "auto": ("index_scale", "discount"),
+    "share-ucb": ("index_scale", "alarm"),
+    "auto": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
     "discounted": ("index_scale", "discount"),
-    "multi-resolution": ("index_scale", "finest_level", "lipschitz", "alpha"),
+    "multi-resolution": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
     "cos-ce": ("lipschitz", "alpha", *_CURVE_NAMES),
     "balance": ("index_scale",),
 }
@@ -279,16 +280,26 @@ def index_cases(draw: st.DrawFn) -> Case:
         if name in _INDEX_KEYS[preset] and draw(st.booleans())
     }
     drawn["slices"] = draw(st.integers(1, 5))
+    if "finest_level" not in drawn and draw(st.sampled_from([False, False, True])):
+        drawn["zooming"] = False  # slices are given, and make a grid of any preset
     drawn["label_wait"] = draw(st.sampled_from([None, None, 0, 3]))
     made = draw(sites(INDEX_PRICES, most=5, most_functions=3))
     slots = draw(st.sampled_from([1, 30, 150, 300]))
-    return _with_stream(
+    case = _with_stream(
         index_setup(preset, made, **drawn),
         "spec",
         draw,
         slots=slots,
         dimension=draw(st.integers(0, 2)),
     )
+    return turned(case) if draw(st.booleans()) else case
+
+
+def turned(case: Case) -> Case:
+    """Return the case with the right answers of its second half wrong, and the wrong ones right."""
+    is_late = np.arange(len(case.labels)) >= len(case.labels) // 2
+    is_right = (case.predictions == case.labels) ^ is_late
+    return replace(case, predictions=np.where(is_right, case.labels, case.labels + 1))
 
 
 def config_of(case: Case) -> dict[str, Any]:
@@ -308,7 +319,7 @@ def config_of(case: Case) -> dict[str, Any]:
 def _index_policy(setup: IndexSetup) -> dict[str, Any]:
     """Say what differs from the preset, so that its defaults are compared as well."""
     policy: dict[str, Any] = {"preset": setup.preset}
-    if setup.preset != "multi-resolution":
+    if not setup.zooming:
         policy["slices"] = setup.slices
     plain = index_setup(setup.preset, setup.sites)
     for name in (*_INDEX_KEYS[setup.preset], "label_wait"):

@@ -1,8 +1,8 @@
 """The oracle of the policies that go by an upper index; it replays CoS with elimination too.
 
-As slow and plain as `reference.py`: an index is worked out anew whenever it is looked at. One class
-stands for one preset. What is not offered to these policies (candidates, peers that see the cell
-alone, busy peers, random costs, labels under way) is not here either.
+As slow and plain as `reference.py`: an index is worked out anew whenever it is looked at. What is
+not offered to these policies (candidates, peers that see the cell alone, busy peers, random costs,
+labels under way) is not here either.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any
 
 import reference
 from reference import Decision, Lesson, Row
+from reference_alarm import DoubtingNetwork
 from reference_elimination import CosCe
 from reference_owners import IndexSetup, OnceNetwork, index_setup
 from reference_records import (
@@ -64,7 +65,7 @@ def klucb(a: float, n: float, e: float) -> float:
     return q
 
 
-class IndexNetwork(OnceNetwork):
+class IndexNetwork(DoubtingNetwork):
     """What the index policies share: the index of a function, the helper's rule, the phases."""
 
     def room(self, slot: int) -> float:
@@ -124,15 +125,6 @@ class Asking(IndexNetwork):
         return lowest_of_largest(values)
 
 
-class Auto(Asking):
-    """The lesser of the index of all labels and the index of the recent ones."""
-
-    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
-        tally = record.arms[function]
-        recent = self.index_of_recent(tally, self.room(slot))
-        return min(self.index_of_all(tally, slot), recent)
-
-
 class Discounted(Asking):
     """The index of the recent labels alone."""
 
@@ -150,8 +142,10 @@ class ShareUcb(Asking):
 
     def most_promising(self, site: int, cell: Cell, slot: int) -> int:
         own = self.own_values(site, cell, slot)
+        if self.doubts[site].is_wary:
+            return lowest_of_largest(own + self.values_by_own_labels(site, cell, slot))
         while True:
-            arm = lowest_of_largest(own + self.values_by_old_replies(site, cell))
+            arm = lowest_of_largest(own + self.values_by_old_replies(site, cell, slot))
             if arm < len(own):
                 return arm
             peer, _ = self.peers(site)[arm - len(own)]
@@ -160,25 +154,55 @@ class ShareUcb(Asking):
                 return arm
             self.replies[site, cell, peer] = (self.reply(peer, cell, slot), slot)
 
-    def values_by_old_replies(self, site: int, cell: Cell) -> list[float]:
-        return [self.last_reply(site, cell, peer)[0] - price for peer, price in self.peers(site)]
+    def values_by_old_replies(self, site: int, cell: Cell, slot: int) -> list[float]:
+        values = []
+        for peer, price in self.peers(site):
+            reply, asked = self.last_reply(site, cell, peer)
+            # An index grows with the slot, so that of long ago bounds nothing.
+            values.append((reply if 2 * asked >= slot else math.inf) - price)
+        return values
+
+    def values_by_own_labels(self, site: int, cell: Cell, slot: int) -> list[float]:
+        first = self.setup.sites[site].functions
+        return [
+            self.upper_by_own_labels(site, cell, arm, slot) - price
+            for arm, (_, price) in enumerate(self.peers(site), start=first)
+        ]
+
+    def upper_by_own_labels(self, site: int, cell: Cell, arm: int, slot: int) -> float:
+        """Return what a peer may be worth to who asks it for nothing but answers."""
+        by_level = [
+            self.index_of_all(self.known[site][around].arms[arm], slot) + self.slack(around)
+            for around in self.cells_around(cell)
+        ]
+        return min(1.0, *by_level)
+
+    def slack(self, cell: Cell) -> float:
+        """Return how much accuracies may differ within a cell, where that counts."""
+        return 0.0
 
     def last_reply(self, site: int, cell: Cell, peer: int) -> tuple[float, int]:
         return self.replies.get((site, cell, peer), (math.inf, 0))
 
 
 class MultiResolution(ShareUcb):
-    """An instance lies in a cell of every level, and the level that says least decides."""
+    """An instance lies in a cell of every level, and the level that says least decides.
+
+    Where slices are given (and the set-up zooms not) there is one level: that of the grid.
+    """
 
     def active_cell(self, site: int, space: int, context: Context) -> Cell:
+        if not self.setup.zooming:
+            return cell_at(self.setup, space, context, self.setup.slices)
         finest = self.setup.finest_level if context else 0
         return cell_at(self.setup, space, context, 2**finest)
 
     def cells_around(self, cell: Cell) -> list[Cell]:
         cells = [cell]
-        while cells[-1].side > 1:
+        times = 2**self.setup.level_step
+        while self.setup.zooming and cells[-1].side >= times:
             space, side, place = cells[-1]
-            cells.append(Cell(space, side // 2, tuple(k // 2 for k in place)))
+            cells.append(Cell(space, side // times, tuple(k // times for k in place)))
         return cells
 
     def record(self, site: int, cell: Cell, slot: int) -> Record:
@@ -195,6 +219,8 @@ class MultiResolution(ShareUcb):
         return [index + self.slack(cell) for index in super().upper(owner, cell, slot)]
 
     def slack(self, cell: Cell) -> float:
+        if not self.setup.zooming or self.setup.finest_level < self.setup.level_step:
+            return 0.0  # there is but one level
         diagonal = math.sqrt(len(cell.place)) * 2.0 ** -level_of(cell)
         slack: float = self.setup.lipschitz * diagonal**self.setup.alpha
         return slack
@@ -245,7 +271,7 @@ class Balance(IndexNetwork):
 
 PRESETS: dict[str, type[OnceNetwork]] = {
     "share-ucb": ShareUcb,
-    "auto": Auto,
+    "auto": MultiResolution,
     "discounted": Discounted,
     "multi-resolution": MultiResolution,
     "cos-ce": CosCe,

@@ -13,8 +13,10 @@ class IndexSetup(Setup):
     preset: str = "share-ucb"
     index_scale: float = 1.0
     finest_level: int = 6
+    level_step: int = 1
     lipschitz: float = 0.25
     alpha: float = 1.0
+    alarm: float = 0.0  # in nats; 0: nothing is ever forgotten
 
     @property
     def all_functions(self) -> int:
@@ -28,7 +30,8 @@ class IndexSetup(Setup):
 def index_setup(preset: str, sites: tuple[Site, ...], **changes: Any) -> IndexSetup:
     """Return what the preset stands for, with changes."""
     given: dict[str, Any] = {
-        "zooming": preset == "multi-resolution",  # its cells are named as those of DCZA
+        # The cells of several levels are named as those of DCZA.
+        "zooming": preset in ("multi-resolution", "auto"),
         "slices": 12,
         "split_scale": math.inf,
         "split_power": 1.0,
@@ -43,9 +46,10 @@ def index_setup(preset: str, sites: tuple[Site, ...], **changes: Any) -> IndexSe
         "hidden_from": "all",
         "pending": False,
         "label_wait": None,
-        "index_scale": 0.5 if preset == "auto" else 1.0,
-        "discount": {"auto": 0.95, "discounted": 0.99}.get(preset, 1.0),
+        "discount": 0.99 if preset == "discounted" else 1.0,
     }
+    if preset == "auto":
+        given |= {"index_scale": 0.5, "finest_level": 3, "level_step": 2, "alarm": 9.0}
     return IndexSetup(sites=sites, preset=preset, **(given | changes))
 
 
@@ -61,7 +65,7 @@ class OnceNetwork(Network):
         super().__init__(setup)
         self.counts_once = counts_once
         # Per owner, cell and own function: the slot of the decision whose label was taken last.
-        self.last_taken: dict[tuple[int, Cell, int], int] = {}
+        self.last_taken: dict[tuple[int, Cell, int | None], int] = {}
 
     def cells_around(self, cell: Cell) -> list[Cell]:
         """The cells in which labels of own functions count, for a decision in the cell."""
@@ -73,17 +77,35 @@ class OnceNetwork(Network):
         if not decision.is_own:
             self.known[decision.owner][decision.cell].arrivals += 1
 
-    def learn(self, decision: Decision, lesson: Lesson) -> None:
-        if not decision.is_own and decision.phase != "train":
-            record = self.known[decision.site][decision.cell]
-            record.take(self.setup, record.arms[decision.arm], right=lesson.right)
-        for cell in self.cells_around(decision.cell):
-            self.learn_at_owner(decision, cell, right=lesson.right)
+    def cells_of_peers(self, cell: Cell) -> list[Cell]:
+        """The cells in which an asker counts the labels of its requests."""
+        return [cell]
 
-    def learn_at_owner(self, decision: Decision, cell: Cell, *, right: bool) -> None:
-        used = (decision.owner, cell, decision.function)
-        if self.counts_once and self.last_taken.get(used) == decision.slot:
-            return
-        self.last_taken[used] = decision.slot
-        record = self.known[decision.owner][cell]
-        record.take(self.setup, record.arms[decision.function], right=right)
+    def learn(self, decision: Decision, lesson: Lesson) -> None:
+        self.learn_at_site(decision, lesson)
+        if not decision.is_own:
+            self.learn_by_serving(decision, lesson)
+
+    def learn_at_site(self, decision: Decision, lesson: Lesson) -> None:
+        if decision.is_own:
+            self.learn_of_function(decision, lesson)
+        elif decision.phase != "train":
+            for cell in self.cells_of_peers(decision.cell):
+                record = self.known[decision.site][cell]
+                record.take(self.setup, record.arms[decision.arm], right=lesson.right)
+
+    def learn_by_serving(self, decision: Decision, lesson: Lesson) -> None:
+        self.learn_of_function(decision, lesson)
+
+    def learn_of_function(self, decision: Decision, lesson: Lesson) -> None:
+        for cell in self.cells_around(decision.cell):
+            if self.was_taken(decision, cell):
+                continue
+            self.last_taken[decision.owner, cell, decision.function] = decision.slot
+            record = self.known[decision.owner][cell]
+            record.take(self.setup, record.arms[decision.function], right=lesson.right)
+
+    def was_taken(self, decision: Decision, cell: Cell) -> bool:
+        """Whether the label of the instance has moved the function in the cell already."""
+        last = self.last_taken.get((decision.owner, cell, decision.function))
+        return self.counts_once and last == decision.slot

@@ -221,7 +221,7 @@ def test_alone_is_the_same_network_with_nobody_to_ask(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "cell"),
     [
-        ({}, "g1"),
+        ({}, "z0"),
         ({"slices": 12}, "g12"),
         ({"horizon": 20_000}, "g1"),
         ({"preset": "dcza"}, "z0"),

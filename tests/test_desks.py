@@ -28,7 +28,8 @@ LAYERED = ("dcza", "multi-resolution")  # presets with cells of several sizes
 
 def config(preset: str = "cos", **more: Any) -> dict[str, Any]:
     """A site with a good and a bad function, which others may ask, by the cell only too."""
-    policy = {"preset": preset, "slices": 1, "horizon": 500, **more}
+    grid = {} if preset in LAYERED else {"slices": 1}
+    policy = {"preset": preset, **grid, "horizon": 500, **more}
     names = ["honest", "liar", "site"]
     functions = [["of-honest"], ["of-liar"], ["bad", "good"]]
     learners = [

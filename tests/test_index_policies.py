@@ -1,11 +1,15 @@
 """The kernel decides what the reference decides, for every index policy."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import reference
-from networks import DELAYS, Case, index_cases, kernel_rows, reference_rows
+from networks import DELAYS, Case, index_cases, kernel_rows, reference_rows, turned
 from reference import Site
 from reference_index import PRESETS, ShareUcb
 from reference_owners import index_setup
@@ -18,7 +22,7 @@ def test_the_kernel_decides_what_the_reference_decides_for_every_index_policy(ca
     assert kernel_rows(case) == reference_rows(case)
 
 
-def crowded_case(preset: str, seed: int) -> Case:
+def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
     """Four sites on one stream whose peers cost less than their own functions."""
     rng = np.random.default_rng(seed)
     made = tuple(
@@ -41,6 +45,7 @@ def crowded_case(preset: str, seed: int) -> Case:
             finest_level=3,
             lipschitz=float(rng.choice([0.05, 2.0])),
             explore=(0.3, 0.125),
+            **changes,
         ),
         mode="spec",
         contexts=rng.random((300, 1)),
@@ -56,6 +61,23 @@ def crowded_case(preset: str, seed: int) -> Case:
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(preset: str, seed: int) -> None:
     case = crowded_case(preset, seed)
+
+    assert kernel_rows(case) == reference_rows(case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    preset=st.sampled_from(["auto", "multi-resolution", "share-ucb"]),
+    alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
+    seed=st.integers(0, 2**32),
+    is_shared=st.booleans(),
+)
+def test_the_kernel_forgets_and_is_wary_when_the_reference_is(
+    preset: str, alarm: float, seed: int, is_shared: bool
+) -> None:
+    case = turned(crowded_case(preset, seed, alarm=alarm))
+    if not is_shared:
+        case = replace(case, at=np.random.default_rng(seed).integers(0, 3, 300))
 
     assert kernel_rows(case) == reference_rows(case)
 

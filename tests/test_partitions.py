@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import covey
 from covey.engine import Clock, Table
 from covey.errors import ConfigError, DataError, LimitError
-from covey.partitions import Uniform, Zooming, checked_slices, slices_for
+from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
 from covey.policies import CoS, resolve
 from covey.types import Cell, Level, Partition, Rule
 
@@ -83,6 +83,9 @@ def test_what_is_read_is_the_one_name_of_its_cell(name: str) -> None:
         (Uniform(1), Cell(0, (0,)), "g1:0"),
         (Zooming(), Cell(4, (3, 7)), "z4:3:7"),
         (Zooming(), Cell(0, ()), "z0"),
+        (Layered(3, step=2), Cell(0, (1,)), "z1:1"),
+        (Layered(3, step=2), Cell(1, (7,)), "z3:7"),
+        (Layered(3, step=2), Cell(0, ()), "z0"),
     ],
 )
 def test_a_cell_is_named_by_its_grid_or_level_and_its_coordinates(
@@ -126,6 +129,18 @@ def test_what_is_not_the_name_of_a_dyadic_cell_is_refused(name: str) -> None:
         (Zooming(), "z0:1", "cell 'z0:1' has a coordinate beyond 0"),
         (Zooming(max_level=5), "z6:0", "cell 'z6:0' lies below the finest level, 5"),
         (Zooming(), "z9999999999", "cell 'z9999999999' lies below the finest level, 40"),
+        (Layered(3), "z4:0", "cell 'z4:0' lies below the finest level, 3"),
+        (
+            Layered(3, step=2),
+            "z2:0",
+            "cell 'z2:0' lies between the levels, which are 2 apart",
+        ),
+        (
+            Layered(3, step=2),
+            "z0:0",
+            "cell 'z0:0' lies between the levels, which are 2 apart",
+        ),
+        (Layered(3, step=2), "z3:8", "cell 'z3:8' has a coordinate beyond 7"),
     ],
 )
 def test_a_cell_that_the_partition_does_not_have_is_refused(
@@ -152,6 +167,25 @@ def test_an_offset_of_one_splits_a_cell_as_late_as_the_next_finer_one() -> None:
     levels = Zooming(power=4.0, offset=1, max_level=2).levels(1)
 
     assert levels == (Level(1, 16.0), Level(2, 256.0), Level(4, 4096.0))
+
+
+@pytest.mark.parametrize(
+    ("layered", "sides"),
+    [
+        (Layered(2), [1, 2, 4]),
+        (Layered(3, step=2), [2, 8]),
+        (Layered(4, step=2), [1, 4, 16]),
+        (Layered(1, step=2), [2]),
+        (Layered(0, step=2), [1]),
+    ],
+)
+def test_layers_are_so_many_levels_apart_from_the_finest_one_up(
+    layered: Layered, sides: list[int]
+) -> None:
+    *coarse, finest = [Level(side, 0.0) for side in sides]
+
+    assert layered.levels(2) == (*coarse, finest._replace(split_at=math.inf))
+    assert layered.levels(0) == (Level(1, math.inf),)
 
 
 def test_a_power_of_zero_splits_every_cell_at_the_scale() -> None:

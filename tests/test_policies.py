@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey import config
 from covey.errors import ConfigError
-from covey.partitions import Uniform, Zooming
+from covey.partitions import Layered, Uniform, Zooming
 from covey.policies import DCZA, INDEXED, PRESETS, CoS, Policy, resolve, settings_from
 from covey.settings import MODES, Settings, Switches, Threshold
 
@@ -332,6 +332,58 @@ def test_an_index_that_is_named_is_refused_in_such_a_network(preset: str, what: 
     )
 
 
+@pytest.mark.parametrize("preset", ["cos", "dcza", "cos-ce", "discounted", "balance"])
+@pytest.mark.parametrize("alarm", [0, 9.0])
+def test_an_alarm_is_refused_where_nothing_would_go_off(preset: str, alarm: float) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_from({"preset": preset, "alarm": alarm})
+
+    assert str(caught.value) == (
+        f"[policy] alarm does not go with {preset}; use auto, multi-resolution or share-ucb"
+    )
+
+
+@pytest.mark.parametrize("key", PHASES_ONLY)
+def test_an_alarm_and_what_only_the_three_phases_know_do_not_go_together(key: str) -> None:
+    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+        settings_from({key: PHASES_ONLY[key], "alarm": 9.0})
+
+
+@pytest.mark.parametrize("what", NEEDS_PHASES)
+def test_an_alarm_is_refused_in_a_network_that_only_the_three_phases_serve(what: str) -> None:
+    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+        preset_within({"alarm": 9.0}, **NEEDS_PHASES[what])
+
+
+@pytest.mark.parametrize(
+    ("table", "partition", "alarm"),
+    [
+        ({}, Layered(3, step=2), 9.0),
+        ({"finest-level": 4, "alarm": 3}, Layered(4, step=2), 3.0),
+        ({"slices": 4}, Uniform(4), 9.0),
+        ({"alarm": 0}, Layered(3, step=2), 0.0),
+        ({"preset": "share-ucb"}, Uniform(12), 0.0),
+        ({"preset": "share-ucb", "alarm": 7}, Uniform(12), 7.0),
+        ({"preset": "multi-resolution"}, Layered(6), 0.0),
+        ({"preset": "multi-resolution", "alarm": 7, "finest-level": 2}, Layered(2), 7.0),
+    ],
+)
+def test_levels_and_the_alarm_of_a_preset_and_given_directly(
+    table: dict[str, Any], partition: Any, alarm: float
+) -> None:
+    policy = policy_of(settings_from(table))
+
+    assert policy.by_index is not None
+    assert (policy.partition, policy.by_index.alarm) == (partition, alarm)
+
+
+def test_slices_and_a_finest_level_are_one_too_many() -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy_of(settings_from({"slices": 4, "finest-level": 3}))
+
+    assert str(caught.value) == "[policy] has slices and finest-level; choose one"
+
+
 RANGES = [
     ("horizon", 0, 2**53 + 1, "1 to 9.0072e+15"),
     ("alpha", 0.0, 1.5, "0.001 to 1"),
@@ -340,6 +392,8 @@ RANGES = [
     ("split-power", -0.5, 65.0, "0 to 64"),
     ("seed", -1, 2**40 + 1, "0 to 1.09951e+12"),
     ("label-wait", -1, 2**53 + 1, "0 to 9.0072e+15"),
+    ("finest-level", -1, 31, "0 to 30"),
+    ("alarm", -0.5, 1e7, "0 to 1e+06"),
     ("max-level", -1, 53, "0 to 52"),
     ("max-cells", 0, 2**31 - 1, "1 to 2.14748e+09"),
 ]
@@ -356,7 +410,7 @@ def test_a_value_out_of_range_is_named(key: str, value: float, span: str) -> Non
     assert str(caught.value) == f"[policy] {key} is {value}; it must lie from {span}"
 
 
-@pytest.mark.parametrize("key", ["alpha", "split-scale", "split-power"])
+@pytest.mark.parametrize("key", ["alpha", "split-scale", "split-power", "alarm"])
 def test_not_a_number_is_out_of_every_range(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"\[policy\] {key} is nan; it must lie from"):
         settings_from({key: math.nan})

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference import Decision, Lesson, Site
+from reference_alarm import DOUBTS, Doubt, surprise
 from reference_elimination import CosCe
 from reference_index import (
     ONE,
     PRESETS,
-    Auto,
     Balance,
-    Discounted,
     MultiResolution,
     klucb,
     rounded_slot,
@@ -100,24 +99,16 @@ def test_which_labels_an_index_goes_by_is_the_presets() -> None:
     record.arms = [Tally(4, 0, recent=2 * ONE), Tally(recent=14 * ONE), Tally(recent=99 * ONE)]
     sites = (site("north", 2), site("south"))
     indices = [
-        network(preset, *sites, index_scale=1.0).index(record, 0, 2, 16)
-        for preset in ("share-ucb", "auto", "discounted")
+        network(preset, *sites).index(record, 0, 2, 16) for preset in ("share-ucb", "discounted")
     ]
 
-    # The recent labels of own functions come to 16, whatever the slot and whatever the peer's.
-    assert indices == pytest.approx([0.5, 0.5, 0.75])
-    record.arms[0].recent = 8 * ONE
-    assert network("auto", *sites, index_scale=1.0).index(record, 0, 2, 16) == pytest.approx(
-        1 - 16 ** (-1 / 8)
-    )
+    assert indices == pytest.approx([0.5, 0.75])
 
 
-@pytest.mark.parametrize("policy", [Auto, Discounted])
-def test_a_function_whose_labels_are_all_forgotten_may_be_anything(policy: type) -> None:
+def test_a_function_whose_labels_are_all_forgotten_may_be_anything() -> None:
     tally = Tally(labels=5, right=0, recent=0)
 
-    made = index_setup("auto", (site("north"),))
-    assert policy(made, counts_once=True).index_of_recent(tally, 3.0) == 1.0
+    assert network("discounted", site("north")).index_of_recent(tally, 3.0) == 1.0
 
 
 # -- owners, helpers and phases ----------------------------------------------------------------
@@ -155,9 +146,10 @@ def test_instances_of_ones_own_all_count() -> None:
 
 
 def test_a_label_that_does_not_count_ages_no_other() -> None:
-    assert served_in_a_slot(two_askers("auto"), 1) == Tally(1, 1, recent=ONE, recent_right=ONE)
-    aged = served_in_a_slot(two_askers("auto", once=False), 1)
-    assert aged.recent == ONE + int(ONE * 0.95)
+    once = served_in_a_slot(two_askers("discounted"), 1)
+    assert once == Tally(1, 1, recent=ONE, recent_right=ONE)
+    aged = served_in_a_slot(two_askers("discounted", once=False), 1)
+    assert aged.recent == ONE + int(ONE * 0.99)
 
 
 def test_own_use_and_a_request_for_the_same_instance_count_once() -> None:
@@ -282,6 +274,59 @@ def test_in_two_dimensions_the_diagonal_counts_and_alpha_bends_it() -> None:
 
     assert flat.slack(Cell(0, 8, (1, 2))) == pytest.approx(2 * (math.sqrt(2) / 8) ** 0.5)
     assert flat.slack(Cell(0, 8, ())) == 0
+
+
+def test_levels_may_be_two_apart_and_slices_leave_one() -> None:
+    fine = Cell(0, 8, (5,))
+    auto = network("auto", site("north"))
+    even = network("auto", site("north"), finest_level=2)
+    grid = network("auto", site("north"), zooming=False)
+
+    assert auto.cells_around(fine) == [fine, Cell(0, 2, (1,))]
+    assert even.cells_around(Cell(0, 4, (3,))) == [Cell(0, 4, (3,)), Cell(0, 1, (0,))]
+    assert (grid.cells_around(fine), grid.slack(fine)) == ([fine], 0.0)
+
+
+# -- the alarm ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tally", "share", "nats"),
+    [
+        (Tally(3, 3), 0.0, 0.0),
+        (Tally(4, 4), 0.0, math.log(9 / 4)),
+        (Tally(4, 0), 0.0, math.log(21 / 20)),
+        (Tally(4, 4), 1.0, math.log(3 / 4)),
+        (Tally(4, 4), 0.5, math.log(27 / 16) / 2),
+    ],
+)
+def test_the_surprise_by_hand(tally: Tally, share: float, nats: float) -> None:
+    assert surprise(tally, share) == pytest.approx(nats * DOUBTS, abs=1)
+
+
+def alarmed(slots: int = 21, **changes: Any) -> Any:
+    """North asks south, who is right twenty times and then wrong: ln(25 / 4) = 1.83."""
+    asker = site("north", costs=(1.0,), peers=((1, 0.5),))
+    one = network("share-ucb", asker, site("south"), alarm=1.8, **changes)
+    for slot in range(1, slots + 1):
+        one.learn(decide(one, 0, slot), RIGHT if slot <= 20 else WRONG)
+    return one
+
+
+def test_who_asked_is_wary_and_who_answered_forgets_its_function() -> None:
+    one = alarmed()
+
+    assert one.doubts == [Doubt(is_wary=True, forgotten=21), Doubt(forgotten=21)]
+    assert [one.known[place][HERE].arms[1 - place].labels for place in (0, 1)] == [0, 0]
+
+
+def test_a_wary_learner_opens_no_cell_at_a_peer_it_does_not_use() -> None:
+    one = alarmed(slices=2)
+    one.known[0][Cell(0, 2, (1,))] = Record(functions=1, peers=1, readers=0, since=22)
+    one.known[0][Cell(0, 2, (1,))].arms[1] = Tally(999, 0)
+    decision = decide(one, 0, 22, (0.9,))
+
+    assert (decision.arm, list(one.known[1])) == (0, [Cell(0, 2, (0,))])
 
 
 # -- peers that share nothing ------------------------------------------------------------------

@@ -14,7 +14,7 @@ ROOT = Path(covey.__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "covey").glob("**/*.py"))
 MOST_LINES = 500
 # The one compiled file: calls between files are slow in C too (docs/decisions/0002).
-MOST_KERNEL_LINES = 1_900
+MOST_KERNEL_LINES = 2_000
 
 
 def test_there_are_sources_to_look_at() -> None:

@@ -4,7 +4,8 @@ cimport cython
 cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, CALM, COORDINATES
 cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, NEVER, ARRIVED, LABELLED, USED
 cdef long long ONE, KEEP_BITS, MASK, FACTOR, FEW, FAR, MILLIONTHS
-cdef long long UNPAID, PARENT, ALL, BOTH, RECENT
+cdef long long UNPAID, PARENT, ENOUGH, DOUBTS, RELIEF
+cdef double FEARED
 cdef double FOREVER
 cdef tuple NOTHING
 
@@ -32,12 +33,13 @@ cdef class Clock:
 cdef class Table:
     cdef Clock clock
     cdef int dimension, functions, arms, asked, levels, deepest, counted, labels, right, untrained
-    cdef int bounds, last, trained, windows, wanted, most_functions
+    cdef int bounds, last, trained, wanted, most_functions
     cdef double scale, confidence, slack, cap
     cdef double[::1] bias, values, low, high
-    cdef long long[::1] stamps, heard, fine
+    cdef long long[::1] stamps, heard, fine, firsts
     cdef int[::1] active
-    cdef bint is_indexed, is_balanced, is_lazy, is_layered, once, eliminates
+    cdef bint is_indexed, is_balanced, is_lazy, is_layered, once, eliminates, is_wary, is_recent
+    cdef long long alarm, doubt, doubt_served, forgotten
     cdef int underway, spent, times, recent, recent_right, ring, stride, found
     cdef double[::1] costs, sides, limits, rewards, context, told
     cdef double largest
@@ -64,6 +66,7 @@ cdef class Table:
     cdef inline bint _is_at(self, long long row, long long level) noexcept
     cdef inline int _open(self, long long level, long long slot) except -1
     cdef int _meet(self, Table other, long long row, long long slot) except -1
+    @cython.locals(scale=cython.double)
     cdef int _open_layers(self, long long finest, long long slot) except -1
     cdef int _grow_index(self, long long rows) except -1
     cdef int _add(self, long long level, long long slot, long long place) except -1
@@ -74,19 +77,23 @@ cdef class Table:
     cdef inline long long _choose(self, long long row, long long slot, bint is_fresh) noexcept
     @cython.locals(explore=cython.longlong, train=cython.longlong, explore_peers=cython.longlong, most=cython.longlong)
     cdef long long _choose_by_phase(self, long long row, long long slot, bint is_fresh) noexcept
-    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, replies=cython.longlong, is_loose=cython.bint)
+    @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, replies=cython.longlong, is_asking=cython.bint)
     cdef long long _choose_by_index(self, long long row, long long slot) noexcept
     @cython.locals(replies=cython.longlong)
     cdef inline bint _is_unheard(self, long long row, long long slot) noexcept
     @cython.locals(promise=cython.double)
-    cdef inline double _promise(self, long long row, long long peer) noexcept
+    cdef inline double _promise(self, long long row, long long peer, long long slot) noexcept
+    @cython.locals(smallest=cython.double, value=cython.double)
+    cdef double _standing(self, long long row, long long peer) noexcept
+    cdef inline double _standing_in(self, long long row, long long peer) noexcept
+    @cython.locals(labels=cython.double, accuracy=cython.double)
+    cdef double _bound_by(self, long long base, long long arm) noexcept
     @cython.locals(labels=cython.double, right=cython.double)
     cdef double _credit(self, long long base, long long arm) noexcept
     @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
     cdef inline double _balance(self, long long row, long long peer) noexcept
-    @cython.locals(recent=cython.double, every=cython.double, smallest=cython.double, value=cython.double)
+    @cython.locals(smallest=cython.double, value=cython.double)
     cdef inline double _upper(self, long long row, long long function) noexcept
-    @cython.locals(labels=cython.double, accuracy=cython.double)
     cdef inline double _upper_all(self, long long row, long long function) noexcept
     cdef inline double _upper_recent(self, long long row, long long function) noexcept
     @cython.locals(labels=cython.double, accuracy=cython.double)
@@ -135,6 +142,12 @@ cdef class Table:
     @cython.locals(is_own=cython.bint, is_counted=cython.bint)
     cdef void _learn_own(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) noexcept
     cdef void _record_finer(self, long long row, long long arm, long long gain, long long slot, long long paid) noexcept
+    cdef void _record_around(self, long long row, long long arm, long long gain, long long slot) noexcept
+    @cython.locals(doubt=cython.longlong, is_alarm=cython.bint)
+    cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
+    @cython.locals(labels=cython.longlong, right=cython.double, believed=cython.double, share=cython.double, grounds=cython.double)
+    cdef long long _surprise(self, long long row, long long arm, long long gain) noexcept
+    cdef void _forget_all(self, long long end) noexcept
     cdef inline void _spend(self, long long base, long long arm, long long paid) noexcept
     @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
     cdef int _remember(self, long long row, label) except -1

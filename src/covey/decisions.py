@@ -67,6 +67,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     slot: int
     cells: list[tuple[str, list[int]]]
     seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
+    doubts: dict[str, list[int]] = {}  # of what is known, by context space
 
 
 def settle_again(decision: Decision, label: Label, *, owner: str) -> Settlement:

@@ -7,7 +7,7 @@ of that too, and besides what its one source says; nobody else learns from that.
 from typing import Literal
 
 from covey.decisions import RECALL, Decision
-from covey.engine import Table
+from covey.engine import Table, doubts_of
 from covey.footprints import Footprints
 from covey.learner import Learner
 from covey.store import Line, Saved, Standing
@@ -77,7 +77,8 @@ class Desk:
         self._stood = self._standing()
 
     def _standing(self) -> Standing:
-        return Standing(self.name, self.learner.slot, self.learner.kept_tickets)
+        learner = self.learner
+        return Standing(self.name, learner.slot, learner.kept_tickets, doubts_of(learner.tables))
 
 
 class DeskApart(Desk):
@@ -96,6 +97,7 @@ class DeskApart(Desk):
             for row in range(len(table)):
                 ours.load(table.cell(row), table.counters(row))
                 ours.know(row, table.known(row))
+            ours.take_doubts(table.doubts())
 
     def load(self, saved: Saved) -> None:
         """Go on from what a store has; the site's desk has done so already."""

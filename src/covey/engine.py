@@ -5,6 +5,7 @@ COVEY_KERNEL=compiled demands the compiled form, COVEY_KERNEL=plain forbids it.
 
 import importlib
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from covey.errors import ConfigError
@@ -33,4 +34,9 @@ else:
     Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
     is_compiled = _kernel.is_compiled
 
-__all__ = ["Arena", "Clock", "Ledger", "Table", "is_compiled"]
+__all__ = ["Arena", "Clock", "Ledger", "Table", "doubts_of", "is_compiled"]
+
+
+def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
+    """Return how far labels contradict what is known, by context space."""
+    return {space: table.doubts() for space, table in tables.items()}

@@ -18,6 +18,7 @@ class Footprints:
         self._places: dict[Cell, int] = {}
         self._known = dict.fromkeys(self._levels, 0)
         self._moved: dict[tuple[str, int], None] = {}
+        self._forgotten = dict.fromkeys(self._levels, 0)
 
     def note(self, decision: Decision) -> None:
         """Note that an event of `decision` may have moved its cell and those around it."""
@@ -46,17 +47,25 @@ class Footprints:
         """Return the cells that moved or became known, as lines of a desk, and begin anew."""
         for space in self._levels:
             self._look(space)
+            self._look_back(space)
         moved, self._moved = sorted(self._moved), {}
         line = self._learner.line
         return [Line(space, row, *line(space, row), desk) for space, row in moved]
 
     def _look(self, space: str) -> None:
         """Take note of the cells that have become known."""
-        known, count = self._known[space], self._learner.lines(space)
+        known, count = self._known[space], len(self._learner.tables[space])
         for row in range(known, count):
             self._places[self._learner.known_cell(space, row)] = row
             self._moved[space, row] = None
         self._known[space] = count
+
+    def _look_back(self, space: str) -> None:
+        """Take note of an alarm, which moves every cell."""
+        *_, forgotten = self._learner.tables[space].doubts()
+        if forgotten != self._forgotten[space]:
+            self._moved |= dict.fromkeys((space, row) for row in range(self._known[space]))
+            self._forgotten[space] = forgotten
 
 
 def _around(context: Context, levels: tuple[Level, ...]) -> list[Cell]:

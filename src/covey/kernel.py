@@ -12,6 +12,7 @@ memory follows the cells that are used and not the size of the grid. A decision 
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import Any
 
 try:
@@ -62,12 +63,16 @@ FAR = 1 << 60
 MILLIONTHS = 1000000  # what is spent is counted in these
 UNPAID = -(1 << 60)  # nothing was seen of what an arm costs
 
-# Which labels an index goes by.
-ALL = 0
-BOTH = 1
-RECENT = 2
+# Of labels that surprise: the accuracy that is feared, as a share of the one that is believed, by
+# how many labels at least; and of what part of one the doubt is counted.
+FEARED = 0.75
+ENOUGH = 4
+DOUBTS = 1 << 20
+RELIEF = int(rint(log(FEARED) * DOUBTS))  # by a right answer
+
 CLOSED = 1e300  # an arm at this cost is not to be used
 FOREVER = float("inf")
+BITS, NUMBER = Struct("<q"), Struct("<d")  # numbers are kept as whole ones, bit by bit
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # remembered of a cell
 
 
@@ -219,8 +224,12 @@ class Table:
         self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
         self.deepest = 0  # level of the finest cell that somebody else spoke of first
         self.most_cells = rule.most_cells
-        # A small grid is indexed by place; else a table of hashes grows with the used cells.
-        places = rule.levels[0].side ** rule.dimension if self.levels == 1 else FEW + 1
+        # Few cells are indexed by place; else a table of hashes grows with the used ones.
+        self.firsts = array("q", bytes(8 * self.levels))
+        places = 0
+        for k in range(self.levels):
+            self.firsts[k] = places
+            places = min(FEW + 1, places + rule.levels[k].side ** rule.dimension)
         self.is_direct = places <= FEW
         self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
         self.context = array("d", bytes(8 * max(1, self.dimension)))
@@ -234,12 +243,17 @@ class Table:
         index = rule.index
         self.is_indexed = index is not None
         self.scale = index.scale if index else 0.0
-        self.windows = index.windows if index else ALL
+        self.is_recent = index is not None and index.is_recent
         self.is_balanced = index is not None and index.is_balanced
-        self.is_lazy = self.windows == ALL and not self.is_balanced
+        self.is_lazy = not self.is_recent and not self.is_balanced
         self.is_layered = index is not None and len(index.bias) > 1
         self.bias = array("d", (index.bias if index else ()) or [0.0] * self.levels)
         self.once = False  # labels of one slot count once for a function
+        # Doubt of what is known, by the labels of own decisions and by those of answers to others.
+        self.alarm = int(index.alarm * DOUBTS) if index else 0  # 0: there is none
+        self.doubt = self.doubt_served = 0
+        self.is_wary = False  # since the alarm peers are judged by what they do
+        self.forgotten = 0  # what was decided up to this slot teaches nothing any more
         self.wanted = -1  # the peer to be asked next
         # Per row what own functions may be worth by all their labels, then by recent ones, then
         # what peers said of themselves, then the most of the first; and when each was worked out.
@@ -538,10 +552,18 @@ class Table:
         return self._best(row * self.stride)
 
     def counters(self, row: int) -> list[int]:
-        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm."""
+        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm.
+
+        Where peers are not asked every time, when each was follows, and the bits of what it said.
+        """
         base = row * self.stride
         head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
-        return head + [self.rows[base + k] for k in range(self.labels, self.stride)]
+        tail = [self.rows[base + k] for k in range(self.labels, self.stride)]
+        for k in range(self._kept_replies()):
+            at = row * self.bounds + 2 * self.functions + k
+            stamp = 0 if self.is_wary else self.stamps[at]
+            tail += [stamp, BITS.unpack(NUMBER.pack(self.values[at]))[0] if stamp else 0]
+        return head + tail
 
     def load(self, cell: Cell, counters: list[int]) -> None:
         """Open `cell` with what `counters` returned for it."""
@@ -551,6 +573,23 @@ class Table:
         self.rows[base + OWN] = counters[2]
         for k in range(self.labels, self.stride):
             self.rows[base + k] = counters[3 + k - self.labels]
+        told = counters[3 + self.stride - self.labels :]
+        for k in range(self._kept_replies()):
+            at = base // self.stride * self.bounds + 2 * self.functions + k
+            self.stamps[at] = told[2 * k]
+            self.values[at] = NUMBER.unpack(BITS.pack(told[2 * k + 1]))[0]
+
+    def _kept_replies(self) -> int:
+        return self.asked - self.functions if self.is_indexed and self.is_lazy else 0
+
+    def doubts(self) -> list[int]:
+        """Return how far labels contradict what is known, and since when all was forgotten."""
+        return [self.doubt, self.doubt_served, int(self.is_wary), self.forgotten]
+
+    def take_doubts(self, doubts: list[int]) -> None:
+        """Take over what `doubts` returned."""
+        self.doubt, self.doubt_served, self.forgotten = doubts[0], doubts[1], doubts[3]
+        self.is_wary = doubts[2] > 0
 
     # -- context -> row -----------------------------------------------------------------------
 
@@ -603,10 +642,10 @@ class Table:
         """Return where in the index the search for the cell at `point` begins."""
         value = 0
         if self.is_direct:
-            side = int(self.sides[0])
+            side = int(self.sides[level])
             for k in range(self.dimension):
                 value = value * side + self.point[k]
-            return value
+            return self.firsts[level] + value
         value = level + 1
         for k in range(self.dimension):
             value = (value * FACTOR + self.point[k]) & MASK
@@ -660,8 +699,9 @@ class Table:
             self.fine[k] = self.point[k]
         row = -1
         for level in range(finest + 1):
+            scale = self.sides[level] / self.sides[finest]
             for k in range(self.dimension):
-                self.point[k] = self.fine[k] >> finest - level
+                self.point[k] = int(self.fine[k] * scale)
             parent = row
             row = self._open(level, slot)
             self.rows[row * self.stride + PARENT] = parent
@@ -786,15 +826,12 @@ class Table:
         """Return the arm that may be worth most; -1 if the peer `wanted` must be asked first."""
         base = row * self.stride
         self.clock.round_up(slot)
-        if not self.is_lazy and not self.is_balanced and self._is_unheard(row, slot):
+        is_asking = not self.is_balanced and not self.is_wary
+        if is_asking and not self.is_lazy and self._is_unheard(row, slot):
             return -1
         chosen = -1
         largest = 0.0
         for arm in range(self.functions):
-            # The index is no more than that of all labels, which is seldom worked out anew.
-            is_loose = chosen >= 0 and self.windows == BOTH
-            if is_loose and self._worth(base, arm, self._upper_all(row, arm)) <= largest:
-                continue
             value = self._worth(base, arm, self._upper(row, arm))
             if chosen < 0 or value > largest:
                 chosen = arm
@@ -804,11 +841,11 @@ class Table:
             arm = self.functions + k
             if self.costs[arm] >= CLOSED:
                 continue
-            value = self._worth(base, arm, self._promise(row, k))
+            value = self._worth(base, arm, self._promise(row, k, slot))
             if value > largest:
                 chosen = arm
                 largest = value
-        if chosen >= self.functions and self.is_lazy:
+        if chosen >= self.functions and self.is_lazy and is_asking:
             self.wanted = chosen - self.functions
             if self.stamps[replies + self.wanted] != slot:
                 return -1
@@ -822,23 +859,51 @@ class Table:
                 return True
         return False
 
-    def _promise(self, row: int, peer: int) -> float:
+    def _promise(self, row: int, peer: int, slot: int) -> float:
         """Return what a peer may be worth before its price: by its word, or by what it has done."""
         at = row * self.bounds + 2 * self.functions + peer
         promise = FOREVER
+        if self.is_wary:
+            return self._standing(row, peer)
         if self.is_balanced:
             promise = self._balance(row, peer)
-        elif self.stamps[at] > 0:
+        elif 2 * self.stamps[at] >= slot:  # the index of who is asked grows with the slot
             promise = self.values[at]
         if self.floors_training:
             promise = min(promise, self._credit(row * self.stride, self.functions + peer))
         return promise
 
+    def _standing(self, row: int, peer: int) -> float:
+        """Return what a peer may be worth by the own record of it, here and in cells around."""
+        smallest = 1.0
+        while row >= 0:
+            base = row * self.stride
+            value = self._standing_in(row, peer) + self.bias[self.rows[base + LEVEL]]
+            smallest = min(smallest, value)
+            row = self.rows[base + PARENT] if self.is_layered else -1
+        return smallest
+
+    def _standing_in(self, row: int, peer: int) -> float:
+        # Whoever is wary does not listen, so what peers said gives its place to this.
+        at = row * self.bounds + 2 * self.functions + peer
+        if self.stamps[at] != self.clock.rounded:
+            self.values[at] = self._bound_by(row * self.stride, self.functions + peer)
+            self.stamps[at] = self.clock.rounded
+        return self.values[at]
+
+    def _bound_by(self, base: int, arm: int) -> float:
+        """Return what an arm may be worth by all labels of a cell."""
+        labels = float(self.rows[base + self.labels + arm])
+        if labels == 0:
+            return 1.0
+        accuracy = self.rows[base + self.right + arm] / (labels * self.unit)
+        return klucb(accuracy, labels, self.scale * self.clock.logarithm)
+
     def _credit(self, base: int, arm: int) -> float:
         """Return what an arm may be worth by the own record of it, whatever it says of itself."""
         labels = float(self.rows[base + self.labels + arm])
         right = float(self.rows[base + self.right + arm]) / self.unit
-        if self.windows == RECENT:
+        if self.is_recent:
             labels = float(self.rows[base + self.recent + arm]) / ONE
             right = float(self.rows[base + self.recent_right + arm]) / ONE
         if labels == 0:
@@ -858,14 +923,10 @@ class Table:
 
     def _upper(self, row: int, function: int) -> float:
         """Return what the accuracy of an own function may be at most."""
+        if self.is_recent:
+            return self._upper_recent(row, function)
         if not self.is_layered:
-            if self.windows == ALL:
-                return self._upper_all(row, function)
-            recent = self._upper_recent(row, function)
-            if self.windows == RECENT:
-                return recent
-            every = self._upper_all(row, function)
-            return recent if recent < every else every
+            return self._upper_all(row, function)
         smallest = FOREVER
         while row >= 0:
             base = row * self.stride
@@ -877,12 +938,7 @@ class Table:
     def _upper_all(self, row: int, function: int) -> float:
         at = row * self.bounds + function
         if self.stamps[at] != self.clock.rounded:
-            base = row * self.stride
-            labels = float(self.rows[base + self.labels + function])
-            self.values[at] = 1.0
-            if labels > 0:
-                accuracy = self.rows[base + self.right + function] / (labels * self.unit)
-                self.values[at] = klucb(accuracy, labels, self.scale * self.clock.logarithm)
+            self.values[at] = self._bound_by(row * self.stride, function)
             self.stamps[at] = self.clock.rounded
         return self.values[at]
 
@@ -926,6 +982,8 @@ class Table:
 
     def _hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> None:
         """Take what a peer says of itself."""
+        if self.is_wary:
+            return
         if self.is_indexed:
             at = row * self.bounds + 2 * self.functions + peer
             self.values[at] = high
@@ -1016,8 +1074,6 @@ class Table:
         chosen = 0
         largest = 0.0
         for function in range(self.functions):
-            if function > 0 and self.windows == BOTH and self._upper_all(row, function) <= largest:
-                continue
             value = self._upper(row, function)
             if function == 0 or value > largest:
                 largest = value
@@ -1200,7 +1256,12 @@ class Table:
         """Take the label of an own decision; `path` holds the known cells around its context."""
         is_own = arm < self.functions
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
-        if not is_own and phase != TRAIN:
+        if self.alarm > 0 and not self._is_credible(row, arm, gain, slot, False):
+            return
+        if not is_own and self.alarm > 0:
+            self._record_around(row, arm, gain, slot)
+            self._spend(row * self.stride, arm, paid)
+        elif not is_own and phase != TRAIN:
             self._record(row * self.stride, arm, gain)
             self._spend(row * self.stride, arm, paid)
             if self.inherits:
@@ -1239,6 +1300,68 @@ class Table:
                 self._record(base, arm, gain)
                 self._spend(base, arm, paid)
 
+    def _record_around(self, row: int, arm: int, gain: int, slot: int) -> None:
+        """Record a peer's label in its cell and, where every level counts, in those around it."""
+        while row >= 0:
+            base = row * self.stride
+            if self.rows[base + SINCE] <= slot:
+                self._record(base, arm, gain)
+                if self.is_wary:
+                    self.stamps[row * self.bounds + self.functions + arm] = 0
+            row = self.rows[base + PARENT] if self.is_layered else -1
+
+    def _is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
+        """Say whether a label fits what is known; if not, nor many before it, all is forgotten.
+
+        What was decided before that teaches nothing any more.
+        """
+        if slot <= self.forgotten:
+            return False
+        doubt = self.doubt_served if is_served else self.doubt
+        doubt = max(0, doubt + self._surprise(row, arm, gain))
+        is_alarm = doubt > self.alarm
+        if is_served:
+            self.doubt_served = 0 if is_alarm else doubt
+        else:
+            self.doubt = 0 if is_alarm else doubt
+        if is_alarm:
+            self._forget_all(self.functions if is_served else self.arms)
+            self.is_wary = self.is_wary or not is_served
+            self.forgotten = slot
+        return not is_alarm
+
+    def _surprise(self, row: int, arm: int, gain: int) -> int:
+        """Return how much a label speaks for a lesser accuracy than the one that is believed."""
+        base = row * self.stride
+        while self.is_layered and self.rows[base + self.labels + arm] < ENOUGH:
+            if self.rows[base + PARENT] < 0:
+                break
+            base = self.rows[base + PARENT] * self.stride
+        labels = self.rows[base + self.labels + arm]
+        if labels < ENOUGH:
+            return 0
+        right = float(self.rows[base + self.right + arm]) / self.unit
+        believed = (right + 1.0) / (labels + 2.0)
+        if gain == self.unit:
+            return RELIEF
+        share = float(gain) / self.unit
+        grounds: float = log((1.0 - FEARED * believed) / (1.0 - believed)) * DOUBTS
+        return int(rint(share * RELIEF + (1.0 - share) * grounds))
+
+    def _forget_all(self, end: int) -> None:
+        """Forget what is known of the arms before `end`, in every cell."""
+        for row in range(self.used):
+            base = row * self.stride
+            for arm in range(end):
+                self.rows[base + self.labels + arm] = 0
+                self.rows[base + self.right + arm] = 0
+                if arm < self.functions:
+                    self._outdate(row, arm)
+                else:
+                    # Whoever forgets what peers did listens no more to what they say.
+                    self.stamps[row * self.bounds + self.functions + arm] = 0
+            self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+
     def _spend(self, base: int, arm: int, paid: int) -> None:
         """Record what a decision cost beyond the arm's fixed cost, in millionths."""
         if self.learns_costs and paid != UNPAID:
@@ -1269,6 +1392,11 @@ class Table:
 
     def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
         base = row * self.stride
+        if self.alarm > 0:
+            if self.once and self.rows[base + self.last + function] == slot:
+                return
+            if not self._is_credible(row, function, gain, slot, True):
+                return
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
         self._take(base, function, gain, slot)
         if self.is_layered:

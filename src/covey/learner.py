@@ -28,7 +28,7 @@ from covey.decisions import (
     settle_again,
     unknown,
 )
-from covey.engine import Clock, Table
+from covey.engine import Clock, Table, doubts_of
 from covey.policies import Policy
 from covey.types import (
     BY_CONTEXT,
@@ -378,6 +378,7 @@ class Learner:
             end = place + len(counts) - room
             table.load(old.cell(row), [*known[:place], *counts, *known[end:]])
             table.know(row, old.known(row))
+        table.take_doubts(old.doubts())
         return table
 
     def cell(self, decision: Decision) -> Cell:
@@ -396,13 +397,10 @@ class Learner:
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
         tables = self.tables
-        lines = [self.line(space, row) for space in tables for row in range(self.lines(space))]
+        lines = [self.line(space, row) for space in tables for row in range(len(tables[space]))]
         seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
-        return Snapshot(self.slot, [(name, counters) for name, counters, _ in lines], seen)
-
-    def lines(self, space: str) -> int:
-        """Return how many cells of a context space are known; they are numbered from 0."""
-        return len(self.tables[space])
+        cells = [(name, counters) for name, counters, _ in lines]
+        return Snapshot(self.slot, cells, seen, doubts_of(tables))
 
     def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
         """Return the name of a known cell, its counters, and the labels kept for who asks by it."""
@@ -436,6 +434,8 @@ class Learner:
             space, cell = self._parse(name)
             table = self.tables[space]
             table.know(table.meet(cell, self.slot), labels)
+        for space, doubts in snapshot.doubts.items():
+            self.tables[space].take_doubts(doubts)
 
     def name_of(self, space: str, cell: Cell) -> str:
         """Return the canonical name of a cell."""

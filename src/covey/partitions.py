@@ -72,30 +72,40 @@ class Zooming(NamedTuple):
 
 
 class Layered(NamedTuple):
-    """Dyadic cubes of all levels down to `finest`, every one of which counts for an instance.
+    """Dyadic cubes of several levels, `step` apart, every one of which counts for an instance.
 
-    >>> Layered(2).levels(1)[-1]
-    Level(side=4, split_at=inf)
+    >>> [level.side for level in Layered(4, step=2).levels(1)]
+    [1, 4, 16]
     """
 
     finest: int = 6
+    step: int = 1
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
         """Return the levels; all but the finest are split from the start."""
-        finest = self.finest if dimension else 0
-        coarse = tuple(Level(2**level, 0.0) for level in range(finest))
-        return (*coarse, Level(2**finest, math.inf))
+        if not dimension:
+            return (Level(1, math.inf),)
+        coarse = range(self._coarsest, self.finest, self.step)
+        return (*(Level(2**level, 0.0) for level in coarse), Level(2**self.finest, math.inf))
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: the level, then the coordinates."""
-        return _join(f"z{cell.level}", cell.coordinates)
+        """Return the cell's name: how often the space is halved, then the coordinates."""
+        halvings = self._coarsest + self.step * cell.level if cell.coordinates else 0
+        return _join(f"z{halvings}", cell.coordinates)
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a name."""
-        level, coordinates = _split("z", name)
-        if level > self.finest:
+        halvings, coordinates = _split("z", name)
+        if halvings > self.finest:
             raise DataError(f"cell {name!r} lies below the finest level, {self.finest}")
-        return _within(name, Cell(level, coordinates), 2**level)
+        level, rest = divmod(halvings - self._coarsest, self.step) if coordinates else (halvings, 0)
+        if rest or level < 0:
+            raise DataError(f"cell {name!r} lies between the levels, which are {self.step} apart")
+        return _within(name, Cell(level, coordinates), 2**halvings)
+
+    @property
+    def _coarsest(self) -> int:
+        return self.finest % self.step
 
 
 def side(name: str) -> float:

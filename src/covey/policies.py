@@ -98,7 +98,9 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     """
     settings = fields.read(table, Settings, where=where)
     _check(settings)
-    return settings if "preset" in table else _definite(settings)
+    definite = settings if "preset" in table else _definite(settings)
+    _check_alarm(definite)
+    return definite
 
 
 class Scene(NamedTuple):
@@ -143,7 +145,9 @@ def within(
     if not has_candidates and not has_context_peers:
         return settings
     if not is_named:
-        return msgspec.structs.replace(settings, preset="cos")
+        by_phases = msgspec.structs.replace(settings, preset="cos")
+        _check_alarm(by_phases)
+        return by_phases
     if settings.preset in INDEXED:
         what = "several candidates" if has_candidates else "context-peers"
         raise ConfigError(
@@ -223,34 +227,61 @@ def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     return policy._replace(title=title, elimination=elimination)
 
 
-def _indexed(
-    name: str, windows: int, scale: float, discount: float | None = None, slices_usually: int = 12
-) -> "Preset":
+def _indexed(name: str, discount: float | None = None) -> "Preset":
     """Return a preset that takes the arm which may be worth most, by what its owner says."""
 
     def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
-        index = Index(scale=_index_scale(settings, scale), windows=windows)
-        slices = _slices(settings, scene.dimension, usual=slices_usually)
+        is_recent = discount is not None
+        index = Index(
+            scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings)
+        )
+        slices = _slices(settings, scene.dimension)
         title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
         return _by_index(title, Uniform(slices), scene, switches, used, index)
 
     return preset
 
 
-def _multi_resolution(settings: Settings, switches: Switches, scene: Scene) -> Policy:
-    partition = Layered(settings.finest_level)
-    alpha, reach = _alpha(settings), math.sqrt(scene.dimension)
-    bias = tuple(
-        settings.lipschitz * (reach / level.side) ** alpha if scene.dimension else 0.0
-        for level in partition.levels(scene.dimension)
-    )
-    index = Index(scale=_index_scale(settings, 1.0), bias=bias)
-    title = (
-        f"multi-resolution: cells of {len(bias)} levels at once; KL index of {index.scale:g} ln t, "
-        f"accuracies change by {settings.lipschitz:g} per unit"
-    )
-    return _by_index(title, partition, scene, switches, _with_discount(settings, None), index)
+def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
+    """Return a preset whose cells are of several levels at once; of one, if slices are given."""
+
+    def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+        partition, cells = _levels(settings, usual, scene.dimension)
+        index = Index(
+            scale=_index_scale(settings, scale),
+            bias=_bias(settings, partition, scene.dimension),
+            alarm=_alarm(settings, alarm),
+        )
+        title = f"{name}: {cells}; KL index of {index.scale:g} ln t"
+        used = _with_discount(settings, None)
+        return _by_index(title, partition, scene, switches, used, index)
+
+    return preset
+
+
+def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partition, str]:
+    if settings.slices is not None:
+        if settings.finest_level is not None:
+            raise ConfigError("[policy] has slices and finest-level; choose one")
+        return Uniform(settings.slices), f"{settings.slices} slices per dimension"
+    level = settings.finest_level
+    partition = usual if level is None else usual._replace(finest=level)
+    sides = [str(one.side) for one in partition.levels(dimension)]
+    return partition, f"{' and '.join(sides)} slices per dimension at once"
+
+
+def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[float, ...]:
+    """Return how much accuracies may differ within a cell, level by level."""
+    levels = partition.levels(dimension)
+    if len(levels) == 1:
+        return ()
+    alpha, reach = _alpha(settings), math.sqrt(dimension)
+    return tuple(settings.lipschitz * (reach / level.side) ** alpha for level in levels)
+
+
+def _alarm(settings: Settings, usual: float = 0.0) -> float:
+    return usual if settings.alarm is None else settings.alarm
 
 
 def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
@@ -291,16 +322,17 @@ def _index_scale(settings: Settings, usual: float) -> float:
 
 Preset = Callable[[Settings, Switches, Scene], Policy]
 PRESETS: dict[str, Preset] = {
-    "auto": _indexed("auto", 1, 0.5, 0.95, slices_usually=8),
+    "auto": _layered("auto", Layered(3, step=2), 0.5, 9.0),
     "cos": _cos,
     "dcza": _dcza,
-    "share-ucb": _indexed("Share-UCB", 0, 1.0),
-    "discounted": _indexed("discounted Share-UCB", 2, 1.0, 0.99),
-    "multi-resolution": _multi_resolution,
+    "share-ucb": _indexed("Share-UCB"),
+    "discounted": _indexed("discounted Share-UCB", 0.99),
+    "multi-resolution": _layered("multi-resolution", Layered(6), 1.0, 0.0),
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
 INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
+ALARMED = ("auto", "multi-resolution", "share-ucb")
 
 
 def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
@@ -367,6 +399,14 @@ def _check(settings: Settings) -> None:
     if settings.horizon != "doubling":
         _alpha(settings)
     check_ranges(settings)
+
+
+def _check_alarm(settings: Settings) -> None:
+    if settings.alarm is not None and settings.preset not in ALARMED:
+        raise ConfigError(
+            f"[policy] alarm does not go with {settings.preset}; use {', '.join(ALARMED[:-1])} or "
+            f"{ALARMED[-1]}"
+        )
 
 
 def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:

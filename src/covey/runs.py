@@ -92,9 +92,9 @@ def network(environment: Environment, settings: Settings) -> ReplayConfig:
 
 def _wary(environment: Environment, settings: Settings) -> Settings:
     """Return the settings with which claims of peers are checked where somebody lies."""
-    if settings.check_claims is not None:
+    if settings.check_claims is not None or not environment.liars:
         return settings
-    return msgspec.structs.replace(settings, check_claims=bool(environment.liars))
+    return msgspec.structs.replace(settings, check_claims=True)
 
 
 def log(stretch: Stretch) -> Log:

@@ -67,8 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     carry_serving_costs: bool = False
     index_scale: float | None = None
     lipschitz: float = 0.25
-    finest_level: int = 6
-    check_claims: bool | None = None  # None: only in worlds with liars
+    finest_level: int | None = None
+    alarm: float | None = None
+    check_claims: bool | None = None  # None: in worlds with liars, and in a node
     relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
@@ -124,6 +125,7 @@ _RANGES = (
     ("index_scale", 1e-6, 1e6),
     ("lipschitz", 1e-9, 1e9),
     ("finest_level", 0, 30),
+    ("alarm", 0, 1e6),
     ("relearn_every", 1, 2**53),
     ("max_level", 0, 52),
     ("max_cells", 1, 2**31 - 2),

@@ -92,7 +92,7 @@ def load(path: Path) -> ServedSite:
     address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
-    setup = config.load(neighbours.furnished(table, known, own_name=serving.name))
+    setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
     _check(serving, setup, place)
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
@@ -126,6 +126,14 @@ def _frozen(functions: list[Function]) -> list[Function]:
             "learns = false"
         )
     return functions
+
+
+def _wary(setup: ReplayConfig) -> ReplayConfig:
+    """Return the set-up in which what peers say of themselves is checked, unless it says no."""
+    if setup.settings.check_claims is not None:
+        return setup
+    settings = msgspec.structs.replace(setup.settings, check_claims=True)
+    return setup._replace(settings=settings)
 
 
 def _place(serving: Serving, setup: ReplayConfig) -> int:

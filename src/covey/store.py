@@ -33,7 +33,8 @@ CREATE TABLE desks (
   desk TEXT PRIMARY KEY,
   slot INTEGER NOT NULL CHECK (slot >= 0),
   oldest INTEGER NOT NULL CHECK (oldest >= 1),
-  following INTEGER NOT NULL CHECK (following >= oldest)
+  following INTEGER NOT NULL CHECK (following >= oldest),
+  doubts TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE cells (
   desk TEXT NOT NULL,
@@ -174,6 +175,7 @@ class Standing(msgspec.Struct, frozen=True):
     desk: str
     slot: int
     kept: range
+    doubts: dict[str, list[int]] = {}
 
 
 class Batch(msgspec.Struct):
@@ -236,7 +238,7 @@ class Store:
         """
         with self._sentences("read"), self._transaction():
             self._base.execute("INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0)", (name, shape))
-            self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1)")
+            self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1, '{}')")
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
             return self._load()
@@ -346,8 +348,10 @@ class Store:
         )
         return Loaded(
             {
-                desk: self._saved(Standing(desk, slot, range(oldest, following)))
-                for desk, slot, oldest, following in standings
+                desk: self._saved(
+                    Standing(desk, slot, range(oldest, following), json.loads(doubts))
+                )
+                for desk, slot, oldest, following, doubts in standings
             },
             self.counters(),
             [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
@@ -368,7 +372,7 @@ class Store:
             "SELECT * FROM tickets WHERE desk = ? AND ticket >= ? ORDER BY ticket",
             (standing.desk, standing.kept.start),
         )
-        snapshot = Snapshot(standing.slot, cells, [one for one in seen if one[1]])
+        snapshot = Snapshot(standing.slot, cells, [one for one in seen if one[1]], standing.doubts)
         return Saved(snapshot, [_ticket(row) for row in kept], standing.kept)
 
     def _counted(self, query: str) -> dict[tuple[str, str, str], tuple[int, int]]:
@@ -381,8 +385,8 @@ class Store:
     def _write(self, batch: Batch) -> None:
         base = self._base
         base.executemany(
-            "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?)",
-            [(a.desk, a.slot, a.kept.start, a.kept.stop) for a in batch.standings],
+            "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?, ?)",
+            [(a.desk, a.slot, a.kept.start, a.kept.stop, _text(a.doubts)) for a in batch.standings],
         )
         base.executemany(
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",

@@ -255,9 +255,10 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     """A choice by what arms may be worth at most, in place of thresholds."""
 
     scale: float = 1.0  # of the logarithm of the slot
-    windows: int = 0  # labels it goes by: 0 all, 1 both all and recent ones, 2 recent ones
+    is_recent: bool = False  # it goes by recent labels, not by all
     bias: tuple[float, ...] = ()  # per level, where every level counts
     is_balanced: bool = False  # peers say nothing of themselves but how unsure an answer is
+    alarm: float = 0.0  # doubt beyond which all that was learnt is forgotten; 0: never
 
 
 class Elimination(msgspec.Struct, frozen=True, kw_only=True):
