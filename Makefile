@@ -4,10 +4,14 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo test check unit unit-plain hostile bench paper regret picture prove teeth kills clean
+.PHONY: demo sites test check unit unit-plain hostile bench paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
+
+# Four sites over https with fresh keys: one is killed and comes back, and nothing is lost.
+sites: $(VENV)/.node
+	$(BIN)/python examples/sites/run.py
 
 test: check unit unit-plain
 
@@ -67,6 +71,10 @@ $(VENV)/.covey: pyproject.toml setup.py src/covey/kernel.py src/covey/_kernel.px
 	@rm -f src/covey/_kernel*.so
 	@$(BIN)/pip install --quiet --editable ".[parquet,report]"
 	@$(BIN)/covey --version
+	@touch $@
+
+$(VENV)/.node: $(VENV)/.covey
+	@$(BIN)/pip install --quiet --editable ".[node]"
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.covey

@@ -111,7 +111,7 @@ async def serving(
     (folder / "site.toml").write_text(text)
     is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
-        server.serve(sites.load(folder / "site.toml"), is_up=is_up.set_result)
+        server.serve(sites.load(folder / "site.toml"), is_up=lambda url, *_: is_up.set_result(url))
     )
     await asyncio.wait([task, is_up], return_when=asyncio.FIRST_COMPLETED)
     if task.done():

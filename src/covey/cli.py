@@ -1,6 +1,7 @@
 """The command line. Prose and progress go to standard error, results to standard output.
 
 Exit codes: 0 done, 1 an unexpected failure, 2 bad input (one sentence says what), 130 interrupted.
+`covey doctor` has 1 for a site that will not work.
 """
 
 import argparse
@@ -23,17 +24,17 @@ from covey import (
     demo,
     engine,
     files,
+    operating,
     report,
     scenario,
     scoreboard,
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError, StoreError
+from covey.errors import ConfigError, CoveyError
 from covey.papers import publishing, reproduction
 from covey.problems import Problem
 from covey.progress import Progress
-from covey.store import Store
 from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with _plain_warnings():
-            options.run(options)
+            code: int | None = options.run(options)
     except CoveyError as error:
         return _fail(options, error, 2)
     except KeyboardInterrupt:
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return _fail(options, error, 1)
-    return 0
+    return code or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,8 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bounds(commands)
     access.add(commands, finish=_add_common)
     _add_reproduce(commands)
-    _add_check(commands)
-    _add_serve(commands)
+    operating.add(commands, finish=_add_common)
     return parser
 
 
@@ -270,31 +270,6 @@ def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     _add_common(command, _reproduce)
 
 
-def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "check",
-        help="do the counters of a node's store agree with its labels?",
-        description="Recompute every counter of a store from its labelled tickets and say whether "
-        "they agree. The node that writes the store must be stopped.",
-    )
-    command.add_argument("store", type=Path, metavar="STORE", help="the file of a node")
-    _add_common(command, _check)
-
-
-def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "serve",
-        help="a node: answer instances and take labels over HTTP",
-        description="Serve the site of a configuration by the Open Inference Protocol: on the "
-        "loopback, or anywhere with TLS and tokens. What it learns is in its store; stopped and "
-        "started, it goes on.",
-        epilog="example:\n  covey serve site.toml\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("site", type=Path, metavar="SITE", help="TOML: node, policy, functions")
-    _add_common(command, _serve)
-
-
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
@@ -385,28 +360,6 @@ def _bounds(options: argparse.Namespace) -> None:
         print(msgspec.json.encode(sheet).decode())
     else:
         print(sheets.details(sheet) if options.theorem else sheets.summary(sheet))
-
-
-def _check(options: argparse.Namespace) -> None:
-    with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
-        differences, size = store.check(), store.size()
-    if options.json:
-        print(msgspec.json.encode({**size, "differences": differences}).decode())
-    elif not differences:
-        print("{tickets} tickets, {labels} with their label, {owed} owed to peers".format(**size))
-        print("every counter is the sum of its labels")
-    if differences:
-        raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
-
-
-def _serve(options: argparse.Namespace) -> None:
-    # Not at the top: no other command needs an event loop, or aiohttp.
-    import asyncio
-
-    from covey import server, sites
-
-    served = sites.load(options.site)
-    asyncio.run(server.serve(served, is_up=lambda url: print(url, file=sys.stderr, flush=True)))
 
 
 def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:

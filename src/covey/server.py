@@ -23,8 +23,11 @@ from covey.threads import Threads
 from covey.watchers import Watcher, watched
 
 
-async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
-    """Serve a site until the process is told to stop; `is_up` is told where it listens."""
+async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
+    """Serve a site until the process is told to stop.
+
+    `is_up` is told where it listens: for clients, and then for peers if it does.
+    """
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics(_paths(served.serving.name))
@@ -44,7 +47,7 @@ async def serve(served: ServedSite, *, is_up: Callable[[str], None]) -> None:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
-        is_up(f"{urls[0]}/v2/models/{served.serving.name}")
+        is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
         await stop.wait()
 
 

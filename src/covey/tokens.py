@@ -156,9 +156,12 @@ def find(
     token = _find(known, _hash(match[1]))
     if token is None:
         return Refused("unknown")
-    if token.expires is not None and _now(now) >= token.expires:
-        return Refused("expired")
-    return token
+    return token if is_current(token, now=now) else Refused("expired")
+
+
+def is_current(token: Token, *, now: datetime | None = None) -> bool:
+    """Say whether a token has not ended."""
+    return token.expires is None or _now(now) < token.expires
 
 
 def _find(known: Iterable[Token], digest: str) -> Token | None:

@@ -1,0 +1,365 @@
+"""Will this site work? One look at all that it needs, before it serves. Nothing is changed."""
+
+import ipaddress
+import shutil
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from covey import keys, sites, tokens, visits
+from covey.books import shape_of
+from covey.classifiers import Function
+from covey.errors import (
+    CoveyError,
+    DataError,
+    FunctionError,
+    PeerError,
+    PeerRefused,
+    StoreError,
+)
+from covey.neighbours import Neighbour
+from covey.peers import plain_label
+from covey.sites import Address, Identity, ServedSite
+from covey.store import Store
+from covey.views import ALL, cut, shown
+
+SOON_DAYS = 14
+FAR_S = 300.0  # that clocks may differ
+LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
+AT_ONCE = 16  # peers that are visited together
+MADE_UP = {
+    "BOOL": (False, True),
+    "INT64": (0, 1),
+    "FP64": (0.0, 1.0),
+    "BYTES": ("", "a"),
+}
+OK: Literal["ok"] = "ok"
+WARNING: Literal["warning"] = "warning"
+FAILURE: Literal["failure"] = "failure"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one look came to: `failure` will not work, `warning` may not."""
+
+    what: str
+    state: Literal["ok", "warning", "failure"]
+    said: str
+
+
+Look = Callable[[ServedSite], Iterable[Finding]]
+
+
+def examine(path: Path) -> list[Finding]:
+    """Return what is to be said of a site's file, and of all that it names."""
+    served: list[ServedSite] = []
+    found = list(_safely("file", partial(_file, path, served)))
+    for site in served:
+        for what, look in LOOKS.items():
+            found += _safely(what, partial(look, site))
+    return found
+
+
+def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield findings; whatever is raised is one of them."""
+    try:
+        yield from look()
+    except CoveyError as error:
+        yield Finding(what, FAILURE, str(error))
+    except OSError as error:
+        yield Finding(what, FAILURE, f"{error.filename or ''} {error.strerror or error}".strip())
+    except Exception as error:
+        yield Finding(what, FAILURE, f"cannot be looked at: {type(error).__name__}: {error}")
+
+
+def _file(path: Path, served: list[ServedSite]) -> Iterator[Finding]:
+    site = sites.load(path)
+    served.append(site)
+    counts = f"{len(site.functions)} functions, {len(site.neighbours)} peers"
+    yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
+
+
+# -- who it is, and who may come ----------------------------------------------------------------
+
+
+def _certificate(site: ServedSite) -> Iterator[Finding]:
+    if site.identity is None:
+        yield Finding("certificate", OK, "none: clients on this machine only, and no peers")
+        return
+    certificate, key, authority = site.identity
+    card = keys.check(certificate, key=key, authority=authority)
+    if card.name != site.serving.name:
+        said = f"{certificate} is of site {card.name!r}, and this one is {site.serving.name!r}"
+        yield Finding("certificate", FAILURE, f"{said}; peers would refuse it")
+    renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
+    yield _lasting("certificate", str(certificate), card.days_left, renew)
+    left = keys.show(authority).days_left
+    yield _lasting("authority", str(authority), left, "make a new one in time (docs/keys.md)")
+    if site.has_tls and not card.hosts:
+        said = f"{certificate} names no host, so clients that check the address will refuse it"
+        yield Finding("certificate", WARNING, f"{said}; request one with --host")
+    if key.stat().st_mode & 0o070:
+        yield Finding("key", WARNING, f"{key} can be used by its group; run: chmod 600 {key}")
+    else:
+        yield Finding("key", OK, f"{key} belongs to the certificate, and is its owner's alone")
+
+
+def _lasting(what: str, name: str, days: int | None, advice: str) -> Finding:
+    if days is not None and days < SOON_DAYS:
+        return Finding(what, WARNING, f"{name} ends in {days} days: {advice}")
+    return Finding(what, OK, f"{name} is valid for {days} more days")
+
+
+def _tokens(site: ServedSite) -> Iterator[Finding]:
+    if site.tokens is None:
+        yield Finding("tokens", OK, "none: everybody on this machine may do everything")
+        return
+    known = tokens.listed(site.tokens)
+    good = [one for one in known if tokens.is_current(one)]
+    if not good:
+        yield Finding("tokens", WARNING, f"{site.tokens} lets nobody in: `covey tokens new`")
+    elif site.tokens.stat().st_mode & 0o077:
+        said = f"{site.tokens} can be read by others; run: chmod 600 {site.tokens}"
+        yield Finding("tokens", WARNING, said)
+    else:
+        yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
+
+
+# -- this machine -------------------------------------------------------------------------------
+
+
+def _ports(site: ServedSite) -> Iterator[Finding]:
+    yield _port("address", site.address, lambda: _is_for_clients(site))
+    if site.peer_address is not None and site.identity is not None:
+        address, identity = site.peer_address, site.identity
+        yield _port("peer-address", address, lambda: _is_own_key(site, address, identity))
+
+
+def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
+    where = f"{address.host}:{address.port}"
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        try:
+            is_served = is_own()
+        except (OSError, CoveyError, ValueError):
+            is_served = False
+        if is_served:
+            return Finding(what, OK, f"{where} is served by this site already")
+        return Finding(what, FAILURE, f"cannot serve at {where}: {error.strerror or error}")
+    return Finding(what, OK, f"{where} is free")
+
+
+def _is_for_clients(site: ServedSite) -> bool:
+    if site.has_tls and site.identity is not None:
+        return _is_own_key(site, site.address, site.identity)
+    return visits.is_model(_near(site.address), site.address.port, name=site.serving.name)
+
+
+def _is_own_key(site: ServedSite, address: Address, identity: Identity) -> bool:
+    shown = visits.shown_key(_near(address), address.port, identity, name=site.serving.name)
+    return shown == keys.show(identity.certificate).key_hash
+
+
+def _near(address: Address) -> str:
+    """Return how this machine reaches an address that it listens at."""
+    try:
+        number = ipaddress.ip_address(address.host)
+    except ValueError:
+        return address.host or "127.0.0.1"
+    if not number.is_unspecified:
+        return address.host
+    return "127.0.0.1" if number.version == 4 else "::1"
+
+
+def _files(site: ServedSite) -> Iterator[Finding]:
+    import resource  # not on every system
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * site.limits.connections + 8 * len(site.neighbours) + 64
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        said = f"{soft} may be open, and {needed} can be needed; raise it: ulimit -n, LimitNOFILE="
+        yield Finding("open files", WARNING, said)
+    else:
+        yield Finding("open files", OK, f"{soft} may be open; at most {needed} are needed")
+
+
+# -- what it keeps ------------------------------------------------------------------------------
+
+
+def _store(site: ServedSite) -> Iterator[Finding]:
+    folder = site.store.parent
+    if not folder.is_dir():
+        yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
+        return
+    free = shutil.disk_usage(folder).free
+    if not site.store.exists():
+        yield Finding("store", OK, f"{site.store} is not there yet; it will be made")
+    elif is_in_use(site.store):
+        yield Finding("store", OK, f"{site.store} is in use, so a node is running")
+    else:
+        yield _kept(site)
+    yield _room(folder, free)
+
+
+def _room(folder: Path, free: int) -> Finding:
+    said = f"{folder} has {free >> 20:,} MiB left"
+    if free < NO_BYTES:
+        return Finding("disk", FAILURE, f"{said}; make room, or labels cannot be kept")
+    return Finding("disk", WARNING if free < LITTLE_BYTES else OK, said)
+
+
+def is_in_use(store: Path) -> bool:
+    """Whether a process has the store open.
+
+    Raises `StoreError` if that cannot be said, as the file cannot be read.
+    """
+    # Whoever may only read can have no lock of its own, so SQLite stops there, and makes no file.
+    base = None
+    try:
+        base = sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+        base.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        base.execute("PRAGMA schema_version").fetchall()
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_CANTOPEN":
+            raise StoreError(f"{store} cannot be opened: {error}") from None
+        return name.startswith("SQLITE_BUSY")
+    finally:
+        if base is not None:
+            base.close()
+    return False
+
+
+def _kept(site: ServedSite) -> Finding:
+    """Open a copy as a node would: that writes, and what is kept must stay as it is."""
+    parts = [Path(f"{site.store}{end}") for end in ("", "-wal")]
+    parts = [one for one in parts if one.exists()]
+    with tempfile.TemporaryDirectory(prefix="covey-doctor-") as folder:
+        needed = sum(one.stat().st_size for one in parts)
+        if shutil.disk_usage(folder).free < needed + NO_BYTES:
+            said = f"{site.store} was not looked into: no room for a copy in {folder}"
+            return Finding("store", WARNING, f"{said}; `covey check` does that, on the file itself")
+        for one in parts:
+            shutil.copyfile(one, Path(folder, one.name))
+        return _opened(site, Path(folder, site.store.name))
+
+
+def _opened(site: ServedSite, copy: Path) -> Finding:
+    try:
+        store = Store(copy)
+        try:
+            loaded = store.load(site.serving.name, shape_of(site.learner))
+        finally:
+            store.close()
+    except StoreError as error:
+        return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
+    said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
+    return Finding("store", OK, f"{said}, {len(loaded.owed)} labels owed to peers")
+
+
+# -- who answers --------------------------------------------------------------------------------
+
+
+def _functions(site: ServedSite) -> Iterator[Finding]:
+    for function in site.functions:
+        yield _answering(site, function)
+
+
+def _answering(site: ServedSite, function: Function) -> Finding:
+    what = f"function {function.name}"
+    try:
+        given = [_made_up(site, function.name, k) for k in (0, 1)]
+        answers = [plain_label(function.answer(instance)) for instance in given]
+    except (FunctionError, DataError) as error:
+        # Made-up text may be none that it knows.
+        state = WARNING if "BYTES" in site.serving.features.values() else FAILURE
+        return Finding(what, state, f"no answer to a made-up instance: {error}")
+    return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
+
+
+def _made_up(site: ServedSite, arm: str, number: int) -> Any:
+    record = {name: MADE_UP[kind][number] for name, kind in site.serving.features.items()}
+    instance: Any = record if site.serving.instance == "record" else list(record.values())
+    if not site.site.views:
+        return instance
+    width = site.setup.context.dimension or site.serving.dimension or 0
+    view = shown(site.site.views, arm, (0.5,) * width)
+    return instance if view == ALL else cut(instance, site.site.views[view].columns)
+
+
+def _peers(site: ServedSite) -> Iterator[Finding]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        looks = pool.map(lambda one: list(_peer(site, one)), site.neighbours.values())
+        yield from chain.from_iterable(looks)
+
+
+def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
+    what = f"peer {peer.name}"
+    if peer.url is None or site.identity is None:
+        yield Finding(what, OK, "has no url: it comes here, and is not asked")
+        return
+    asks = _asks(site, peer.name)
+    try:
+        seen = visits.visit(peer, site.identity, asks=asks)
+    except PeerRefused as error:
+        own = keys.show(site.identity.certificate)
+        hint = f"; its table of this site: name = {own.name!r}, key = {own.key_hash!r}"
+        yield Finding(what, FAILURE, f"{peer.url}: {error}{hint}")
+    except PeerError as error:
+        yield Finding(what, WARNING, f"{peer.url}: {error}; the site will go on without it")
+    except CoveyError as error:
+        yield Finding(what, FAILURE, f"{peer.url}: {error}")
+    else:
+        yield Finding(what, OK, f"{peer.url} knows this site; it was started {seen.starts} times")
+        if asks is not None:
+            yield _right(f"{what}, asking", asks, seen.refusal)
+        yield from _clock(what, seen.ahead_s)
+
+
+def _asks(site: ServedSite, name: str) -> visits.Asks | None:
+    names = [one.name for one in site.setup.sites]
+    if name in [names[place] for place in site.site.peers]:
+        return "data"
+    by_context = [names[place] for place in site.site.context_peers]
+    return "context" if name in by_context else None
+
+
+def _right(what: str, asks: visits.Asks, code: str) -> Finding:
+    if not code:
+        return Finding(what, OK, f"lets itself be asked by {asks}")
+    if code != "not_allowed":
+        return Finding(what, WARNING, f"answers {code!r} when it is asked by {asks}")
+    key = "may-ask" if asks == "data" else "asks-by-context"
+    said = f"does not let itself be asked by {asks}; its operator must write {key} = true"
+    return Finding(what, FAILURE, said)
+
+
+def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
+    if ahead_s is None:
+        return
+    said = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
+    if abs(ahead_s) > FAR_S:
+        said = f"{said}; set both clocks, or certificates end too early or late"
+        yield Finding(f"{what}, clock", WARNING, said)
+    else:
+        yield Finding(f"{what}, clock", OK, said)
+
+
+LOOKS: dict[str, Look] = {
+    "certificate": _certificate,
+    "tokens": _tokens,
+    "address": _ports,
+    "open files": _files,
+    "store": _store,
+    "functions": _functions,
+    "peers": _peers,
+}
