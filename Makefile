@@ -25,7 +25,7 @@ unit: $(VENV)/.tools
 	$(BIN)/python -m pytest -n auto
 
 unit-plain: $(VENV)/.tools
-	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto
+	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto -m 'not beside_the_kernel'
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools

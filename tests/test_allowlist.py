@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from covey import allowlist
 from covey.errors import ConfigError, PeerRefused
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LETTERS = string.ascii_lowercase
 HASHES = st.binary(min_size=32, max_size=32).map(lambda digest: f"sha256:{digest.hex()}")
 

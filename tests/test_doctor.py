@@ -21,6 +21,8 @@ from covey.store import Store
 from neighbourhood import SRC, Offices, served, table
 from served import SITE, serving
 
+pytestmark = pytest.mark.beside_the_kernel
+
 FEATURES = {"size": "FP64"}
 FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})
 

@@ -16,6 +16,8 @@ from covey.routes import OPEN_PATHS
 from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
+pytestmark = pytest.mark.beside_the_kernel
+
 WITH_TOKENS = SITE.replace("dimension", 'tokens = "tokens.json"\ndimension')
 WITH_TLS = WITH_TOKENS.replace(
     "dimension",

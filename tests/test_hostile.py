@@ -11,6 +11,8 @@ import pytest
 from corpus import CORPUS, counts, fingerprint, mutated, post, site, statuses
 from served import FEEDBACK, infer
 
+pytestmark = pytest.mark.beside_the_kernel
+
 KEPT = [
     post(json.dumps(infer("kept")).encode()),
     post(b'{"id": "kept", "truth": 0}', path=FEEDBACK),

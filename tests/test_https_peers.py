@@ -18,6 +18,8 @@ from covey.https_peers import HttpsPeers
 from covey.neighbours import Neighbour
 from covey.peers import Guard, Patience, Request
 
+pytestmark = pytest.mark.beside_the_kernel
+
 HELLO = letters.Greeting(version=1, request="an older one", name="south", incarnation=7)
 Files = tuple[Path, Path, Path]
 Answer = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]

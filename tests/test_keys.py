@@ -20,6 +20,8 @@ import covey
 from covey import certificates, cli, keys
 from covey.errors import ConfigError
 
+pytestmark = pytest.mark.beside_the_kernel
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,10}){0,4}", fullmatch=True)
 

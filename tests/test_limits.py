@@ -21,6 +21,8 @@ from covey.sites import Address
 from covey.store import Batch, Store, Ticket
 from served import FEEDBACK, INFER, SITE, Client, infer, run
 
+pytestmark = pytest.mark.beside_the_kernel
+
 GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 DOCS = Path(__file__).parents[1] / "docs" / "operating.md"
 

@@ -14,6 +14,8 @@ from covey.calls import STATUSES, Problem
 from covey.routes import CODES, EVERYWHERE, NOWHERE, OPEN_PATHS, ROUTES
 from served import INFER, Client, run
 
+pytestmark = pytest.mark.beside_the_kernel
+
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: letters and peers have problems of their own.
 FRONT = ["calls", "crowds", "front", "gates", "listeners", "tensors", "wire"]

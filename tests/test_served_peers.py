@@ -21,6 +21,8 @@ from covey.peers import Request
 from neighbourhood import Offices, table
 from served import FEEDBACK, INFER, Client, infer, serving
 
+pytestmark = pytest.mark.beside_the_kernel
+
 MORE = 100
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
 POLICY = table(

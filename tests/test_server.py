@@ -15,6 +15,8 @@ from covey import cli
 from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> None:
     async def story(client: Client) -> None:

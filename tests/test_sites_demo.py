@@ -13,6 +13,8 @@ import pytest
 from covey.store import Store
 from neighbourhood import SRC
 
+pytestmark = pytest.mark.beside_the_kernel
+
 EXAMPLE = SRC.parent / "examples" / "sites"
 
 

@@ -18,6 +18,8 @@ from covey.errors import ConfigError, PeerError
 from neighbourhood import SRC
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
+pytestmark = pytest.mark.beside_the_kernel
+
 FULL = {
     "name": "north",
     "is_ready": True,

@@ -10,6 +10,8 @@ import pytest
 from covey import keys, tls
 from covey.errors import ConfigError, PeerRefused
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LONG_AGO = datetime.now(UTC) - timedelta(days=400)
 
 

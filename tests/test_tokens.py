@@ -14,6 +14,8 @@ from covey import cli, tokens
 from covey.errors import ConfigError
 from covey.tokens import Granted, Refused
 
+pytestmark = pytest.mark.beside_the_kernel
+
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", fullmatch=True)
 

@@ -8,6 +8,8 @@ from storm import bugs
 from storm.disk import Disk
 from storm.power import NAME, SHAPE, cut_everywhere, dump, script
 
+pytestmark = pytest.mark.beside_the_kernel
+
 BATCHES = 5
 
 

@@ -9,6 +9,8 @@ import pytest
 from storm.bugs import BUGS, Bug
 from storm.teeth import bite, known
 
+pytestmark = pytest.mark.beside_the_kernel
+
 MOST_SEEDS = 150
 
 
