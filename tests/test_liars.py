@@ -145,19 +145,20 @@ def slow_arms(right: np.ndarray, liar: int) -> list[int]:
     """Play Share-UCB for one learner, an own function and a function of each peer, one cell."""
     owners = [Owner() for _ in right]
     seen = [Owner() for _ in right]  # the asker's own records
-    said = [math.inf] * len(right)
+    said: list[tuple[float, int]] = [(math.inf, 0)] * len(right)  # and in which slot
     arms = []
     for slot in range(1, right.shape[1] + 1):
         fresh: set[int] = set()
         while True:
             worth = [owners[0].upper(slot)]
-            worth += [
-                min(said[peer], seen[peer].upper(slot, math.inf)) for peer in range(1, len(right))
-            ]
+            for peer in range(1, len(right)):
+                word, when = said[peer]
+                claim = word if 2 * when >= slot else math.inf
+                worth.append(min(claim, seen[peer].upper(slot, math.inf)))
             arm = worth.index(max(worth))
             if arm == 0 or arm in fresh:
                 break
-            said[arm] = 1.0 if arm == liar else owners[arm].upper(slot)
+            said[arm] = (1.0 if arm == liar else owners[arm].upper(slot), slot)
             fresh.add(arm)
         gain = int(right[arm, slot - 1])
         owners[arm].take(gain)

@@ -95,7 +95,7 @@ def test_a_folder_of_another_version_is_refused_with_the_reason(
 
     assert run(tmp_path, data, "weights") == 2
     error = capsys.readouterr().err
-    assert "holds figures of another version: figures is '0' there and '2' here" in error
+    assert "holds figures of another version: figures is '0' there and '3' here" in error
     assert "Traceback" not in error
 
 
