@@ -7,6 +7,7 @@ The folder holds `scenario.json`, which says whose runs these are, one file per 
 import contextlib
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -208,14 +209,24 @@ def _interrupts_held() -> Iterator[None]:
 
     A terminal interrupts them all; it is the parent that ends the others, without their tracebacks.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    if not hasattr(signal, "pthread_sigmask") or not _is_main_thread():
         yield
         return
+    came: list[int] = []
+    # Another thread may get the signal; Python would then interrupt this one all the same.
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(signal.SIGINT, None)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager

@@ -268,7 +268,8 @@ def test_river_answers_a_window_without_having_seen_the_rows_before(
     assert len(set(numbers.values())) > 1
 
 
-EVERY_TABLE = [name for name in NAMES if name not in ("river", "further")]
+LONG = ("electricity", "further", "horizon", "nlearn", "river", "stationary")  # make paper has them
+MOST_TABLES = [name for name in NAMES if name not in LONG]
 FEW_TABLES = ["sim_setup", "prices"]  # what the plain kernel plays in a minute
 
 
@@ -277,12 +278,12 @@ def test_on_the_real_data_the_goals_are_met_but_for_the_toss_of_a_coin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entries, "SEEDS", 1)
-    tables = EVERY_TABLE if engine.is_compiled() else FEW_TABLES
+    tables = MOST_TABLES if engine.is_compiled() else FEW_TABLES
     found = reproduce(Wish(tables, Path(REAL), tmp_path, workers=2))
 
     groups = goals(found.tables)
     counts = [len(group) for group in groups.values()]
-    assert counts == ([16, 17, 28, 17, 4, 2, 2, 6] if engine.is_compiled() else [16, 2])
+    assert counts == ([16, 17, 28, 17, 4, 2] if engine.is_compiled() else [16, 2])
     missed = {goal.name for group in groups.values() for goal in group if not goal.is_met}
     # At this price a peer and the own coin earn the same, so that the coins of a seed decide.
     assert missed <= {"callcost: price 0.5"}
