@@ -21,7 +21,14 @@ from covey.config import Site
 from covey.counsel import Counsel
 from covey.decisions import NO_ANSWER, Decision, Settlement
 from covey.desks import Key, Trust
-from covey.errors import ConflictingLabel, DataError, LimitError, PeerError, UnknownTicket
+from covey.errors import (
+    ConflictingLabel,
+    DataError,
+    LimitError,
+    PeerError,
+    UnknownRow,
+    UnknownTicket,
+)
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.lotbook import Settlements
@@ -236,7 +243,7 @@ class Node:
     ) -> Settlements:
         """Take true labels of rows of a batch, all or none; return when they are on the disk.
 
-        Raises as `learn` does, and `DataError` for a row that there is not.
+        Raises as `learn` does, and `UnknownRow` for a row that there is not.
         """
         self._check_alive()
         await self._teaching.over((source, id))
@@ -246,7 +253,7 @@ class Node:
         if lot is None:
             raise UnknownTicket(f"there is no ticket {id!r}")
         if not isinstance(lot, Lot):
-            raise DataError(f"{id!r} is one row; send its label without a row")
+            raise UnknownRow(f"{id!r} is one row; send its label without a row")
         truths = told_of(lot, rows, labels)
         self._check_takes_labels(source)
         lotbook.check(lot, truths)
