@@ -1,7 +1,7 @@
 """The side of a node that its clients see: Open Inference Protocol v2, and feedback, on bytes."""
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
@@ -14,11 +14,11 @@ from covey.node import Node
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
 from covey.tensors import Row, Table
-from covey.types import Context
+from covey.types import Context, Label
 from covey.watchers import Watcher
 
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
-Columns = Mapping[str, Sequence[Any]]  # outputs by name
+Columns = dict[str, list[Any]]  # outputs by name
 Answerer = Callable[[Call], Awaitable[Reply]]
 # What the refusals of labels are called where they are counted.
 WORDS = ((LateLabel, "late"), (UnknownTicket, "unknown"), (ConflictingLabel, "conflict"))
@@ -113,7 +113,9 @@ class Front:
         if rows.count == 1:
             columns, parameters = await self._answer_one(rows.row(0), question, slot)
         else:
-            columns, parameters = await self._answer_all(rows, question, slot), {}
+            columns, parameters = {"label": await self._answer_all(rows, question, slot)}, {}
+            if wire.wants_tickets(request):
+                columns["ticket"] = wire.tickets_of(id_, rows.count)
         return wire.answer(
             columns, request, model=self._serving.name, id=id_, parameters=parameters
         )
@@ -133,9 +135,9 @@ class Front:
         }
         return {"label": [ticket.answer], "ticket": [ticket.id]}, parameters
 
-    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> Columns:
-        """Return the outputs of many rows, which are decided together."""
-        contexts = rows.contexts
+    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> list[Label]:
+        """Return the labels of many rows, which are decided together."""
+        contexts = rows.points()
         if self._served.has_contexts:
             contexts = self._served.setup.context.extract_rows(
                 rows.columns, slot=slot or self._node.learner.slot + 1, count=rows.count
@@ -143,7 +145,7 @@ class Front:
         is_record = self._serving.instance == "record"
         instances = rows.records() if is_record else rows.matrix()
         lot = await self._node.predict_batch(instances, contexts, question=question, slot=slot)
-        return {"label": lot.answers, "ticket": wire.tickets_of(question.id, rows.count)}
+        return lot.answers
 
     async def _feedback(self, call: Call) -> Reply:
         head, tail = wire.halves(call, self._limits)

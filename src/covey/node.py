@@ -427,6 +427,8 @@ class Node:
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
             raise LimitError(f"{held} tickets are held; send their labels, or wait")
         most = self._limits.under_way if is_ours else self._limits.for_peers
+        if len(self._under_way) < most:
+            return
         if sum(is_own(one) == is_ours for one, _ in self._under_way) >= most:
             raise LimitError(f"{most} requests are under way; try again later")
 

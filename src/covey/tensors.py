@@ -41,7 +41,7 @@ class Table(msgspec.Struct, frozen=True):
     """The rows of a request, column by column, and their contexts if the client sent them."""
 
     columns: dict[str, Column]
-    contexts: np.ndarray | None
+    contexts: Column | None  # flat
     count: int
 
     def row(self, place: int) -> Row:
@@ -50,7 +50,14 @@ class Table(msgspec.Struct, frozen=True):
         record = {name: plain(column[some])[0] for name, column in self.columns.items()}
         if self.contexts is None:
             return Row(record, None)
-        return Row(record, tuple(self.contexts[place].tolist()))
+        width = len(self.contexts) // self.count
+        return Row(record, tuple(plain(self.contexts[place * width : (place + 1) * width])))
+
+    def points(self) -> np.ndarray | None:
+        """Return the contexts of all rows."""
+        if self.contexts is None:
+            return None
+        return np.array(self.contexts, np.float64).reshape(self.count, -1)
 
     def records(self) -> list[dict[str, Any]]:
         """Return all rows, each by feature."""
@@ -99,7 +106,8 @@ def table_of(
 ) -> Table:
     """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
     tensors = by_name(inputs)
-    contexts = _contexts(tensors.pop(CONTEXT, None), parts, dimension)
+    context = tensors.pop(CONTEXT, None)
+    contexts = _contexts(context, parts, dimension)
     columns = _columns(tensors, parts, features)
     count = len(next(iter(columns.values())))
     if any(len(column) != count for column in columns.values()):
@@ -108,8 +116,8 @@ def table_of(
         raise Problem(413, "too_many_rows", f"{count} rows; at most {most} at once")
     if count == 0:
         raise invalid("there are no rows")
-    if contexts is not None and len(contexts) != count:
-        raise invalid(f"there are {len(contexts)} contexts for {count} rows")
+    if context is not None and context.shape[0] != count:
+        raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
     return Table(columns, contexts, count)
 
 
@@ -159,7 +167,7 @@ def broken(detail: str) -> Problem:
 # -- columns ------------------------------------------------------------------------------------
 
 
-def _contexts(tensor: Tensor | None, parts: Parts, dimension: int | None) -> np.ndarray | None:
+def _contexts(tensor: Tensor | None, parts: Parts, dimension: int | None) -> Column | None:
     if dimension is None:
         if tensor is not None:
             raise invalid("contexts are made of the features here; leave out input 'context'")
@@ -170,11 +178,20 @@ def _contexts(tensor: Tensor | None, parts: Parts, dimension: int | None) -> np.
         return None
     if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
         raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
-    values = np.array(_values(tensor, parts, "FP64"), np.float64)
-    outside = values[~((values >= 0.0) & (values <= 1.0))]
-    if len(outside):
-        raise invalid(f"input 'context' holds {outside[0]}; it must lie in [0, 1]")
-    return values.reshape(tensor.shape)
+    values = _values(tensor, parts, "FP64")
+    if len(values):
+        _check_unit(values)
+    return values
+
+
+def _check_unit(values: Column) -> None:
+    if isinstance(values, np.ndarray):
+        low, high = values.min(), values.max()
+    else:
+        low, high = min(values), max(values)
+    if low < 0.0 or high > 1.0:
+        outside = low if low < 0.0 else high
+        raise invalid(f"input 'context' holds {outside}; it must lie in [0, 1]")
 
 
 def _columns(

@@ -94,6 +94,11 @@ def row_of(ticket: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
+def wants_tickets(request: Inference) -> bool:
+    """Say whether the client wants to be told tickets, which it could make up itself."""
+    return request.outputs is None or any(one.name == "ticket" for one in request.outputs)
+
+
 def tickets_of(id: str, rows: int) -> list[str]:  # noqa: A002 - the protocol's word
     """Return the tickets of the rows of a request."""
     return [f"{id}:{row}" for row in range(rows)]
@@ -108,8 +113,10 @@ def inference(body: bytes, tail: bytes | memoryview = NOTHING, *, depth: int) ->
     _is_said(request.parameters, ALL_BINARY)
     for one in request.outputs or ():
         _is_said(one.parameters, tensors.BINARY)
-    asked = json.dumps([raw["inputs"], request.parameters.get(SLOT)], sort_keys=True)
-    digest = hashlib.sha256(asked.encode())
+    try:
+        digest = hashlib.sha256(_SORTED.encode([raw["inputs"], request.parameters.get(SLOT)]))
+    except OverflowError:
+        raise invalid("inputs hold a whole number that is too large") from None
     digest.update(tail)
     return Asked(request, digest.hexdigest(), tensors.parts_of(request.inputs, tail))
 
@@ -206,11 +213,9 @@ def _parsed(body: bytes, depth: int) -> Any:
     _check_depth(body, depth)
     try:
         text = body.decode("utf-8")
-        raw = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite
-        )
-        # A lone surrogate can be written in JSON, but neither stored nor sent.
-        json.dumps(raw, ensure_ascii=False).encode("utf-8")
+        raw = _STRICT.decode(text)
+        if "\\u" in text:  # a lone surrogate can be written so, but neither stored nor sent
+            json.dumps(raw, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise Problem(400, "bad_json", "the body is not UTF-8 text") from None
     except ValueError as error:
@@ -222,6 +227,8 @@ def _parsed(body: bytes, depth: int) -> Any:
 
 def _check_depth(body: bytes, most: int) -> None:
     """Raise a `Problem` for JSON that is nested too deeply, before it is read."""
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
     depth = 0
     for mark in _MARKS.findall(body):
         if mark in b"[{":
@@ -248,6 +255,10 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:20]} is too large for a number")
     return number
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def _typed(raw: Any, kind: type[Any]) -> Any:
