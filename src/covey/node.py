@@ -324,7 +324,7 @@ class Node:
             self._check_room(asked.source, rows)
             done = self._under_way[key] = asyncio.Event()
             try:
-                if not is_new:
+                if not is_new and self._doors.store.may_have(*key):
                     found = await self._doors.work(self._doors.store.find, *key)
                 found = found or await answer()
             finally:

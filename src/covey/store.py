@@ -18,7 +18,10 @@ from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
 from covey.errors import StoreError, StoreFull
 from covey.lots import Lot, LotBatch
 from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSION
+from covey.sieve import Sieve
 from covey.types import Label
+
+KEYS = "SELECT source, id FROM tickets UNION ALL SELECT source, id FROM lots"
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +147,7 @@ class Store:
         """Of older tickets than `tickets_kept`, no more than what they counted is kept."""
         self._where = str(path)
         self._tickets_kept, self._kept = tickets_kept, 0
+        self._given_out: Sieve | None = None
         is_file = self._where != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
@@ -174,6 +178,9 @@ class Store:
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
             self._kept = pruning.kept(self._base)
+            self._given_out = Sieve()
+            for key in self._base.execute(KEYS):
+                self._given_out.add(key)
             return self._load()
 
     def commit(self, batch: Batch) -> None:
@@ -185,6 +192,15 @@ class Store:
         with self._sentences("written"), self._transaction():
             self._write(batch)
             self._prune(batch)
+        if self._given_out is not None:
+            for ticket in batch.tickets:
+                self._given_out.add((ticket.source, ticket.id))
+            for lot in batch.lots.lots:
+                self._given_out.add((lot.source, lot.id))
+
+    def may_have(self, source: str, id: str) -> bool:  # noqa: A002 - the problem's word
+        """Return whether `find` may find something, without looking; if not, there is nothing."""
+        return self._given_out is None or (source, id) in self._given_out
 
     def find(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002 - the problem's word
         """Return what `source` knows as `id`, however old; None if there is nothing."""
