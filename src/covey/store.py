@@ -435,8 +435,11 @@ def _difference(key: Sequence[str], kept: tuple[int, int], folded: tuple[int, in
     )
 
 
+_STRICT = json.JSONEncoder(allow_nan=False)  # to make one costs more than to use it
+
+
 def _text(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    return _STRICT.encode(value)
 
 
 def _row(ticket: Ticket) -> tuple[Any, ...]:
