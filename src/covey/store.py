@@ -21,6 +21,7 @@ from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSIO
 from covey.sieve import Sieve
 from covey.types import Label
 
+SIZES = (32, 4, 1)  # of statements that write tickets; few, so that each is made once
 KEYS = "SELECT source, id FROM tickets UNION ALL SELECT source, id FROM lots"
 
 
@@ -361,8 +362,7 @@ class Store:
                 for a in batch.lines
             ],
         )
-        places = ", ".join("?" * (len(Ticket.__struct_fields__) + 1))
-        base.executemany(f"INSERT INTO tickets VALUES ({places})", map(_row, batch.tickets))  # noqa: S608
+        self._write_tickets([_row(ticket) for ticket in batch.tickets])
         for truth in batch.truths:
             self._write_truth(truth)
         lots.write(base, batch.lots)
@@ -379,6 +379,17 @@ class Store:
         excess = min(self._kept - self._tickets_kept, 2 * new + pruning.PIECE)
         if excess > 0:
             self._kept -= pruning.prune(self._base, excess)
+
+    def _write_tickets(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Write tickets, many with one statement: threads take turns at every one of them."""
+        places = "(" + ", ".join("?" * (len(Ticket.__struct_fields__) + 1)) + ")"
+        begin = 0
+        for size in SIZES:
+            while len(rows) - begin >= size:
+                given = [value for row in rows[begin : begin + size] for value in row]
+                many = ", ".join([places] * size)
+                self._base.execute(f"INSERT INTO tickets VALUES {many}", given)  # noqa: S608
+                begin += size
 
     def _write_truth(self, truth: Truth) -> None:
         given = {
