@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo sites test check unit unit-plain hostile bench paper regret picture prove teeth kills clean
+.PHONY: demo sites test check unit unit-plain hostile bench load paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -36,6 +36,10 @@ bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/batch.py
+
+# Requests a second of a served site, beside the same server with nothing to do.
+load: $(VENV)/.tools
+	$(BIN)/python benchmarks/load.py
 
 regret: $(VENV)/.covey
 	$(BIN)/python experiments/regret/run.py

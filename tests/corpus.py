@@ -44,6 +44,16 @@ def with_data(text: str) -> bytes:
     return post(json.dumps(infer("x")).replace("[1.5]", f"[{text}]").encode())
 
 
+def in_bytes(tail: bytes, *, size: int, length: Any = None, **fields: Any) -> bytes:
+    """Return a request whose feature `size` comes in bytes after the JSON."""
+    tensor = {"name": "size", "shape": [1], "datatype": "FP64", **fields}
+    tensor["parameters"] = {"binary_data_size": size}
+    head = json.dumps(infer("x", inputs=[tensor, *INPUTS[1:]])).encode()
+    said = f"Inference-Header-Content-Length: {len(head) if length is None else length}\r\n"
+    whole = post(head + tail, more=said.encode())
+    return whole.replace(b"application/json", b"application/octet-stream", 1)
+
+
 VALID = json.dumps(infer("x")).encode()
 WIDE = {"name": "instances", "shape": [1, 10**6], "datatype": "FP64", "data": [0]}
 # None of these is ever answered with 2xx.
@@ -132,6 +142,22 @@ CORPUS: dict[str, bytes] = {
         b'{"id": "kept", "truth": 0, "parameters": {"client": "\'; DROP TABLE tickets; --"}}',
         path=FEEDBACK,
     ),
+    "rows of one row": post(b'{"id": "kept", "rows": [0], "truth": [0]}', path=FEEDBACK),
+    "a row of one row": post(b'{"id": "kept:0", "truth": 0}', path=FEEDBACK),
+    "rows without labels": post(b'{"id": "kept", "rows": [0], "truth": []}', path=FEEDBACK),
+    "a row beyond all": post(b'{"id": "kept", "rows": [1e9], "truth": [0]}', path=FEEDBACK),
+    "bytes too few": in_bytes(bytes(7), size=8),
+    "bytes too many": in_bytes(bytes(9), size=8),
+    "bytes for another shape": in_bytes(bytes(16), size=16),
+    "bytes of no number": in_bytes(b"\xff" * 8, size=8),
+    "bytes without end": in_bytes(bytes(8), size=10**18),
+    "less than no bytes": in_bytes(bytes(8), size=-8),
+    "bytes for a huge shape": in_bytes(bytes(8), size=8, shape=[10**18, 10**18]),
+    "bytes and data": in_bytes(bytes(8), size=8, data=[1.0]),
+    "JSON of no length": in_bytes(bytes(8), size=8, length="x"),
+    "JSON beyond the body": in_bytes(bytes(8), size=8, length=10**6),
+    "JSON of negative length": in_bytes(bytes(8), size=8, length=-1),
+    "JSON cut short": in_bytes(bytes(8), size=8, length=20),
     "a token in the path": b"GET /nowhere?token=abc HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 

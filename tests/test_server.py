@@ -24,7 +24,7 @@ def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> Non
         assert await client.get("/v2/health/ready") == (200, {"ready": True})
         assert await client.get("/v2/models/north/ready") == (200, {"ready": True})
         status, told = await client.get("/v2")
-        assert (status, told["extensions"]) == (200, ["covey_feedback"])
+        assert (status, told["extensions"]) == (200, ["covey_feedback", "binary_tensor_data"])
         status, told = await client.get("/v2/models/north")
         assert [one["name"] for one in told["inputs"]] == ["size", "kind", "context"]
         assert told["inputs"][2] == {"name": "context", "datatype": "FP64", "shape": [-1, 1]}

@@ -12,6 +12,7 @@ from covey import wire
 from covey.calls import Problem
 from covey.messages import Inference
 from covey.sites import Serving
+from covey.tensors import Row
 
 SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"})
 DEPTH = 8
@@ -31,13 +32,14 @@ def body(*tensors: Any, **fields: Any) -> bytes:
     return json.dumps({"inputs": list(tensors), **fields}).encode()
 
 
-def rows(sent: bytes, dimension: int | None = None) -> list[wire.Row]:
-    asked, _ = wire.inference(sent, depth=DEPTH)
-    return wire.rows_of(asked, SERVING, dimension=dimension, most=4)
+def rows(sent: bytes, dimension: int | None = None) -> list[Row]:
+    asked = wire.inference(sent, depth=DEPTH)
+    table = wire.rows_of(asked, SERVING, dimension=dimension, most=4)
+    return [table.row(k) for k in range(table.count)]
 
 
 def digest(sent: bytes) -> str:
-    return wire.inference(sent, depth=DEPTH)[1]
+    return wire.inference(sent, depth=DEPTH).digest
 
 
 @given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
@@ -155,15 +157,15 @@ def test_what_only_looks_deep_is_no_work_either(sent: bytes) -> None:
 GIVEN = msgspec.structs.replace(SERVING, slots="given")
 
 
-def slots(serving: Serving, **parameters: Any) -> list[int | None]:
-    return list(wire.slots_of(Inference([], parameters=parameters), serving, count=3))
+def slot(serving: Serving, **parameters: Any) -> int | None:
+    return wire.first_slot(Inference([], parameters=parameters), serving, count=3)
 
 
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
-    assert slots(SERVING) == [None] * 3
-    assert slots(GIVEN, slot=7) == [7, 8, 9]
+    assert slot(SERVING) is None
+    assert slot(GIVEN, slot=7) == 7
     with pytest.raises(Problem, match="leave it out"):
-        slots(SERVING, slot=7)
+        slot(SERVING, slot=7)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
 )
 def test_a_slot_that_is_given_is_a_whole_number_from_one_on(parameters: dict[str, Any]) -> None:
     with pytest.raises(Problem, match="must be the slot of the first row"):
-        slots(GIVEN, **parameters)
+        slot(GIVEN, **parameters)
 
 
 def test_another_slot_is_another_question() -> None:

@@ -14,7 +14,7 @@ from covey.books import Book, Question
 from covey.classifiers import PLAIN, Function
 from covey.counsel import Counsel, Talk
 from covey.decisions import NO_ANSWER, Choice
-from covey.errors import ConflictingLabel, DataError, PeerError
+from covey.errors import ConflictingLabel, DataError, PeerError, UnknownRow
 from covey.lotbook import Draft, Said
 from covey.lots import Helped, Lot
 from covey.peers import NO_INSTANCE, Help, Request, plain_label
@@ -163,8 +163,11 @@ class Bulk:
 
     async def _run(self, sheet: Sheet, groups: Sequence[Group]) -> None:
         """Let own functions answer their rows."""
-        shares = [self._share(sheet.rows, group) for group in groups]
         functions = [self._functions[group.choice.function] for group in groups]
+        shares = [
+            _as_taken(function, self._share(sheet.rows, group))
+            for function, group in zip(functions, groups, strict=True)
+        ]
         given = await self._work(_answer_all, functions, shares)
         for group, function, share, labels in zip(groups, functions, shares, given, strict=True):
             _check_plain(labels)
@@ -178,6 +181,8 @@ class Bulk:
         instances: Sequence[Any] | Rows = self._share(sheet.rows, group)
         if group.choice.is_by_context:
             instances = [NO_INSTANCE] * len(group.places)
+        elif isinstance(instances, np.ndarray):
+            instances = instances.tolist()
         requests = self._requests(sheet.draft, group.places, instances)
         peer = self._counsel.guards[group.choice.peer]
         given: list[Help] = await peer.ask(requests, sheet.talk.deadline_s)
@@ -228,6 +233,12 @@ class Bulk:
         return [cut(row, self._views[group.view].columns) for row in share]
 
 
+def _as_taken(function: Function, share: Rows) -> Rows:
+    """Return rows as a function takes them: those that take one at a time are given lists."""
+    takes_arrays = function.predict_many is not None and function.teach is None
+    return share if takes_arrays or not isinstance(share, np.ndarray) else share.tolist()
+
+
 def _answer_all(functions: Sequence[Function], shares: Sequence[Rows]) -> list[list[Label]]:
     return [one.answer_many(share) for one, share in zip(functions, shares, strict=True)]
 
@@ -255,7 +266,7 @@ def told_of(lot: Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
     if len(rows) != len(given):
         raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
     if len(rows) and not 0 <= min(rows) <= max(rows) < len(lot):
-        raise DataError(f"{lot.id!r} has rows from 0 to {len(lot) - 1}; speak of no other")
+        raise UnknownRow(f"{lot.id!r} has rows from 0 to {len(lot) - 1}; speak of no other")
     _check_plain(given)
     truths: dict[int, Label] = dict(zip(rows, given, strict=True))
     if len(truths) < len(rows):

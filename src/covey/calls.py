@@ -19,6 +19,7 @@ from covey.errors import (
 )
 
 JSON = "application/json"
+BINARY = "application/octet-stream"
 PROBLEM = "application/problem+json"
 # The first that fits: subclasses stand before what they are made of.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (

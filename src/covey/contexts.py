@@ -108,6 +108,13 @@ class Contexts:
         (context,) = self._place(Rows(columns, slot, 1, [previous_label])).tolist()
         return tuple(context)
 
+    def extract_rows(self, columns: Mapping[str, Column], *, slot: int, count: int) -> Floats:
+        """Return the contexts of live records that come together, in the slots from `slot` on.
+
+        Raises as `extract` does, and leaves what `extract` remembers alone.
+        """
+        return self._place(Rows(columns, slot, count, [None] * count))
+
     def _recall(self, given: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
         if "labels" not in given:
             raise DataError(

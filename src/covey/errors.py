@@ -13,7 +13,8 @@ CoveyError
 │   └── StoreFull           its disk is full
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
-    │   └── LateLabel           given out, and waited for too long
+    │   ├── LateLabel           given out, and waited for too long
+    │   └── UnknownRow          of a batch: a row that it does not have (DataError)
     └── ConflictingLabel    another label was settled for this ticket
 """
 
@@ -72,6 +73,10 @@ class UnknownTicket(TicketError):
 
 class LateLabel(UnknownTicket):
     """The ticket was given out, but its label was waited for too long."""
+
+
+class UnknownRow(UnknownTicket, DataError):
+    """A row that a batch does not have, or a row of what is no batch."""
 
 
 class ConflictingLabel(TicketError):

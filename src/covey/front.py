@@ -1,25 +1,24 @@
 """The side of a node that its clients see: Open Inference Protocol v2, and feedback, on bytes."""
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import msgspec
 
 from covey import messages, openapi, wire
 from covey.books import OWN, Question
-from covey.calls import JSON, Call, Problem, Reply
+from covey.calls import Call, Problem, Reply
 from covey.errors import ConflictingLabel, LateLabel, TicketError, UnknownTicket
 from covey.node import Node
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
-from covey.store import Ticket
-from covey.types import Context
+from covey.tensors import Row, Table
+from covey.types import Context, Label
 from covey.watchers import Watcher
 
-AT_ONCE = 64  # rows of one request that are under way together
-EXTENSIONS = ["covey_feedback"]
+EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
+Columns = dict[str, list[Any]]  # outputs by name
 Answerer = Callable[[Call], Awaitable[Reply]]
 # What the refusals of labels are called where they are counted.
 WORDS = ((LateLabel, "late"), (UnknownTicket, "unknown"), (ConflictingLabel, "conflict"))
@@ -104,47 +103,99 @@ class Front:
         return _json(self._node.state())
 
     async def _infer(self, call: Call) -> Reply:
-        asked, digest = wire.inference(_body(call), depth=self._limits.depth)
+        head, tail = wire.halves(call, self._limits)
+        asked = wire.inference(head, tail or b"", depth=self._limits.depth)
+        request = asked.request
         rows = wire.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
-        slots = wire.slots_of(asked, self._serving, count=len(rows))
-        contexts = [self._context(row, slot) for row, slot in zip(rows, slots, strict=True)]
-        id_ = asked.id or f"{random.SystemRandom().getrandbits(128):032x}"
-        ids = [id_] if len(rows) == 1 else [f"{id_}:{k}" for k in range(len(rows))]
-        source = _source(call.who)
-        tickets: list[Ticket] = []
-        for start in range(0, len(rows), AT_ONCE):
-            tickets += await _all(
-                self._node.predict(
-                    self._instance(rows[k]),
-                    contexts[k],
-                    question=Question(source, ids[k], f"{digest}:{len(ids)}"),
-                    slot=slots[k],
-                )
-                for k in range(start, min(start + AT_ONCE, len(rows)))
-            )
-        return Reply(
-            body=wire.answer(tickets, model=self._serving.name, id=id_, wanted=asked.outputs)
+        slot = wire.first_slot(request, self._serving, count=rows.count)
+        id_ = request.id or f"{random.SystemRandom().getrandbits(128):032x}"
+        question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
+        if rows.count == 1:
+            columns, parameters = await self._answer_one(rows.row(0), question, slot)
+        else:
+            columns, parameters = {"label": await self._answer_all(rows, question, slot)}, {}
+            if wire.wants_tickets(request):
+                columns["ticket"] = wire.tickets_of(id_, rows.count)
+        return wire.answer(
+            columns, request, model=self._serving.name, id=id_, parameters=parameters
         )
 
+    async def _answer_one(
+        self, row: Row, question: Question, slot: int | None
+    ) -> tuple[Columns, dict[str, messages.Scalar]]:
+        """Return the outputs of one row, and how the decision came about."""
+        ticket = await self._node.predict(
+            self._instance(row), self._context(row, slot), question=question, slot=slot
+        )
+        parameters: dict[str, messages.Scalar] = {
+            "phase": ticket.phase,
+            "arm": ticket.arm,
+            "function": ticket.function,
+            "price": ticket.price,
+        }
+        return {"label": [ticket.answer], "ticket": [ticket.id]}, parameters
+
+    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> list[Label]:
+        """Return the labels of many rows, which are decided together."""
+        contexts = rows.points()
+        if self._served.has_contexts:
+            contexts = self._served.setup.context.extract_rows(
+                rows.columns, slot=slot or self._node.learner.slot + 1, count=rows.count
+            )
+        is_record = self._serving.instance == "record"
+        instances = rows.records() if is_record else rows.matrix()
+        lot = await self._node.predict_batch(instances, contexts, question=question, slot=slot)
+        return lot.answers
+
     async def _feedback(self, call: Call) -> Reply:
-        told = wire.feedback(_body(call), depth=self._limits.depth)
+        head, tail = wire.halves(call, self._limits)
+        depth = self._limits.depth
+        if tail is None:
+            told = wire.feedback(head, depth=depth)
+        else:
+            told = wire.binary_feedback(head, tail, depth=depth)
+        count = 1 if told.rows is None else len(told.rows)
+        if count > self._limits.rows:
+            raise Problem(
+                413, "too_many_rows", f"{count} rows; at most {self._limits.rows} at once"
+            )
         source = _asker(call, told.parameters.get("client", call.who))
         try:
-            settlement = await self._node.learn(told.id, told.truth, source=source)
+            settled = await self._settle(told, source)
         except TicketError as error:
-            self._watcher.take(next(word for kind, word in WORDS if isinstance(error, kind)))
+            word = next(word for kind, word in WORDS if isinstance(error, kind))
+            self._watcher.take(word, count)
             raise
-        self._watcher.take("joined" if settlement.is_new else "repeated")
-        body = messages.Settled(told.id, settlement.is_new, settlement.is_right)
-        return _json(body, 202 if settlement.is_new else 200)
+        new = sum(settled.new) if isinstance(settled.new, list) else int(settled.new)
+        for word, labels in (("joined", new), ("repeated", count - new)):
+            if labels:
+                self._watcher.take(word, labels)
+        return _json(settled, 202 if new else 200)
 
-    def _context(self, row: wire.Row, slot: int | None) -> Context:
+    async def _settle(self, told: messages.Feedback, source: str) -> messages.Settled:
+        """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
+        id_, truth = told.id, cast("Any", told.truth)
+        if told.rows is not None:
+            many = await self._node.learn_many(id_, told.rows, truth, source=source)
+            return messages.Settled(id_, many.is_new, many.is_right)
+        try:
+            one = await self._node.learn(id_, truth, source=source)
+        except UnknownTicket as error:
+            found = wire.row_of(id_)
+            if found is None or isinstance(error, LateLabel):
+                raise
+            batch, row = found
+            many = await self._node.learn_many(batch, [row], [truth], source=source)
+            return messages.Settled(id_, many.is_new[0], many.is_right[0])
+        return messages.Settled(id_, one.is_new, one.is_right)
+
+    def _context(self, row: Row, slot: int | None) -> Context:
         if not self._served.has_contexts:
             return row.context or ()
         contexts = self._served.setup.context
         return contexts.extract_one(row.record, slot=slot or self._node.learner.slot + 1)
 
-    def _instance(self, row: wire.Row) -> Any:
+    def _instance(self, row: Row) -> Any:
         is_record = self._serving.instance == "record"
         return row.record if is_record else list(row.record.values())
 
@@ -165,22 +216,6 @@ def _source(client: str) -> str:
 
 def _not_allowed(scope: str) -> Problem:
     return Problem(403, "not_allowed", f"the token is not for this; it needs scope {scope!r}")
-
-
-def _body(call: Call) -> bytes:
-    kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        raise Problem(415, "media_type", f"send {JSON}")
-    return call.body
-
-
-async def _all(calls: Iterable[Awaitable[Ticket]]) -> list[Ticket]:
-    """Return all results; if one fails, so does the whole, when all others are done."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _json(told: Any, status: int = 200) -> Reply:

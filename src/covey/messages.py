@@ -6,9 +6,12 @@ import msgspec
 from msgspec import Meta
 
 MOST_ID = 200
+MOST_ROW = 65_535
 Scalar = str | int | float | bool
 Side = Annotated[int, Meta(ge=0)]
+Place = Annotated[int, Meta(ge=0, le=MOST_ROW)]
 Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+TicketId = Annotated[str, Meta(min_length=1, max_length=MOST_ID + len(f":{MOST_ROW}"))]
 Datatype = Literal[
     "BOOL",
     "UINT8",
@@ -27,12 +30,15 @@ Datatype = Literal[
 
 
 class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A named tensor; `data` is flat or nested, row by row."""
+    """A named tensor; `data` is flat or nested, row by row.
+
+    Without `data`, its parameter `binary_data_size` says how many bytes after the JSON are its own.
+    """
 
     name: str
     shape: list[Side]
     datatype: Datatype
-    data: list[Any]
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
     parameters: dict[str, Scalar] = {}
 
 
@@ -53,10 +59,19 @@ class Inference(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Feedback(msgspec.Struct, forbid_unknown_fields=True):
-    """A true label for a ticket."""
+    """A true label for a ticket, or labels for `rows` of a request."""
+
+    id: TicketId
+    truth: Scalar | list[Scalar]
+    rows: list[Place] | None = None
+    parameters: dict[str, Scalar] = {}
+
+
+class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
+    """Labels for rows of a request, as the tensors `rows` and `truth`."""
 
     id: Id
-    truth: Scalar
+    inputs: list[Tensor]
     parameters: dict[str, Scalar] = {}
 
 
@@ -97,13 +112,14 @@ class Model(msgspec.Struct):
     outputs: list[TensorKind]
 
 
-class Output(msgspec.Struct):
-    """A column of what was answered."""
+class Output(msgspec.Struct, omit_defaults=True):
+    """A column of what was answered; without `data`, in bytes after the JSON."""
 
     name: str
     shape: list[int]
     datatype: str
-    data: list[Any]
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, Scalar] = {}
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -116,8 +132,8 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 class Settled(msgspec.Struct):
-    """A label that was taken; `new` unless the same one was there before."""
+    """What was taken: `new` unless it was there before; lists where `rows` were said."""
 
     id: str
-    new: bool
-    right: bool
+    new: bool | list[bool]
+    right: bool | list[bool]

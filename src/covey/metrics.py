@@ -104,9 +104,9 @@ class Metrics(Watcher):
         """Count a connection."""
         self._turned_away.labels(side).inc()
 
-    def take(self, word: str) -> None:
-        """Count a label."""
-        self._labels.labels(word).inc()
+    def take(self, word: str, labels: int = 1) -> None:
+        """Count labels."""
+        self._labels.labels(word).inc(labels)
 
     def ask(self, peer: str, word: str, took_s: float) -> None:
         """Count and time a call to a peer."""

@@ -21,7 +21,14 @@ from covey.config import Site
 from covey.counsel import Counsel
 from covey.decisions import NO_ANSWER, Decision, Settlement
 from covey.desks import Key, Trust
-from covey.errors import ConflictingLabel, DataError, LimitError, PeerError, UnknownTicket
+from covey.errors import (
+    ConflictingLabel,
+    DataError,
+    LimitError,
+    PeerError,
+    UnknownRow,
+    UnknownTicket,
+)
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.lotbook import Settlements
@@ -236,7 +243,7 @@ class Node:
     ) -> Settlements:
         """Take true labels of rows of a batch, all or none; return when they are on the disk.
 
-        Raises as `learn` does, and `DataError` for a row that there is not.
+        Raises as `learn` does, and `UnknownRow` for a row that there is not.
         """
         self._check_alive()
         await self._teaching.over((source, id))
@@ -246,7 +253,7 @@ class Node:
         if lot is None:
             raise UnknownTicket(f"there is no ticket {id!r}")
         if not isinstance(lot, Lot):
-            raise DataError(f"{id!r} is one row; send its label without a row")
+            raise UnknownRow(f"{id!r} is one row; send its label without a row")
         truths = told_of(lot, rows, labels)
         self._check_takes_labels(source)
         lotbook.check(lot, truths)
@@ -317,7 +324,7 @@ class Node:
             self._check_room(asked.source, rows)
             done = self._under_way[key] = asyncio.Event()
             try:
-                if not is_new:
+                if not is_new and self._doors.store.may_have(*key):
                     found = await self._doors.work(self._doors.store.find, *key)
                 found = found or await answer()
             finally:
@@ -420,6 +427,8 @@ class Node:
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
             raise LimitError(f"{held} tickets are held; send their labels, or wait")
         most = self._limits.under_way if is_ours else self._limits.for_peers
+        if len(self._under_way) < most:
+            return
         if sum(is_own(one) == is_ours for one, _ in self._under_way) >= most:
             raise LimitError(f"{most} requests are under way; try again later")
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
-from covey.calls import JSON, PROBLEM, Refusal
+from covey.calls import BINARY, JSON, PROBLEM, Refusal
 from covey.messages import Inference
 from covey.routes import CODES, NOWHERE, OPEN_PATHS, ROUTES, TEXT, Route
 
 Schema = dict[str, Any]
+LENGTH = "Inference-Header-Content-Length"
+BYTES = {"description": "The JSON, and the bytes of tensors after it.", "type": "string"}
 
 
 def document(model: str, *, has_tokens: bool, example: Inference | None = None) -> Schema:
@@ -60,6 +62,10 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
     responses = {
         str(status): _response(_content(kind, schemas)) for status, kind in route.gives.items()
     }
+    if route.gives_bytes:
+        given = responses["200"]
+        given["content"][BINARY] = {"schema": BYTES}
+        given["headers"] = {LENGTH: _length()}
     for status, codes in sorted(by_status.items()):
         kept = responses.setdefault(str(status), _response({}))
         kept["content"][PROBLEM] = {"schema": _refusal(status, codes)}
@@ -71,12 +77,24 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
     }
     if route.takes is not None:
         content = _content(route.takes, schemas)
+        if route.takes_bytes:
+            content[BINARY] = {"schema": BYTES}
+            told["parameters"] = [{"name": LENGTH, "in": "header", **_length()}]
         told["requestBody"] = {"required": True, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
         told["security"] = [{"token": []}]
         if route.scopes:
             told["description"] = f"Needs scope {' or '.join(sorted(route.scopes))}."
     return told
+
+
+def _length() -> Schema:
+    """Return the header that goes with tensors in bytes."""
+    return {
+        "description": f"With {BINARY}: how many bytes of the body are JSON.",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 0},
+    }
 
 
 def _response(content: Schema) -> Schema:

@@ -62,6 +62,8 @@ class Route(NamedTuple):
     says: str
     gives: dict[int, Any]
     takes: Any = None
+    takes_bytes: bool = False  # tensors in bytes after the JSON
+    gives_bytes: bool = False
     scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
 
@@ -107,6 +109,8 @@ ROUTES = (
         "Labels for instances, with the tickets under which their true labels are to be said.",
         {200: messages.Answer},
         takes=messages.Inference,
+        takes_bytes=True,
+        gives_bytes=True,
         scopes=frozenset(["infer"]),
         problems=STORE | {"bad_json", "conflict", "function_failed", "invalid", "too_many_rows"},
     ),
@@ -114,11 +118,21 @@ ROUTES = (
         "feedback",
         "POST",
         "/v2/models/{model}/feedback",
-        "The true label of a ticket: 202 if it is new, 200 if it was there already.",
+        "True labels of a ticket, or of rows: 202 if any is new, 200 if all were there already.",
         dict.fromkeys((200, 202), messages.Settled),
         takes=messages.Feedback,
+        takes_bytes=True,
         scopes=frozenset(["feedback", "feedback-any"]),
-        problems=STORE | {"bad_json", "conflict", "invalid", "label_too_late", "ticket_unknown"},
+        problems=STORE
+        | {
+            "bad_json",
+            "conflict",
+            "function_failed",
+            "invalid",
+            "label_too_late",
+            "ticket_unknown",
+            "too_many_rows",
+        },
     ),
     Route(
         "metrics",

@@ -18,7 +18,11 @@ from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
 from covey.errors import StoreError, StoreFull
 from covey.lots import Lot, LotBatch
 from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSION
+from covey.sieve import Sieve
 from covey.types import Label
+
+SIZES = (32, 4, 1)  # of statements that write tickets; few, so that each is made once
+KEYS = "SELECT source, id FROM tickets UNION ALL SELECT source, id FROM lots"
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +148,7 @@ class Store:
         """Of older tickets than `tickets_kept`, no more than what they counted is kept."""
         self._where = str(path)
         self._tickets_kept, self._kept = tickets_kept, 0
+        self._given_out: Sieve | None = None
         is_file = self._where != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
@@ -174,6 +179,9 @@ class Store:
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
             self._kept = pruning.kept(self._base)
+            self._given_out = Sieve()
+            for key in self._base.execute(KEYS):
+                self._given_out.add(key)
             return self._load()
 
     def commit(self, batch: Batch) -> None:
@@ -185,6 +193,15 @@ class Store:
         with self._sentences("written"), self._transaction():
             self._write(batch)
             self._prune(batch)
+        if self._given_out is not None:
+            for ticket in batch.tickets:
+                self._given_out.add((ticket.source, ticket.id))
+            for lot in batch.lots.lots:
+                self._given_out.add((lot.source, lot.id))
+
+    def may_have(self, source: str, id: str) -> bool:  # noqa: A002 - the problem's word
+        """Return whether `find` may find something, without looking; if not, there is nothing."""
+        return self._given_out is None or (source, id) in self._given_out
 
     def find(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002 - the problem's word
         """Return what `source` knows as `id`, however old; None if there is nothing."""
@@ -345,8 +362,7 @@ class Store:
                 for a in batch.lines
             ],
         )
-        places = ", ".join("?" * (len(Ticket.__struct_fields__) + 1))
-        base.executemany(f"INSERT INTO tickets VALUES ({places})", map(_row, batch.tickets))  # noqa: S608
+        self._write_tickets([_row(ticket) for ticket in batch.tickets])
         for truth in batch.truths:
             self._write_truth(truth)
         lots.write(base, batch.lots)
@@ -363,6 +379,17 @@ class Store:
         excess = min(self._kept - self._tickets_kept, 2 * new + pruning.PIECE)
         if excess > 0:
             self._kept -= pruning.prune(self._base, excess)
+
+    def _write_tickets(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Write tickets, many with one statement: threads take turns at every one of them."""
+        places = "(" + ", ".join("?" * (len(Ticket.__struct_fields__) + 1)) + ")"
+        begin = 0
+        for size in SIZES:
+            while len(rows) - begin >= size:
+                given = [value for row in rows[begin : begin + size] for value in row]
+                many = ", ".join([places] * size)
+                self._base.execute(f"INSERT INTO tickets VALUES {many}", given)  # noqa: S608
+                begin += size
 
     def _write_truth(self, truth: Truth) -> None:
         given = {
@@ -419,8 +446,11 @@ def _difference(key: Sequence[str], kept: tuple[int, int], folded: tuple[int, in
     )
 
 
+_STRICT = json.JSONEncoder(allow_nan=False)  # to make one costs more than to use it
+
+
 def _text(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    return _STRICT.encode(value)
 
 
 def _row(ticket: Ticket) -> tuple[Any, ...]:

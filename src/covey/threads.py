@@ -1,12 +1,91 @@
 """What blocks, in threads: the store in one, functions in another."""
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from covey.store import Batch, Store
 from covey.watchers import Watcher
+
+TURN_S = 0.001  # for which calls are run together before their answers are handed over
+
+
+class Job(NamedTuple):
+    """A call, and who waits for what it returns."""
+
+    answer: asyncio.Future[Any]
+    run: Callable[..., Any]
+    given: tuple[Any, ...]
+
+
+class Lane:
+    """Runs calls in one thread, in order; those that wait go there together.
+
+    To hand a call to a thread costs more than most calls do.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        """Take turns in the one thread of `pool`, which may have other work as well."""
+        self._pool = pool
+        self._jobs: deque[Job] = deque()
+        self._is_busy = False
+
+    async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
+        """Return what `run` returns."""
+        loop = asyncio.get_running_loop()
+        job = Job(loop.create_future(), run, given)
+        self._jobs.append(job)
+        if not self._is_busy:
+            self._is_busy = True
+            # Not at once: whoever is about to call can come along.
+            loop.call_soon(self._go, loop)
+        return await job.answer
+
+    def _go(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            turn = loop.run_in_executor(self._pool, _run_some, self._jobs)
+        except RuntimeError as error:  # the threads are closed
+            while self._jobs:
+                _tell(self._jobs.popleft().answer, None, error)
+            self._is_busy = False
+            return
+        turn.add_done_callback(self._take)
+
+    def _take(self, turn: asyncio.Future[list[tuple[Job, Any, BaseException | None]]]) -> None:
+        for job, found, error in turn.result() if not turn.cancelled() else ():
+            _tell(job.answer, found, error)
+        self._is_busy = bool(self._jobs)
+        if self._is_busy:
+            self._go(turn.get_loop())
+
+
+def _run_some(jobs: deque[Job]) -> list[tuple[Job, Any, BaseException | None]]:
+    """Run jobs from the left until the turn is over."""
+    done: list[tuple[Job, Any, BaseException | None]] = []
+    until_s = time.monotonic() + TURN_S
+    while jobs:
+        job = jobs.popleft()
+        if job.answer.cancelled():
+            continue
+        try:
+            done.append((job, job.run(*job.given), None))
+        except BaseException as error:
+            done.append((job, None, error))
+        if time.monotonic() >= until_s:
+            break
+    return done
+
+
+def _tell(answer: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
+    if answer.cancelled():
+        return
+    if error is None:
+        answer.set_result(found)
+    else:
+        answer.set_exception(error)
 
 
 class Threads:
@@ -18,13 +97,14 @@ class Threads:
         self._watcher = Watcher() if watcher is None else watcher
         self._writer = ThreadPoolExecutor(1, "covey-store")
         self._runner = ThreadPoolExecutor(1, "covey-functions")
+        self._reading, self._running = Lane(self._writer), Lane(self._runner)
 
     async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
         """Return what `run` returns."""
         if run == self._store.commit:
             return await self._commit(*given)
-        pool = self._writer if getattr(run, "__self__", None) is self._store else self._runner
-        return await asyncio.get_running_loop().run_in_executor(pool, run, *given)
+        is_store = getattr(run, "__self__", None) is self._store
+        return await (self._reading if is_store else self._running)(run, *given)
 
     async def _commit(self, batch: Batch) -> None:
         loop, is_written = asyncio.get_running_loop(), False

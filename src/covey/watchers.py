@@ -19,8 +19,8 @@ class Watcher:
     def turn_away(self, side: str) -> None:
         """Hear that a connection was closed because there were too many."""
 
-    def take(self, word: str) -> None:
-        """Hear what became of a label that a client sent."""
+    def take(self, word: str, labels: int = 1) -> None:
+        """Hear what became of labels that a client sent."""
 
     def ask(self, peer: str, word: str, took_s: float) -> None:
         """Hear how a call to a peer ended: `answered`, `failed`, or `given_up`."""

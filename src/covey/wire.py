@@ -7,107 +7,163 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.calls import Problem
-from covey.messages import Answer, Feedback, Inference, Model, Output, Tensor, TensorKind, Wanted
+from covey import tensors
+from covey.calls import BINARY, JSON, Call, Problem, Reply
+from covey.limits import KIB, SiteLimits
+from covey.messages import (
+    MOST_ROW,
+    Answer,
+    BinaryFeedback,
+    Feedback,
+    Inference,
+    Model,
+    Scalar,
+    Tensor,
+    TensorKind,
+)
 from covey.sites import Datatype, Serving
-from covey.store import Ticket
-from covey.types import Context
+from covey.tensors import CONTEXT, MOST_WHOLE, Parts, Table, invalid
 
-INSTANCES, CONTEXT, SLOT = "instances", "context", "slot"
-NUMBERS = ("FP16", "FP32", "FP64")
-WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
-MOST_WHOLE = 2**53
+SLOT = "slot"
+ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
+LENGTH = "Inference-Header-Content-Length"  # of the JSON before the bytes of tensors
+NOTHING = b""
 
 
-class Row(NamedTuple):
-    """One instance of a request, and its context if the client sent one."""
+class Asked(NamedTuple):
+    """A request, the digest of what it asks, and the bytes of its tensors."""
 
-    record: dict[str, Any]
-    context: Context | None
+    request: Inference
+    digest: str
+    parts: Parts
+
+
+def halves(call: Call, limits: SiteLimits) -> tuple[bytes, memoryview | None]:
+    """Return the JSON of a body, and the bytes after it; None for a body that is all JSON."""
+    kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == JSON:
+        return call.body, None
+    if kind != BINARY:
+        raise Problem(415, "media_type", f"send {JSON}, or {BINARY} with {LENGTH}")
+    text = call.headers.get(LENGTH.lower(), "")
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) > len(call.body):
+        raise tensors.broken(f"{LENGTH} must say how many bytes of the body are JSON")
+    size = int(text)
+    if size > limits.json_kib * KIB:
+        raise Problem(413, "too_large", f"the JSON may have {limits.json_kib} KiB")
+    return call.body[:size], memoryview(call.body)[size:]
 
 
 def feedback(body: bytes, *, depth: int) -> Feedback:
-    """Return a true label that was sent, nested no deeper than `depth`."""
+    """Return true labels that were sent as JSON, nested no deeper than `depth`."""
     told: Feedback = _typed(_parsed(body, depth), Feedback)
     _check_id(told.id)
-    if isinstance(told.truth, int) and abs(told.truth) > MOST_WHOLE:
-        raise _invalid("truth is a whole number beyond 2**53")
-    return told
+    if (told.rows is None) == isinstance(told.truth, list):
+        raise invalid(
+            "truth must be a list where there are rows, and one label where there are not"
+        )
+    truths = told.truth if isinstance(told.truth, list) else [told.truth]
+    if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
+        raise invalid("truth is a whole number beyond 2**53")
+    return _fitting(told)
 
 
-def inference(body: bytes, *, depth: int) -> tuple[Inference, str]:
-    """Return a request, nested no deeper than `depth`, and the digest of what it asks."""
+def binary_feedback(body: bytes, tail: memoryview, *, depth: int) -> Feedback:
+    """Return true labels that were sent as the tensors `rows` and `truth`."""
+    told: BinaryFeedback = _typed(_parsed(body, depth), BinaryFeedback)
+    _check_id(told.id)
+    parts = tensors.parts_of(told.inputs, tail)
+    inputs = tensors.by_name(told.inputs)
+    if inputs.keys() != {"rows", "truth"}:
+        raise invalid("labels are the inputs 'rows' and 'truth', and no others")
+    rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
+    if rows and not 0 <= min(rows) <= max(rows) <= MOST_ROW:
+        raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
+    truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
+    return _fitting(Feedback(told.id, truths, rows, told.parameters))
+
+
+def row_of(ticket: str) -> tuple[str, int] | None:
+    """Return the id of a request and the row that a ticket `id:row` speaks of."""
+    found = re.fullmatch(r"(.+):(0|[1-9][0-9]{0,4})", ticket, re.DOTALL)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def wants_tickets(request: Inference) -> bool:
+    """Say whether the client wants to be told tickets, which it could make up itself."""
+    return request.outputs is None or any(one.name == "ticket" for one in request.outputs)
+
+
+def tickets_of(id: str, rows: int) -> list[str]:  # noqa: A002 - the protocol's word
+    """Return the tickets of the rows of a request."""
+    return [f"{id}:{row}" for row in range(rows)]
+
+
+def inference(body: bytes, tail: bytes | memoryview = NOTHING, *, depth: int) -> Asked:
+    """Return a request, nested no deeper than `depth`, with `tail` after its JSON."""
     raw = _parsed(body, depth)
     request: Inference = _typed(raw, Inference)
     if request.id is not None:
         _check_id(request.id)
-    asked = json.dumps([raw["inputs"], request.parameters.get(SLOT)], sort_keys=True)
-    return request, hashlib.sha256(asked.encode()).hexdigest()
+    _is_said(request.parameters, ALL_BINARY)
+    for one in request.outputs or ():
+        _is_said(one.parameters, tensors.BINARY)
+    try:
+        digest = hashlib.sha256(_SORTED.encode([raw["inputs"], request.parameters.get(SLOT)]))
+    except OverflowError:
+        raise invalid("inputs hold a whole number that is too large") from None
+    digest.update(tail)
+    return Asked(request, digest.hexdigest(), tensors.parts_of(request.inputs, tail))
 
 
-def rows_of(request: Inference, serving: Serving, *, dimension: int | None, most: int) -> list[Row]:
+def rows_of(asked: Asked, serving: Serving, *, dimension: int | None, most: int) -> Table:
     """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
-    tensors = {tensor.name: tensor for tensor in request.inputs}
-    if len(tensors) != len(request.inputs):
-        raise _invalid("two inputs have the same name")
-    contexts = _contexts(tensors.pop(CONTEXT, None), dimension)
-    columns = _columns(tensors, serving)
-    count = len(next(iter(columns.values())))
-    if any(len(column) != count for column in columns.values()):
-        raise _invalid("the inputs differ in their number of rows")
-    if count > most:
-        raise Problem(413, "too_many_rows", f"{count} rows; at most {most} at once")
-    if count == 0:
-        raise _invalid("there are no rows")
-    if contexts is not None and len(contexts) != count:
-        raise _invalid(f"there are {len(contexts)} contexts for {count} rows")
-    records = [{name: column[k] for name, column in columns.items()} for k in range(count)]
-    return [
-        Row(record, None if contexts is None else contexts[k]) for k, record in enumerate(records)
-    ]
+    inputs, features = asked.request.inputs, serving.features
+    return tensors.table_of(inputs, asked.parts, features, dimension=dimension, most=most)
 
 
-def slots_of(request: Inference, serving: Serving, *, count: int) -> Sequence[int | None]:
-    """Return the slots of the rows, one after the other; None where the node counts them."""
+def first_slot(request: Inference, serving: Serving, *, count: int) -> int | None:
+    """Return the slot of the first row, if the client says it; None where the node counts."""
     first = request.parameters.get(SLOT)
     if serving.slots == "counted":
         if first is not None:
-            raise _invalid("parameters.slot: slots are counted here; leave it out")
-        return [None] * count
+            raise invalid("parameters.slot: slots are counted here; leave it out")
+        return None
     if type(first) is not int or not 1 <= first <= MOST_WHOLE - count:
-        raise _invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
-    return range(first, first + count)
+        raise invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
+    return first
 
 
 def answer(
-    tickets: Sequence[Ticket],
+    columns: Mapping[str, Sequence[Any]],
+    request: Inference,
     *,
     model: str,
     id: str,  # noqa: A002 - the protocol's word
-    wanted: Sequence[Wanted] | None,
-) -> bytes:
-    """Return the answer to a request as JSON."""
-    labels = [ticket.answer for ticket in tickets]
-    outputs = {
-        "label": _output("label", labels),
-        "ticket": _output("ticket", [ticket.id for ticket in tickets]),
-    }
-    names = list(outputs) if wanted is None else [one.name for one in wanted]
-    told = Answer(model, id, [outputs[name] for name in names])
-    if len(tickets) == 1:
-        (ticket,) = tickets
-        told.parameters = {
-            "phase": ticket.phase,
-            "arm": ticket.arm,
-            "function": ticket.function,
-            "price": ticket.price,
-        }
-    return msgspec.json.encode(told)
+    parameters: Mapping[str, Scalar],
+) -> Reply:
+    """Return the answer to a request: all columns or those it wants, in JSON or in bytes."""
+    is_usual = _is_said(request.parameters, ALL_BINARY)
+    wanted = [(name, is_usual) for name in columns]
+    if request.outputs is not None:
+        wanted = [
+            (str(one.name), _is_said(one.parameters, tensors.BINARY, is_usual))
+            for one in request.outputs
+        ]
+    outputs, bodies = [], []
+    for name, is_binary in wanted:
+        output, told = tensors.output_of(name, columns[name], is_binary=is_binary)
+        outputs.append(output)
+        bodies.append(told)
+    head = msgspec.json.encode(Answer(model, id, outputs, dict(parameters)))
+    if not any(is_binary for _, is_binary in wanted):
+        return Reply(body=head)
+    return Reply(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
 
 
 def metadata(serving: Serving, *, dimension: int | None) -> bytes:
@@ -128,6 +184,23 @@ def example(serving: Serving, *, dimension: int | None) -> Inference:
     return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
 
 
+def _fitting(told: Feedback) -> Feedback:
+    """Return labels if there is one for each row."""
+    if told.rows is not None and isinstance(told.truth, list):
+        if not told.rows:
+            raise invalid("there are no rows")
+        if len(told.rows) != len(told.truth):
+            raise invalid(f"there are {len(told.rows)} rows and {len(told.truth)} labels")
+    return told
+
+
+def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -> bool:
+    value = parameters.get(name, usual)
+    if not isinstance(value, bool):
+        raise invalid(f"parameter {name} must be true or false")
+    return value
+
+
 # -- JSON ---------------------------------------------------------------------------------------
 
 
@@ -140,22 +213,22 @@ def _parsed(body: bytes, depth: int) -> Any:
     _check_depth(body, depth)
     try:
         text = body.decode("utf-8")
-        raw = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite
-        )
-        # A lone surrogate can be written in JSON, but neither stored nor sent.
-        json.dumps(raw, ensure_ascii=False).encode("utf-8")
+        raw = _STRICT.decode(text)
+        if "\\u" in text:  # a lone surrogate can be written so, but neither stored nor sent
+            json.dumps(raw, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise Problem(400, "bad_json", "the body is not UTF-8 text") from None
     except ValueError as error:
         raise Problem(400, "bad_json", f"the body is not valid JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise _invalid("the body must be a JSON object")
+        raise invalid("the body must be a JSON object")
     return raw
 
 
 def _check_depth(body: bytes, most: int) -> None:
     """Raise a `Problem` for JSON that is nested too deeply, before it is read."""
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
     depth = 0
     for mark in _MARKS.findall(body):
         if mark in b"[{":
@@ -184,117 +257,17 @@ def _finite(text: str) -> float:
     return number
 
 
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
+_SORTED = msgspec.json.Encoder(order="sorted")
+
+
 def _typed(raw: Any, kind: type[Any]) -> Any:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise invalid(str(error)) from None
 
 
 def _check_id(id: str) -> None:  # noqa: A002 - the protocol's word
     if not id.isprintable():
-        raise _invalid("id holds a character that cannot be printed")
-
-
-def _invalid(detail: str) -> Problem:
-    return Problem(422, "invalid", detail)
-
-
-# -- tensors ------------------------------------------------------------------------------------
-
-
-def _contexts(tensor: Tensor | None, dimension: int | None) -> list[Context] | None:
-    if dimension is None:
-        if tensor is not None:
-            raise _invalid("contexts are made of the features here; leave out input 'context'")
-        return None
-    if tensor is None:
-        if dimension:
-            raise _invalid(f"input 'context' is missing; give FP64 of shape [rows, {dimension}]")
-        return None
-    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
-        raise _invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
-    values = _values(tensor, "FP64")
-    for value in values:
-        if not 0.0 <= value <= 1.0:
-            raise _invalid(f"input 'context' holds {value}; it must lie in [0, 1]")
-    return [tuple(values[k * dimension : (k + 1) * dimension]) for k in range(tensor.shape[0])]
-
-
-def _columns(tensors: Mapping[str, Tensor], serving: Serving) -> dict[str, list[Any]]:
-    """Return a column per feature, sent one by one or together as `instances`."""
-    features = serving.features
-    if INSTANCES in tensors and len(tensors) == 1:
-        return _together(tensors[INSTANCES], features)
-    for name in tensors:
-        if name not in features:
-            raise _invalid(f"there is no feature {name!r}; there are {', '.join(features)}")
-    columns = {}
-    for name, kind in features.items():
-        if name not in tensors:
-            raise _invalid(f"input {name!r} is missing")
-        tensor = tensors[name]
-        if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
-            raise _invalid(f"input {name!r} has shape {tensor.shape}; expected [rows]")
-        columns[name] = _values(tensor, kind)
-    return columns
-
-
-def _together(tensor: Tensor, features: Mapping[str, Datatype]) -> dict[str, list[Any]]:
-    width = len(features)
-    if len(tensor.shape) != 2 or tensor.shape[1] != width:
-        raise _invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
-    (kind, *others) = set(features.values())
-    if others:
-        raise _invalid("the features differ in their datatype; send each as an input of its own")
-    values = _values(tensor, kind)
-    return {name: values[k::width] for k, name in enumerate(features)}
-
-
-def _values(tensor: Tensor, kind: Datatype) -> list[Any]:
-    """Return the values of a tensor, flat and checked against the datatype that is expected."""
-    where = f"input {tensor.name!r}"
-    takes, is_one = _KINDS[kind]
-    if tensor.datatype not in takes:
-        raise _invalid(f"{where} has datatype {tensor.datatype!r}; expected {kind}")
-    values = _flat(tensor.data, where)
-    if len(values) != math.prod(tensor.shape):
-        raise _invalid(f"{where} has {len(values)} values for shape {tensor.shape}")
-    for value in values:
-        if not is_one(value):
-            raise _invalid(f"{where} holds {str(value)[:40]!r}, which is no {kind}")
-    return [float(value) for value in values] if kind == "FP64" else values
-
-
-def _flat(data: list[Any], where: str) -> list[Any]:
-    values: list[Any] = data
-    while any(isinstance(value, list) for value in values):
-        if not all(isinstance(value, list) for value in values):
-            raise _invalid(f"{where} mixes lists and values")
-        values = [value for inner in values for value in inner]
-    return values
-
-
-def _is_whole(value: Any) -> bool:
-    return type(value) is int and abs(value) <= MOST_WHOLE
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_whole(value)
-
-
-_KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
-    "BOOL": (("BOOL",), lambda value: type(value) is bool),
-    "INT64": (WHOLE, _is_whole),
-    "FP64": ((*NUMBERS, *WHOLE), _is_number),
-    "BYTES": (("BYTES",), lambda value: type(value) is str),
-}
-
-
-def _output(name: str, values: Sequence[Any]) -> Output:
-    """Return a tensor of one column; values of several types are sent as text."""
-    kinds = {type(value) for value in values}
-    for kind, datatype in ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES")):
-        if kinds == {kind}:
-            return Output(name, [len(values)], datatype, list(values))
-    return Output(name, [len(values)], "BYTES", [str(value) for value in values])
+        raise invalid("id holds a character that cannot be printed")

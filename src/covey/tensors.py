@@ -1,0 +1,315 @@
+"""Tensors of the Open Inference Protocol, in JSON or in bytes -> checked columns, and back.
+
+Whatever is wrong with a tensor is a `Problem`; nothing is coerced, and numbers are finite.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.calls import Problem
+from covey.messages import Output, Tensor
+from covey.sites import Datatype
+from covey.types import Context
+
+INSTANCES, CONTEXT = "instances", "context"
+SIZE, BINARY = "binary_data_size", "binary_data"  # parameters of an input, and of an output
+NUMBERS = ("FP16", "FP32", "FP64")
+WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+MOST_WHOLE = 2**53
+Column = list[Any] | np.ndarray
+Parts = Mapping[str, memoryview]  # the bytes of each tensor that came in bytes
+_LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    name: f"<{name[0].lower()}{int(name.lstrip('UINT')) // 8}" for name in WHOLE
+}
+_HELD = {"BOOL": np.bool_, "INT64": np.int64, "FP64": np.float64}
+_LENGTH = struct.Struct("<I")
+
+
+class Row(NamedTuple):
+    """One instance of a request, and its context if the client sent one."""
+
+    record: dict[str, Any]
+    context: Context | None
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The rows of a request, column by column, and their contexts if the client sent them."""
+
+    columns: dict[str, Column]
+    contexts: Column | None  # flat
+    count: int
+
+    def row(self, place: int) -> Row:
+        """Return one row, in plain values."""
+        some = slice(place, place + 1)
+        record = {name: plain(column[some])[0] for name, column in self.columns.items()}
+        if self.contexts is None:
+            return Row(record, None)
+        width = len(self.contexts) // self.count
+        return Row(record, tuple(plain(self.contexts[place * width : (place + 1) * width])))
+
+    def points(self) -> np.ndarray | None:
+        """Return the contexts of all rows."""
+        if self.contexts is None:
+            return None
+        return np.array(self.contexts, np.float64).reshape(self.count, -1)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all rows, each by feature."""
+        names = list(self.columns)
+        rows = zip(*map(plain, self.columns.values()), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def matrix(self) -> np.ndarray | list[list[Any]]:
+        """Return all rows as one array if they are numbers of one type, else as lists."""
+        columns = list(self.columns.values())
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
+            return np.column_stack(arrays)
+        return [list(row) for row in zip(*map(plain, columns), strict=True)]
+
+
+def parts_of(inputs: Sequence[Tensor], tail: bytes | memoryview) -> Parts:
+    """Return which bytes after the JSON are whose; all of them must be somebody's."""
+    parts, rest = {}, memoryview(tail)
+    for tensor in inputs:
+        size = tensor.parameters.get(SIZE)
+        where = f"input {tensor.name!r}"
+        if size is None:
+            if tensor.data is msgspec.UNSET:
+                raise invalid(f"{where} has neither data nor {SIZE}")
+            continue
+        if type(size) is not int or size < 0:
+            raise invalid(f"{where}: {SIZE} must be a number of bytes")
+        if tensor.data is not msgspec.UNSET:
+            raise invalid(f"{where} has both data and {SIZE}")
+        if size > len(rest):
+            raise broken(f"{where} says {size} bytes; {len(rest)} are left after the JSON")
+        parts[tensor.name], rest = rest[:size], rest[size:]
+    if len(rest):
+        raise broken(f"{len(rest)} bytes after the JSON are of no input")
+    return parts
+
+
+def table_of(
+    inputs: Sequence[Tensor],
+    parts: Parts,
+    features: Mapping[str, Datatype],
+    *,
+    dimension: int | None,
+    most: int,
+) -> Table:
+    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
+    tensors = by_name(inputs)
+    context = tensors.pop(CONTEXT, None)
+    contexts = _contexts(context, parts, dimension)
+    columns = _columns(tensors, parts, features)
+    count = len(next(iter(columns.values())))
+    if any(len(column) != count for column in columns.values()):
+        raise invalid("the inputs differ in their number of rows")
+    if count > most:
+        raise Problem(413, "too_many_rows", f"{count} rows; at most {most} at once")
+    if count == 0:
+        raise invalid("there are no rows")
+    if context is not None and context.shape[0] != count:
+        raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
+    return Table(columns, contexts, count)
+
+
+def by_name(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return tensors by their names, no two of which may be the same."""
+    tensors = {tensor.name: tensor for tensor in inputs}
+    if len(tensors) != len(inputs):
+        raise invalid("two inputs have the same name")
+    return tensors
+
+
+def column_of(tensor: Tensor, parts: Parts, kind: Datatype | None = None) -> Column:
+    """Return a tensor of one column; without a `kind`, as its own datatype has it."""
+    if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
+    own = next(one for one, (takes, _) in _KINDS.items() if tensor.datatype in takes)
+    return _values(tensor, parts, own if kind is None else kind)
+
+
+def plain(column: Column) -> list[Any]:
+    """Return a column in plain values."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
+
+
+def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
+    """Return a tensor of one column, and its bytes; values of several types are sent as text."""
+    kinds = set(map(type, values))
+    datatype = next((word for kind, word in _WORDS if kinds == {kind}), "")
+    if not datatype:
+        datatype, values = "BYTES", [str(value) for value in values]
+    if not is_binary:
+        return Output(name, [len(values)], datatype, list(values)), b""
+    told = _bytes(datatype, values)
+    return Output(name, [len(values)], datatype, parameters={SIZE: len(told)}), told
+
+
+def invalid(detail: str) -> Problem:
+    """Return the problem of what can be read, but makes no sense."""
+    return Problem(422, "invalid", detail)
+
+
+def broken(detail: str) -> Problem:
+    """Return the problem of bytes that are not as many as they are said to be."""
+    return Problem(400, "broken_body", detail)
+
+
+# -- columns ------------------------------------------------------------------------------------
+
+
+def _contexts(tensor: Tensor | None, parts: Parts, dimension: int | None) -> Column | None:
+    if dimension is None:
+        if tensor is not None:
+            raise invalid("contexts are made of the features here; leave out input 'context'")
+        return None
+    if tensor is None:
+        if dimension:
+            raise invalid(f"input 'context' is missing; give FP64 of shape [rows, {dimension}]")
+        return None
+    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
+        raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
+    values = _values(tensor, parts, "FP64")
+    if len(values):
+        _check_unit(values)
+    return values
+
+
+def _check_unit(values: Column) -> None:
+    if isinstance(values, np.ndarray):
+        low, high = values.min(), values.max()
+    else:
+        low, high = min(values), max(values)
+    if low < 0.0 or high > 1.0:
+        outside = low if low < 0.0 else high
+        raise invalid(f"input 'context' holds {outside}; it must lie in [0, 1]")
+
+
+def _columns(
+    tensors: Mapping[str, Tensor], parts: Parts, features: Mapping[str, Datatype]
+) -> dict[str, Column]:
+    """Return a column per feature, sent one by one or together as `instances`."""
+    if INSTANCES in tensors and len(tensors) == 1:
+        return _together(tensors[INSTANCES], parts, features)
+    for name in tensors:
+        if name not in features:
+            raise invalid(f"there is no feature {name!r}; there are {', '.join(features)}")
+    for name in features:
+        if name not in tensors:
+            raise invalid(f"input {name!r} is missing")
+    return {name: column_of(tensors[name], parts, kind) for name, kind in features.items()}
+
+
+def _together(tensor: Tensor, parts: Parts, features: Mapping[str, Datatype]) -> dict[str, Column]:
+    width = len(features)
+    if len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
+    (kind, *others) = set(features.values())
+    if others:
+        raise invalid("the features differ in their datatype; send each as an input of its own")
+    values = _values(tensor, parts, kind)
+    return {name: values[k::width] for k, name in enumerate(features)}
+
+
+def _values(tensor: Tensor, parts: Parts, kind: Datatype) -> Column:
+    """Return the values of a tensor, flat and checked against the datatype that is expected."""
+    where = f"input {tensor.name!r}"
+    takes, is_one = _KINDS[kind]
+    if tensor.datatype not in takes:
+        raise invalid(f"{where} has datatype {tensor.datatype!r}; expected {kind}")
+    if tensor.name in parts:
+        return _from_bytes(tensor, parts[tensor.name], kind)
+    values = _flat(tensor.data, where)
+    if len(values) != math.prod(tensor.shape):
+        raise invalid(f"{where} has {len(values)} values for shape {tensor.shape}")
+    for value in values:
+        if not is_one(value):
+            raise invalid(f"{where} holds {str(value)[:40]!r}, which is no {kind}")
+    return [float(value) for value in values] if kind == "FP64" else values
+
+
+def _flat(data: Any, where: str) -> list[Any]:
+    values: list[Any] = data
+    while any(isinstance(value, list) for value in values):
+        if not all(isinstance(value, list) for value in values):
+            raise invalid(f"{where} mixes lists and values")
+        values = [value for inner in values for value in inner]
+    return values
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) <= MOST_WHOLE
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_whole(value)
+
+
+_KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
+    "BOOL": (("BOOL",), lambda value: type(value) is bool),
+    "INT64": (WHOLE, _is_whole),
+    "FP64": ((*NUMBERS, *WHOLE), _is_number),
+    "BYTES": (("BYTES",), lambda value: type(value) is str),
+}
+_WORDS = ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES"))
+
+
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def _from_bytes(tensor: Tensor, part: memoryview, kind: Datatype) -> Column:
+    where, count = f"input {tensor.name!r}", math.prod(tensor.shape)
+    if kind == "BYTES":
+        return _texts(bytes(part), count, where)
+    dtype = np.dtype(_LITTLE[tensor.datatype])
+    if len(part) != count * dtype.itemsize:
+        raise invalid(f"{where} has {len(part)} bytes for {tensor.datatype} {tensor.shape}")
+    values = np.frombuffer(part, dtype)
+    if not _are(values, kind):
+        raise invalid(f"{where} holds a value that is no {kind}")
+    return values.astype(_HELD[kind])
+
+
+def _are(values: np.ndarray, kind: Datatype) -> bool:
+    """Say whether values are finite, not too large to be exact, and 0 or 1 for BOOL."""
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if not values.size:
+        return True
+    low, high = int(values.min()), int(values.max())
+    return high <= 1 if kind == "BOOL" else low >= -MOST_WHOLE and high <= MOST_WHOLE
+
+
+def _texts(part: bytes, count: int, where: str) -> list[str]:
+    """Return texts, each of which has its length before it."""
+    texts, at = [], 0
+    if count * _LENGTH.size > len(part):
+        raise invalid(f"{where} has {len(part)} bytes, which are too few for {count} texts")
+    try:
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(part, at)
+            at += _LENGTH.size + length
+            texts.append(part[at - length : at].decode())
+    except UnicodeDecodeError:
+        raise invalid(f"{where} holds a text that is not UTF-8") from None
+    except struct.error:
+        at = len(part) + 1
+    if at != len(part):
+        raise invalid(f"{where} has {len(part)} bytes, which are not {count} texts")
+    return texts
+
+
+def _bytes(datatype: str, values: Sequence[Any]) -> bytes:
+    if datatype != "BYTES":
+        return np.array(values, _LITTLE[datatype]).tobytes()
+    texts = [value.encode() for value in values]
+    return b"".join([part for text in texts for part in (_LENGTH.pack(len(text)), text)])
