@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from covey import notices
 from covey.errors import CoveyError, StoreError
 from covey.store import Store
 
@@ -22,7 +24,7 @@ CLEAR = "\x1b[H\x1b[2J"
 SERVE_EXAMPLES = """\
 examples:
   covey doctor site.toml && covey serve site.toml
-  covey serve site.toml 2>site.log
+  covey serve site.toml --log json 2>site.log
 
 It prints where it serves clients and, if it does, peers. SIGTERM and SIGINT stop it when requests
 under way are answered; SIGHUP has certificates and tokens read again.
@@ -105,6 +107,9 @@ def _add_serve(commands: Commands, finish: Finish) -> None:
     command.add_argument(
         "site", type=Path, metavar="SITE", help="TOML: node, policy, learner, functions, peers"
     )
+    command.add_argument(
+        "--log", choices=notices.FORMS, help="write what happens, a line each, to standard error"
+    )
     finish(command, _serve)
 
 
@@ -165,12 +170,20 @@ def _serve(options: argparse.Namespace) -> None:
 
     from covey import server, sites
 
+    if options.log:
+        notices.set_up(options.log)
+    log = logging.getLogger("covey")
+
     def is_up(url: str, *for_peers: str) -> None:
+        log.info("serves clients at %s%s", url, "".join(f", peers at {one}" for one in for_peers))
+        if options.log == "json":
+            return  # every line is JSON then
         print(
             url, *(f"for peers: {one}" for one in for_peers), sep="\n", file=sys.stderr, flush=True
         )
 
     asyncio.run(server.serve(sites.load(options.site), is_up=is_up))
+    log.info("has stopped")
 
 
 def _status(options: argparse.Namespace) -> None:
