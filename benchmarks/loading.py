@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
             self._end(None)
             return
         self.begun.append(time.perf_counter())
-        self._transport.write(request)  # type: ignore[attr-defined]
+        self._transport.write(request)  # type: ignore[attr-defined] # asyncio types it as any transport
 
     def _end(self, error: Exception | None) -> None:
         if not self.is_over.done():

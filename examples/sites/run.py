@@ -238,7 +238,7 @@ def _until(is_so: Callable[[], bool], running: "Sequence[Future[None]]" = ()) ->
                 one.result()
         if time.monotonic() > end_s:
             raise SystemExit(f"it took more than {MOST_S:.0f} s; the logs may say why")
-        time.sleep(0.02)
+        time.sleep(0.02)  # real processes are waited for; there is nothing to be told by
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ class _Connection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_s,
-            access_log=None,  # type: ignore[arg-type]
+            access_log=None,  # type: ignore[arg-type] # aiohttp takes None for none, and says not
             auto_decompress=False,
             lingering_time=LINGER_S,
             max_line_size=limits.head_kib * KIB,

@@ -131,7 +131,7 @@ def write(base: sqlite3.Connection, batch: LotBatch) -> None:
     base.executemany("UPDATE lots SET is_open = 0 WHERE lot = ?", [(n,) for n in batch.closed])
 
 
-def find(base: sqlite3.Connection, source: str, id: str) -> Lot | None:  # noqa: A002
+def find(base: sqlite3.Connection, source: str, id: str) -> Lot | None:  # noqa: A002 - as in a store
     """Return the lot that `source` knows as `id`, however old; None if there is none."""
     rows = base.execute(FIND, (source, id)).fetchall()
     return _lot(base, rows[0]) if rows else None
