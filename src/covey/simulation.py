@@ -5,13 +5,9 @@ The folder holds `scenario.json`, which says whose runs these are, one file per 
 """
 
 import contextlib
-import multiprocessing
-import signal
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from covey import files, runs
+from covey.crews import Crew, crew, unbroken
 from covey.environments import Environment
-from covey.errors import ConfigError, CoveyError, DataError, LimitError
+from covey.errors import ConfigError, CoveyError, DataError
 from covey.logs import parquet_module
 from covey.scenario import Scenario
 from covey.settings import Settings
@@ -159,11 +156,11 @@ def _played(
 ) -> Generator[tuple[Task, Run], None, None]:
     """Yield each task with its run, as they are finished."""
     waiting, futures = deque(tasks), dict[Future[Run], Task]()
-    with _pool(min(scenario.workers, max(1, len(tasks)))) as pool:
+    with crew(min(scenario.workers, max(1, len(tasks)))) as pool:
         while waiting or futures:
             while waiting and len(futures) < _AHEAD * scenario.workers:
                 task = waiting.popleft()
-                with _named(task), _interrupts_held():
+                with _named(task):
                     futures[_submit(pool, task, scenario, play)] = task
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             # Those that failed come last, so that none that succeeded is lost on them.
@@ -176,7 +173,7 @@ def _played(
                 yield task, msgspec.structs.replace(run, **names)
 
 
-def _submit(pool: Executor, task: Task, scenario: Scenario, play: Play) -> Future[Run]:
+def _submit(pool: Crew, task: Task, scenario: Scenario, play: Play) -> Future[Run]:
     return pool.submit(
         play,
         scenario.environments[task.environment],
@@ -188,60 +185,14 @@ def _submit(pool: Executor, task: Task, scenario: Scenario, play: Play) -> Futur
 
 
 @contextlib.contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
-    """Give processes that end with the block, at once if it fails."""
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context)
-    try:
-        yield pool
-    except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Keep interrupts until the block ends, and from processes that it starts for good.
-
-    A terminal interrupts them all; it is the parent that ends the others, without their tracebacks.
-    """
-    if not hasattr(signal, "pthread_sigmask") or not _is_main_thread():
-        yield
-        return
-    came: list[int] = []
-    # Another thread may get the signal; Python would then interrupt this one all the same.
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
-        if came and callable(handler):
-            handler(signal.SIGINT, None)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-@contextlib.contextmanager
 def _named(task: Task) -> Iterator[None]:
     """Say in which run something went wrong."""
     where = f"policy {task.policy!r} in environment {task.environment!r}, seed {task.seed}"
-    try:
-        yield
-    except BrokenProcessPool:
-        raise LimitError(
-            "a worker process was ended from outside, most likely for want of memory; run the same "
-            "command again with fewer workers: finished runs are kept"
-        ) from None
-    except CoveyError as error:
-        raise type(error)(f"{where}: {error}") from None
+    with unbroken("runs"):
+        try:
+            yield
+        except CoveyError as error:
+            raise type(error)(f"{where}: {error}") from None
 
 
 def _write_results(found: Sequence[Run], path: Path) -> None:

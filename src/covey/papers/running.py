@@ -4,18 +4,16 @@ The folder holds `identity.json`, which says what its figures were made of, one 
 case under `runs`, and the `material` that they are played on.
 """
 
-import multiprocessing
-import signal
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from covey import files
-from covey.errors import ConfigError, DataError, LimitError
+from covey.crews import crew, unbroken
+from covey.errors import ConfigError, DataError
 from covey.papers.cases import Case
 from covey.papers.playing import Played, play
 
@@ -112,20 +110,9 @@ def _played(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[Playe
     if not cases:
         return
     pieces = _pieces(cases)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        min(workers, len(pieces)), mp_context=context, initializer=_leave_interrupts
-    ) as pool:
-        try:
-            for future in as_completed([pool.submit(finish, piece, folder) for piece in pieces]):
-                yield from future.result()
-        except BrokenProcessPool:
-            raise LimitError(
-                "a worker process was ended from outside, most likely for want of memory; run the "
-                "same command again with fewer workers: finished figures are kept"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with crew(min(workers, len(pieces))) as pool, unbroken("figures"):
+        for future in as_completed([pool.submit(finish, piece, folder) for piece in pieces]):
+            yield from future.result()
 
 
 def _pieces(cases: Sequence[Case]) -> list[list[Case]]:
@@ -138,11 +125,6 @@ def _pieces(cases: Sequence[Case]) -> list[list[Case]]:
 
 def _effort(case: Case) -> int:
     return _EFFORT.get(case.does, 1)
-
-
-def _leave_interrupts() -> None:
-    """Leave an interrupt from the terminal to the parent, which ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _brief(text: str) -> str:
