@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -357,11 +358,42 @@ def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Pa
     assert [one.truth for one in kept if one is not None] == [0] * 20
 
 
+def test_told_twice_to_stop_a_node_waits_for_nothing(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "waiting.py").write_text(f"def wait(instance):\n    open({str(pipe)!r}).read()\n")
+    waits = 'kind = "python"\nentry = "waiting:wait"'
+    (tmp_path / "site.toml").write_text(SITE.replace('kind = "constant"\nlabel = 0', waits))
+    process, root = started(tmp_path)
+    host, port = root.removeprefix("http://").split(":")
+    body = json.dumps(infer("a")).encode()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with pipe.open("w"):  # the function is at work
+            process.send_signal(signal.SIGTERM)
+            while is_served(host, int(port)):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+
+    assert process.returncode == -signal.SIGTERM
+
+
+def is_served(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")],
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
     )
     assert process.stderr is not None
     return process, process.stderr.readline().strip().removesuffix("/v2/models/north")

@@ -27,7 +27,7 @@ examples:
   covey serve site.toml --log json 2>site.log
 
 It prints where it serves clients and, if it does, peers. SIGTERM and SIGINT stop it when requests
-under way are answered; SIGHUP has certificates and tokens read again.
+under way are answered, sent twice at once; SIGHUP has certificates and tokens read again.
 """
 DOCTOR_EXAMPLES = """\
 examples:

@@ -138,9 +138,15 @@ def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
 
 
 def _stop_signal() -> asyncio.Event:
-    """Return what is set when the process is told to stop."""
+    """Return what is set when the process is told to stop; told again, it ends at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def told(number: int) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told, number)
     return stop
