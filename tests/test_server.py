@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from covey import cli
+from covey.lots import Lot
 from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
@@ -158,6 +159,62 @@ def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     found = Store(tmp_path / "north.store").find("", "a")
     assert found is not None
     assert (found.cell, found.context) == ("g4:0", (0.15,))
+
+
+LOOKS_BACK = SITE.replace("dimension = 1\n", "").replace(
+    "[policy]",
+    '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1, 2] }]\n[policy]',
+)
+
+
+def test_the_previous_label_of_a_site_places_the_next_instance(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for id_ in "abc":
+            assert (await client.post(INFER, infer(id_, inputs=INPUTS[:2])))[0] == 200
+        await client.post(FEEDBACK, {"id": "b", "truth": 2})
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})  # older, and too late to be looked at
+        assert (await client.post(INFER, infer("d", inputs=INPUTS[:2])))[0] == 200
+
+    async def after_a_restart(client: Client) -> None:
+        again = infer("d", inputs=INPUTS[:2])
+        assert (await client.post(INFER, again))[0] == 200
+        assert (await client.post(INFER, infer("e", inputs=INPUTS[:2])))[0] == 200
+        await client.post(FEEDBACK, {"id": "e", "truth": 1})
+        assert (await client.post(INFER, again))[0] == 200  # the very same, whatever came since
+        two = [{**one, "shape": [2], "data": one["data"] * 2} for one in INPUTS[:2]]
+        assert (await client.post(INFER, infer("f", inputs=two)))[0] == 200
+        await client.post(FEEDBACK, {"id": "f", "rows": [1, 0], "truth": [2, 0]})
+        assert (await client.post(INFER, infer("g", inputs=INPUTS[:2])))[0] == 200
+
+    run(tmp_path, story, LOOKS_BACK)
+    run(tmp_path, after_a_restart, LOOKS_BACK)
+
+    store = Store(tmp_path / "north.store")
+    found = {id_: store.find("", id_) for id_ in "abcdefg"}
+    contexts = {
+        id_: [tuple(point) for point in one.contexts] if isinstance(one, Lot) else one.context
+        for id_, one in found.items()
+        if one is not None
+    }
+    assert contexts == {
+        **dict.fromkeys("abc", (0.0,)),
+        **dict.fromkeys("deg", (1.0,)),
+        "f": [(0.5,), (0.5,)],
+    }
+
+
+def test_a_label_that_nothing_can_look_back_at_is_refused(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a", inputs=INPUTS[:2]))
+        status, told = await client.post(FEEDBACK, {"id": "a", "truth": 7})
+        assert (status, "one of the classes" in told["detail"]) == (422, True)
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 2}))[0] == 202
+
+    async def other_classes(client: Client) -> None:
+        assert (await client.post(INFER, infer("b", inputs=INPUTS[:2])))[0] == 200
+
+    run(tmp_path, story, LOOKS_BACK)
+    run(tmp_path, other_classes, LOOKS_BACK.replace("[0, 1, 2]", "[0, 1]"))
 
 
 def changed(place: int, **changes: Any) -> list[dict[str, Any]]:

@@ -248,6 +248,11 @@ class Book:
         desk.learner.abandon(decision)
         self._note(desk, decision)
 
+    @property
+    def previous_label(self) -> Label | None:
+        """The label of the latest own instance of which it is known; None: of none is."""
+        return None if self._site.latest is None else self._site.latest[1]
+
     def settle(self, ticket: Ticket, label: Label) -> Settlement:
         """Take the true label of a ticket; raise as the learner does, and `LateLabel`."""
         desk = self._desk_named(ticket.desk)
@@ -342,6 +347,8 @@ class Book:
         is_right = settlement.is_right
         self._tickets[ticket.source, ticket.id] = msgspec.structs.replace(ticket, truth=label)
         self._batch.truths.append(Truth(ticket.ticket, label, is_right, ticket.desk))
+        if is_own(ticket.source):
+            self._site.note_label(ticket.slot, label)
         slot = self._desk_named(ticket.desk).learner.slot
         self.ledger.settle(ticket, is_right=is_right, is_own=is_own(ticket.source), slot=slot)
         if settlement.peer and ticket.peer_ticket is not None:

@@ -108,12 +108,27 @@ class Contexts:
         (context,) = self._place(Rows(columns, slot, 1, [previous_label])).tolist()
         return tuple(context)
 
-    def extract_rows(self, columns: Mapping[str, Column], *, slot: int, count: int) -> Floats:
+    def extract_rows(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        slot: int,
+        count: int,
+        previous_label: Label | None = None,
+    ) -> Floats:
         """Return the contexts of live records that come together, in the slots from `slot` on.
 
         Raises as `extract` does, and leaves what `extract` remembers alone.
         """
-        return self._place(Rows(columns, slot, count, [None] * count))
+        return self._place(Rows(columns, slot, count, [previous_label] * count))
+
+    def check_labels(self, labels: Sequence[Label]) -> None:
+        """Raise `DataError` for a label that no later record could look back at."""
+        for scale in self._scales:
+            if isinstance(scale, PreviousLabel):
+                unfit = next((one for one in labels if not scale.has_place_for(one)), None)
+                if unfit is not None:
+                    raise DataError(f"the label {_show(unfit)} is not {scale.wanted}")
 
     def _recall(self, given: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
         if "labels" not in given:
@@ -252,12 +267,20 @@ class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
         if self.classes is not None and not 2 <= len(self.classes) == len(set(self.classes)):
             raise ValueError("classes must be two or more, all different")
 
+    @property
+    def wanted(self) -> str:
+        """What a label must be to have a place."""
+        if self.classes is None:
+            return "a number in [0, 1]; list the labels as classes"
+        return f"one of the classes {list(self.classes)}; write them as the log does"
+
+    def has_place_for(self, label: Label) -> bool:
+        """Say whether a label can be looked back at."""
+        return not math.isnan(_or_nan(self._share(), label))
+
     def place(self, rows: Rows) -> Floats:
-        wanted = "a number in [0, 1]; list the labels as classes"
-        if self.classes is not None:
-            wanted = f"one of the classes {list(self.classes)}; write them as the log does"
         return _each(
-            self._share(), rows.previous, rows, subject="the previous label", wanted=wanted
+            self._share(), rows.previous, rows, subject="the previous label", wanted=self.wanted
         )
 
     def _share(self) -> Callable[[Any], float]:

@@ -33,6 +33,12 @@ class Desk:
         self._oldest = 1
         self._written = 1  # tickets before this one are in the store
         self._stood: Standing | None = None
+        self.latest: tuple[int, Label] | None = None  # own label of the latest slot, with that
+
+    def note_label(self, slot: int, label: Label) -> None:
+        """Note a label of the site's own clients; an older one than the latest is none."""
+        if self.latest is None or slot >= self.latest[0]:
+            self.latest = (slot, label)
 
     def load(self, saved: Saved, others: Sequence[Decision] = ()) -> None:
         """Go on from what a store has; the labels of `others` are waited for too."""
@@ -113,11 +119,13 @@ class Desk:
         self.footprints.take(self.name)  # all of it is in the store already
         self.keys = {ticket.ticket: (ticket.source, ticket.id) for ticket in saved.tickets}
         self._oldest, self._written = saved.kept.start, saved.kept.stop
+        self.latest = saved.latest
         self._stood = self._standing()
 
     def _standing(self) -> Standing:
         learner = self.learner
-        return Standing(self.name, learner.slot, learner.kept_tickets, doubts_of(learner.tables))
+        doubts = doubts_of(learner.tables)
+        return Standing(self.name, learner.slot, learner.kept_tickets, doubts, self.latest)
 
 
 class DeskApart(Desk):

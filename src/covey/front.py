@@ -9,7 +9,7 @@ import msgspec
 from covey import messages, openapi, wire
 from covey.books import OWN, Question
 from covey.calls import Call, Problem, Reply
-from covey.errors import ConflictingLabel, LateLabel, TicketError, UnknownTicket
+from covey.errors import ConflictingLabel, DataError, LateLabel, TicketError, UnknownTicket
 from covey.node import Node
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
@@ -39,6 +39,7 @@ class Front:
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
+        self._contexts = served.setup.context
         self._node = node
         self._metrics = metrics
         self._watcher = Watcher() if watcher is None else watcher
@@ -139,8 +140,11 @@ class Front:
         """Return the labels of many rows, which are decided together."""
         contexts = rows.points()
         if self._served.has_contexts:
-            contexts = self._served.setup.context.extract_rows(
-                rows.columns, slot=slot or self._node.learner.slot + 1, count=rows.count
+            contexts = self._contexts.extract_rows(
+                rows.columns,
+                slot=slot or self._node.learner.slot + 1,
+                count=rows.count,
+                previous_label=self._previous_label(),
             )
         is_record = self._serving.instance == "record"
         instances = rows.records() if is_record else rows.matrix()
@@ -175,6 +179,7 @@ class Front:
     async def _settle(self, told: messages.Feedback, source: str) -> messages.Settled:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
         id_, truth = told.id, cast("Any", told.truth)
+        self._contexts.check_labels([truth] if told.rows is None else truth)
         if told.rows is not None:
             many = await self._node.learn_many(id_, told.rows, truth, source=source)
             return messages.Settled(id_, many.is_new, many.is_right)
@@ -192,8 +197,20 @@ class Front:
     def _context(self, row: Row, slot: int | None) -> Context:
         if not self._served.has_contexts:
             return row.context or ()
-        contexts = self._served.setup.context
-        return contexts.extract_one(row.record, slot=slot or self._node.learner.slot + 1)
+        return self._contexts.extract_one(
+            row.record,
+            slot=slot or self._node.learner.slot + 1,
+            previous_label=self._previous_label(),
+        )
+
+    def _previous_label(self) -> Label | None:
+        """Return the label to look back at; None if it is from before the classes were changed."""
+        label = self._node.previous_label
+        try:
+            self._contexts.check_labels([] if label is None else [label])
+        except DataError:
+            return None
+        return label
 
     def _instance(self, row: Row) -> Any:
         is_record = self._serving.instance == "record"

@@ -208,6 +208,8 @@ class LotBook:
             desk.learn_rows(lot, places, labels, (gains, unpaid))
         for row, label in zip(rows, labels, strict=True):
             lot.truths[row] = label
+        last = max(range(len(rows)), key=rows.__getitem__)
+        self._site.note_label(lot.slot + rows[last], labels[last])
         self._write_labels(lot, rows, labels, right)
         counted = lots.counts(lot.source, lot.kinds, lot.which[places], gains)
         lots.add(self._batch.counts, counted)

@@ -119,6 +119,11 @@ class Node:
         """What was decided and labelled so far."""
         return self._book.ledger
 
+    @property
+    def previous_label(self) -> Label | None:
+        """The label of the latest own instance of which it is known; None: of none is."""
+        return self._book.previous_label
+
     def state(self) -> State:
         """Return how the site stands; for one that was started."""
         peers = [

@@ -16,7 +16,8 @@ CREATE TABLE desks (
   slot INTEGER NOT NULL CHECK (slot >= 0),
   oldest INTEGER NOT NULL CHECK (oldest >= 1),
   following INTEGER NOT NULL CHECK (following >= oldest),
-  doubts TEXT NOT NULL
+  doubts TEXT NOT NULL,
+  latest TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE cells (
   desk TEXT NOT NULL,

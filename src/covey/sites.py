@@ -10,7 +10,6 @@ import msgspec
 from covey import config, fields, limits, neighbours
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
-from covey.contexts import PreviousLabel
 from covey.errors import ConfigError
 from covey.learner import Learner
 from covey.limits import SiteLimits
@@ -153,10 +152,6 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
         (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
         (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
         (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
-        (
-            any(isinstance(scale, PreviousLabel) for scale in scales.scales),
-            "the previous label as context, which a node does not know in time: leave it out",
-        ),
         (setup.settings.ties == "random", 'ties = "random", which cannot be taken up again'),
     ):
         if is_there:

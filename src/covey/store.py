@@ -100,6 +100,7 @@ class Standing(msgspec.Struct, frozen=True):
     slot: int
     kept: range
     doubts: dict[str, list[int]] = {}
+    latest: tuple[int, Label] | None = None  # own label of the latest slot, with that
 
 
 class Batch(msgspec.Struct):
@@ -120,6 +121,7 @@ class Saved(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     tickets: list[Ticket]  # that it still knows, labelled or not
     kept: range
+    latest: tuple[int, Label] | None = None
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -175,7 +177,7 @@ class Store:
         """
         with self._sentences("read"), self._transaction():
             self._base.execute("INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0)", (name, shape))
-            self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1, '{}')")
+            self._base.execute("INSERT OR IGNORE INTO desks VALUES ('', 0, 1, 1, '{}', 'null')")
             self._base.execute("UPDATE site SET starts = starts + 1")
             self._check_site(name, shape)
             self._kept = pruning.kept(self._base)
@@ -314,9 +316,15 @@ class Store:
         return Loaded(
             {
                 desk: self._saved(
-                    Standing(desk, slot, range(oldest, following), json.loads(doubts))
+                    Standing(
+                        desk,
+                        slot,
+                        range(oldest, following),
+                        json.loads(doubts),
+                        _latest(json.loads(latest)),
+                    )
                 )
-                for desk, slot, oldest, following, doubts in standings
+                for desk, slot, oldest, following, doubts, latest in standings
             },
             self.counters(),
             [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
@@ -340,7 +348,8 @@ class Store:
             (standing.desk, standing.kept.start),
         )
         snapshot = Snapshot(standing.slot, cells, [one for one in seen if one[1]], standing.doubts)
-        return Saved(snapshot, [_ticket(row) for row in kept], standing.kept)
+        tickets = [_ticket(row) for row in kept]
+        return Saved(snapshot, tickets, standing.kept, standing.latest)
 
     def _counted(self, query: str) -> dict[tuple[str, str, str], tuple[int, int]]:
         with self._sentences("read"):
@@ -352,8 +361,11 @@ class Store:
     def _write(self, batch: Batch) -> None:
         base = self._base
         base.executemany(
-            "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?, ?)",
-            [(a.desk, a.slot, a.kept.start, a.kept.stop, _text(a.doubts)) for a in batch.standings],
+            "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (a.desk, a.slot, a.kept.start, a.kept.stop, _text(a.doubts), _text(a.latest))
+                for a in batch.standings
+            ],
         )
         base.executemany(
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",
@@ -447,6 +459,10 @@ def _difference(key: Sequence[str], kept: tuple[int, int], folded: tuple[int, in
 
 
 _STRICT = json.JSONEncoder(allow_nan=False)  # to make one costs more than to use it
+
+
+def _latest(found: list[Any] | None) -> tuple[int, Label] | None:
+    return None if found is None else (found[0], found[1])
 
 
 def _text(value: Any) -> str:
