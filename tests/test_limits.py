@@ -17,8 +17,9 @@ from covey.errors import ConfigError, StoreError, StoreFull
 from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.records import Batch, Ticket
 from covey.sites import Address
-from covey.store import Batch, Store, Ticket
+from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel

@@ -23,7 +23,7 @@ from covey.errors import (
 from covey.node import Limits
 from covey.peers import NO_INSTANCE, Help, Patience, Request
 from covey.policies import PRESETS
-from covey.store import Ticket
+from covey.records import Ticket
 from covey.types import MEMORY, Report
 from virtual import Crashed, Weather, World
 

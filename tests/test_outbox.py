@@ -7,7 +7,7 @@ import virtual
 from covey.errors import PeerError
 from covey.outbox import AT_ONCE, Outbox
 from covey.peers import Guard, Help, Patience, Request
-from covey.store import Owed
+from covey.records import Owed
 from covey.types import Label, Report
 
 

@@ -1,6 +1,7 @@
 """A store keeps what it acknowledged, refuses what it cannot vouch for, and says why."""
 
 import multiprocessing
+import random
 import shutil
 import sqlite3
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from covey import cli
 from covey.decisions import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
+from covey.records import Batch, Line, Owed, Standing, Ticket, Truth
 from covey.schema import APPLICATION
-from covey.store import Batch, Line, Owed, Standing, Store, Ticket, Truth
+from covey.store import Store
 
 
 def ticket(number: int = 1, **fields: object) -> Ticket:
@@ -87,11 +89,54 @@ def test_a_label_counts_once_for_who_sent_it_and_not_in_training(store: Store) -
 def test_a_second_label_of_a_ticket_is_refused_with_its_whole_batch(store: Store) -> None:
     store.commit(batch(tickets=[ticket()], truths=[Truth(1, 1, True)]))
 
-    with pytest.raises(StoreError, match="no ticket 1 that waits"):
+    with pytest.raises(StoreError, match="of a ticket that waits for none"):
         store.commit(batch(tickets=[ticket(2)], truths=[Truth(1, 0, False)]))
 
     assert store.find("", "t2") is None
     assert store.counters() == {("g4:1", "", "f"): (1, 1)}
+
+
+def test_two_labels_of_a_ticket_in_one_batch_are_refused(store: Store) -> None:
+    store.commit(batch(tickets=[ticket(1), ticket(2)]))
+
+    with pytest.raises(StoreError, match="of a ticket that waits for none"):
+        store.commit(batch(truths=[Truth(2, 1, True), Truth(1, 1, True), Truth(1, 1, True)]))
+
+    assert store.counters() == {}
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 63, 64, 65, 211])
+def test_many_labels_count_as_one_after_the_other_would(store: Store, count: int) -> None:
+    chance = random.Random(count)  # noqa: S311 - no secret
+    phases = ("train", "explore", "exploit", "recall")
+    kept = [
+        ticket(
+            k,
+            cell=f"g4:{chance.randrange(3)}",
+            arm=chance.choice("fg"),
+            source=chance.choice(["", "client/a"]),
+            phase=chance.choice(phases),
+        )
+        for k in range(1, count + 1)
+    ]
+    told = [Truth(k, chance.choice([0, "x"]), chance.random() < 0.5) for k in range(1, count + 1)]
+    chance.shuffle(told)
+    expected: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for truth in told:
+        one = kept[truth.ticket - 1]
+        if one.phase in ("explore", "exploit"):
+            labels, right = expected.get((one.cell, one.source, one.arm), (0, 0))
+            expected[one.cell, one.source, one.arm] = labels + 1, right + truth.is_right
+
+    store.commit(batch(tickets=kept, truths=told[: count // 3]))
+    store.commit(batch(truths=told[count // 3 :]))
+
+    assert store.counters() == expected
+    assert store.check() == []
+    found = {k: store.find(kept[k - 1].source, f"t{k}") for k in range(1, count + 1)}
+    assert {k: one.truth for k, one in found.items() if isinstance(one, Ticket)} == {
+        truth.ticket: truth.label for truth in told
+    }
 
 
 def test_the_same_id_may_be_used_by_two_sources_but_not_twice_by_one(store: Store) -> None:

@@ -8,7 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from covey import threads
-from covey.threads import Lane
+from covey.classifiers import as_function
+from covey.records import Batch
+from covey.sources.constant import Constant
+from covey.store import Store
+from covey.threads import Lane, Threads
 
 
 @pytest.fixture
@@ -97,3 +101,68 @@ def test_when_the_thread_is_gone_every_call_is_told_so(pool: ThreadPoolExecutor)
             assert [type(one) for one in told] == [RuntimeError] * 2
 
     asyncio.run(main())
+
+
+class Watched(Store):
+    """A store that notes which thread does what."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.seen: list[tuple[str, bool]] = []  # and whether that is the main thread
+
+    def write(self, batch: Batch) -> None:
+        """Note it."""
+        self._note("write")
+        super().write(batch)
+
+    def sync(self, batch: Batch) -> None:
+        """Note it."""
+        self._note("sync")
+        super().sync(batch)
+
+    def size(self) -> dict[str, int]:
+        """Note it."""
+        self._note("size")
+        return super().size()
+
+    def _note(self, verb: str) -> None:
+        self.seen.append((verb, threading.current_thread() is threading.main_thread()))
+
+
+def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_and_nobody_reads_between() -> None:
+    store = Watched()
+
+    async def main() -> None:
+        doors = Threads(store)
+        commits = (doors(store.commit, Batch()) for _ in range(2))
+        first, second = commits
+        await asyncio.gather(first, doors(store.size), second)
+        doors.close()
+
+    asyncio.run(main())
+
+    commit = [("write", True), ("sync", False)]
+    assert store.seen == [*commit, ("size", False), *commit]
+
+
+def test_a_function_that_looks_at_nothing_needs_no_thread() -> None:
+    here = threading.current_thread()
+    names: list[threading.Thread] = []
+
+    def look(instance: object) -> int:
+        names.append(threading.current_thread())
+        return 1
+
+    async def main() -> None:
+        doors = Threads(Store.memory())
+        plain = as_function(look, name="look", owner="north")
+        constant = as_function(
+            Constant(name="one", kind="constant", label=1), name="one", owner="north"
+        )
+        assert await doors(plain.answer, None) == await doors(constant.answer, None) == 1
+        await doors(plain._replace(is_instant=True).answer, None)
+        assert (plain.is_instant, constant.is_instant) == (False, True)
+        doors.close()
+
+    asyncio.run(main())
+    assert [one is here for one in names] == [False, True]

@@ -161,6 +161,45 @@ def slot(serving: Serving, **parameters: Any) -> int | None:
     return wire.first_slot(Inference([], parameters=parameters), serving, count=3)
 
 
+NAMES = st.sampled_from(["a", "b", "c:", ":", '"', "ä"])
+VALUES = (
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", ":", '{"a": 1}', "x"])
+)
+DOCUMENTS = st.recursive(
+    VALUES,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(st.tuples(NAMES, inner), max_size=3),
+    max_leaves=8,
+)
+
+
+def written(value: Any) -> str:
+    """Return JSON in which pairs are objects, whether or not their keys are all different."""
+    if isinstance(value, list) and value and all(isinstance(one, tuple) for one in value):
+        pairs = [f"{json.dumps(name)}: {written(inner)}" for name, inner in value]
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value)
+
+
+def has_twins(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    names = [one[0] for one in value if isinstance(one, tuple)]
+    inner = [one[1] if isinstance(one, tuple) else one for one in value]
+    return len(names) != len(set(names)) or any(map(has_twins, inner))
+
+
+@given(st.lists(st.tuples(NAMES, DOCUMENTS), min_size=1, max_size=4))
+def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) -> None:
+    body = written(pairs)
+    if has_twins(pairs):
+        with pytest.raises(Problem, match="a key stands twice"):
+            wire._parsed(body.encode(), 20)
+    else:
+        assert wire._parsed(body.encode(), 20) == json.loads(body)
+
+
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
     assert slot(SERVING) is None
     assert slot(GIVEN, slot=7) == 7

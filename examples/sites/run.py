@@ -20,7 +20,8 @@ from processes import CLIENT, PRICE, Client, Site, free_ports
 from traffic import SIGNS, Above, Flow, flows, mixed
 
 from covey import keys
-from covey.store import Store, Ticket
+from covey.records import Ticket
+from covey.store import Store
 from covey.terminal import table
 
 NAMES = ("north", "east", "south", "west")

@@ -16,9 +16,9 @@ from covey.learner import Learner
 from covey.lotbook import Draft, LotBook, Said, waiting
 from covey.lots import Lot
 from covey.medians import Medians
+from covey.records import Batch, Loaded, Owed, Ticket, Truth
 from covey.schema import UNCOUNTED
 from covey.states import Ledger
-from covey.store import Batch, Loaded, Owed, Ticket, Truth
 from covey.types import Cell, Context, Label, Report
 
 OWN = ""  # the source of what clients of the site ask and say, if they have no name
@@ -227,7 +227,7 @@ class Book:
         if choice.peer and self.learner.tells_at_once:
             self._count_asked(ticket)
         self._note(desk, decision)
-        self._expire()
+        self._wait_no_longer()
         return ticket
 
     def accept_lot(
@@ -236,7 +236,7 @@ class Book:
         """Take what the arms said to many rows, and give them out under the asker's id."""
         asked = (question.source, question.id, question.digest)
         lot = self.lots.accept(draft, asked, said, prices)
-        self._expire()
+        self._wait_no_longer()
         return lot
 
     def abandon(self, decision: Decision, source: str = OWN) -> None:
@@ -364,15 +364,15 @@ class Book:
 
     def _expire(self) -> None:
         """Forget the ids of tickets that no learner knows any longer and the store does."""
-        self._forget_labels()
-        self.lots.expire()
+        self._wait_no_longer()
         for desk in self._desks():
             for key in desk.expired():
                 self._held[_holder(key[0])] -= 1
                 del self._tickets[key]
 
-    def _forget_labels(self) -> None:
-        """Let the desks apart wait no longer for labels that the site does not wait for."""
+    def _wait_no_longer(self) -> None:
+        """Let the desks apart and the lots forget labels that the site does not wait for."""
+        self.lots.expire()
         oldest = self.learner.kept_tickets.start
         for number in range(self._waits_from, oldest) if self._apart else ():
             ticket = self._tickets[self._site.keys[number]]

@@ -32,6 +32,7 @@ class Function(NamedTuple):
     predict_many: Callable[[Any], Any] | None  # rows -> labels; None: one by one
     teach: Callable[[Any, Label], Any] | None  # None: it cannot be taught
     teach_many: Callable[[list[Any], list[Label]], Any] | None
+    is_instant: bool = False  # it looks at nothing, and is not worth a thread
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` that will know it.
@@ -186,7 +187,8 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
     classes: tuple[Label, ...] = ()
     if isinstance(given, Fresh):
         given, classes = given
-    function = Function(name, owner, *_verbs(name, given, classes))
+    is_instant = getattr(given, "is_instant", False) is True
+    function = Function(name, owner, *_verbs(name, given, classes), is_instant=is_instant)
     if not classes:
         return function
     if function.teach is None:

@@ -14,7 +14,7 @@ from covey.engine import Table, doubts_of
 from covey.footprints import Footprints
 from covey.learner import Learner
 from covey.lots import Lot
-from covey.store import Line, Saved, Standing
+from covey.records import Line, Saved, Standing
 from covey.types import Cell, Label
 
 Trust = Literal["isolated", "robust", "full"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from covey.decisions import Decision
 from covey.learner import Learner
-from covey.store import Line
+from covey.records import Line
 from covey.types import Cell, Context, Level
 
 

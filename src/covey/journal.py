@@ -1,11 +1,14 @@
 """Group commit: all that happened while one batch was written goes into the next."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from covey.books import Book
 from covey.errors import StoreError
-from covey.store import Batch
+from covey.records import Batch
+
+MOST_ROUNDS = 16  # of the event loop, for which a batch is held back while more is added to it
+Waiting = asyncio.Future[None]
 
 
 class Journal:
@@ -14,9 +17,8 @@ class Journal:
     def __init__(self, book: Book, commit: Callable[[Batch], Awaitable[None]]) -> None:
         self._book = book
         self._commit = commit
-        self._lock = asyncio.Lock()
-        self._next: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: list[Waiting] = []  # for the batch after the one that is being written
+        self._writing: asyncio.Task[None] | None = None
         self.failure: StoreError | None = None
 
     async def flush(self) -> None:
@@ -26,35 +28,59 @@ class Journal:
         """
         if self.failure is not None:
             raise self.failure
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._write())
-            self._tasks.add(self._next)
-            self._next.add_done_callback(self._forget)
-        # Whoever waits may be cancelled; the batch is written for the others all the same.
-        await asyncio.shield(self._next)
+        loop = asyncio.get_running_loop()
+        # Of one's own: whoever waits may be cancelled, and the batch is written for the others.
+        written: Waiting = loop.create_future()
+        self._waiting.append(written)
+        if self._writing is None:
+            self._writing = loop.create_task(self._write())
+        await written
 
     def stop(self) -> None:
         """Write no more, not even what is under way."""
         self.failure = StoreError("the node is stopped")
-        for task in self._tasks:
-            task.cancel()
+        if self._writing is not None:
+            self._writing.cancel()
 
     async def _write(self) -> None:
-        async with self._lock:
-            self._next = None
-            if self.failure is not None:
-                raise self.failure
-            batch = self._book.take()
-            if batch is None:
-                return
-            try:
-                await self._commit(batch)
-            except StoreError as error:
-                self.failure = error
-                raise
-            self._book.is_written(batch)
+        """Write batches until nobody waits."""
+        waiting: list[Waiting] = []
+        try:
+            while self._waiting:
+                await self._wait_for_more()
+                waiting, self._waiting = self._waiting, []
+                await self._write_one()
+                for one in waiting:
+                    if not one.done():
+                        one.set_result(None)
+        except asyncio.CancelledError:
+            for one in (*waiting, *self._waiting):
+                one.cancel()
+        except StoreError as error:
+            self._fail(error, (*waiting, *self._waiting))
+        except Exception as error:  # nobody knows what is on the disk then, either
+            failure = StoreError(f"a batch cannot be written: {error!r}")
+            self._fail(failure, (*waiting, *self._waiting))
+        finally:
+            self._writing = None
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # it is kept in `failure`; nobody may be waiting any more
+    def _fail(self, failure: StoreError, waiting: Sequence[Waiting]) -> None:
+        self.failure = failure
+        for one in waiting:
+            if not one.done():
+                one.set_exception(failure)
+
+    async def _wait_for_more(self) -> None:
+        """Let those come along who are about to: a commit costs the same for one as for many."""
+        known = 0
+        for _ in range(MOST_ROUNDS):
+            if len(self._waiting) == known:
+                break
+            known = len(self._waiting)
+            await asyncio.sleep(0)
+
+    async def _write_one(self) -> None:
+        batch = self._book.take()
+        if batch is not None:
+            await self._commit(batch)
+            self._book.is_written(batch)

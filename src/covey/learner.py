@@ -99,6 +99,7 @@ class Learner:
         self.slot = 0
         self.tables = {name: self._empty_table(name) for name in self.policies}
         self._table = self.tables[self._space]
+        self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = self._next_ticket = 1
         self._expiry_slot = 0
@@ -216,10 +217,9 @@ class Learner:
         return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
 
     def report(self, cell: Cell, slot: int) -> Report:
-        """Return what a peer that asks at its slot `slot` may know of `cell`.
+        """Return the arrivals in `cell` that a peer which asks at its slot `slot` may know of.
 
-        The arrivals, and between which bounds the accuracy of its best function lies: 0 and 1
-        where the policy needs no more than arrivals.
+        With them the bounds of its best function's accuracy, 0 and 1 where none are needed.
         """
         table, row = self._meet(cell, slot)
         return table.report(row, slot)
@@ -282,9 +282,8 @@ class Learner:
         tickets = self._tickets
         given = zip(decisions, labels, peer_tickets, strict=True)
         for ticket, (decision, label, peer_ticket) in enumerate(given, self._next_ticket):
-            decision.label = label
+            decision.label, decision.peer_ticket = label, peer_ticket
             decision.ticket = ticket
-            decision.peer_ticket = peer_ticket
             tickets[ticket] = decision
         self._next_ticket += len(decisions)
 
@@ -401,7 +400,9 @@ class Learner:
 
     def cell_name(self, decision: Decision) -> str:
         """Return the canonical name of that cell."""
-        return self.name_of(decision.space, self.cell(decision))
+        if (where := (decision.space, decision.code >> 20)) not in self._names:
+            self._names[where] = self.name_of(decision.space, self.cell(decision))
+        return self._names[where]
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""

@@ -17,8 +17,8 @@ from covey.desks import Desk, DeskApart, Key
 from covey.errors import ConflictingLabel, LateLabel
 from covey.lots import Helped, Kind, Lot, LotBatch, Told
 from covey.medians import Medians
+from covey.records import Loaded, Owed
 from covey.states import Ledger
-from covey.store import Loaded, Owed
 from covey.types import Label
 
 OWN = ""  # the source of all own clients together

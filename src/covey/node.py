@@ -5,9 +5,8 @@ whole network can run in one process under a virtual one.
 """
 
 import asyncio
-import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,8 +34,9 @@ from covey.lotbook import Settlements
 from covey.lots import Lot
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
+from covey.records import Batch, Owed, Ticket
 from covey.states import Ledger, PeerState, State, arms_of
-from covey.store import Batch, Owed, Store, Ticket
+from covey.store import Store
 from covey.teaching import Teaching, Work
 from covey.types import MEMORY, Cell, Context, Label, Report
 from covey.views import ALL, cut, shown
@@ -356,14 +356,9 @@ class Node:
             part = self._seen(instance, decision)
             return decision, await self._run_own(decision.choice.function, part, decision)
 
-    @contextlib.contextmanager
-    def _or_abandoned(self, decision: Decision, source: str = OWN) -> Iterator[None]:
+    def _or_abandoned(self, decision: Decision, source: str = OWN) -> "_OrAbandoned":
         """Take a decision back if it comes to nothing."""
-        try:
-            yield
-        except BaseException:
-            self._book.abandon(decision, source)
-            raise
+        return _OrAbandoned(self._book, decision, source)
 
     async def _ask(self, instance: Any, decision: Decision, deadline_s: float) -> Reply:
         """Ask the chosen peer; where it has no answer, the own best function has one."""
@@ -447,6 +442,24 @@ class Node:
         for one in owed:
             self._book.tell(one)
         await self._journal.flush()
+
+
+class _OrAbandoned:
+    """Not of `contextlib`, which costs more than most decisions do."""
+
+    __slots__ = ("_book", "_decision", "_source")
+
+    def __init__(self, book: Book, decision: Decision, source: str) -> None:
+        self._book = book
+        self._decision = decision
+        self._source = source
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._book.abandon(self._decision, self._source)
 
 
 def _as(kind: type[Found], found: Ticket | Lot, asked: Question) -> Found:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from covey.errors import PeerError, StoreError
 from covey.peers import REPEATED, TAKEN, Guard
-from covey.store import Owed
+from covey.records import Owed
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0

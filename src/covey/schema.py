@@ -1,5 +1,7 @@
 """The tables of a store, and the statements that count labels in them."""
 
+from functools import cache
+
 APPLICATION = 0x636F7679  # "covy"
 VERSION = 1
 UNCOUNTED = ("train", "recall")  # phases whose labels move no counter of an arm
@@ -114,16 +116,34 @@ FOLD = f"""
 SELECT cell, source, arm, COUNT(*), SUM(is_right) FROM tickets
 WHERE truth IS NOT NULL AND phase NOT IN {UNCOUNTED} GROUP BY cell, source, arm
 """  # noqa: S608 - phases are constants
-COUNT_ONE = """
-INSERT INTO counters SELECT cell, source, arm, 1, is_right FROM tickets
-WHERE desk = :desk AND ticket = :ticket AND phase NOT IN ('train', 'recall')
-ON CONFLICT DO UPDATE SET labels = labels + 1, right = right + excluded.right
-"""
 COUNT_MANY = """
 INSERT INTO counters VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
 """
-LABEL_ONE = """
-UPDATE tickets SET truth = :truth, is_right = :is_right
-WHERE desk = :desk AND ticket = :ticket AND truth IS NULL
+LABELS = """
+(SELECT column1 AS desk, column2 AS ticket, column3 AS truth, column4 AS is_right
+FROM (VALUES {rows})) AS told
 """
+LABEL = f"""
+UPDATE tickets SET truth = told.truth, is_right = told.is_right FROM {LABELS}
+WHERE tickets.desk = told.desk AND tickets.ticket = told.ticket AND tickets.truth IS NULL
+"""  # noqa: S608 - no value is in it
+COUNT = f"""
+INSERT INTO counters SELECT cell, source, arm, COUNT(*), SUM(told.is_right)
+FROM {LABELS} CROSS JOIN tickets
+WHERE tickets.desk = told.desk AND tickets.ticket = told.ticket AND phase NOT IN {UNCOUNTED}
+GROUP BY cell, source, arm
+ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
+"""  # noqa: S608 - no value is in it
+
+
+@cache
+def values(columns: int, rows: int) -> str:
+    """Return the places of so many rows in a statement."""
+    return ", ".join(["(" + ", ".join("?" * columns) + ")"] * rows)
+
+
+@cache
+def for_labels(statement: str, rows: int) -> str:
+    """Return `LABEL` or `COUNT` for so many labels."""
+    return statement.format(rows=values(4, rows))

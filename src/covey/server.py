@@ -1,6 +1,7 @@
 """A site that serves: its node, and a listener for each side of it."""
 
 import asyncio
+import gc
 import random
 import signal
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
+        gc.freeze()  # what is there by now stays, and need not be looked through again
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
         await stop.wait()
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from covey.learner import Learner
 from covey.lots import Counted, Lot
+from covey.records import Ticket
 from covey.schema import UNCOUNTED
-from covey.store import Ticket
 
 ArmKind = Literal["own", "peer", "context_only"]
 

@@ -5,135 +5,34 @@ acknowledges a label does so after that. One process has the file at a time.
 """
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from covey import lots, pruning
-from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
+from covey.decisions import Snapshot
 from covey.errors import StoreError, StoreFull
-from covey.lots import Lot, LotBatch
-from covey.schema import APPLICATION, COUNT_ONE, FOLD, LABEL_ONE, SCHEMA, VERSION
+from covey.lots import Lot
+from covey.records import (
+    Batch,
+    Loaded,
+    Owed,
+    Saved,
+    Standing,
+    Ticket,
+    Truth,
+    as_text,
+    as_value,
+    row_of,
+    ticket_of,
+)
+from covey.schema import APPLICATION, COUNT, FOLD, LABEL, SCHEMA, VERSION, for_labels, values
 from covey.sieve import Sieve
 from covey.types import Label
 
-SIZES = (32, 4, 1)  # of statements that write tickets; few, so that each is made once
+SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 KEYS = "SELECT source, id FROM tickets UNION ALL SELECT source, id FROM lots"
-
-
-class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision as it is kept: what was answered to whom, and the true label once it is there."""
-
-    desk: str = ""  # that gave it out; "": the site's own
-    ticket: int
-    source: str  # who asked, and so who may say the true label; "": the site's own clients
-    id: str  # under which the source knows it
-    digest: str  # of what was asked, so that another question under the same id is noticed
-    slot: int
-    cell: str
-    code: int
-    phase: str
-    arm: str
-    function: str
-    price: float
-    space: str
-    context: tuple[float, ...]
-    prediction: Label  # what the arm said; NO_ANSWER: nothing
-    answer: Label  # what the source was told
-    peer: str = ""
-    peer_ticket: str | None = None
-    width: int = 0
-    truth: Label | msgspec.UnsetType = UNKNOWN
-
-    def decision(self) -> Decision:
-        """Return the learner's side of it; the learner puts the choice back."""
-        return Decision(
-            self.code,
-            self.context,
-            self.slot,
-            RECALL if self.phase == "recall" else OPEN,
-            label=self.prediction,
-            ticket=self.ticket,
-            peer_ticket=self.peer_ticket,
-            truth=self.truth,
-            space=self.space,
-            width=self.width,
-        )
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A known cell of a desk's learner: where it stands in its tables, and its counters."""
-
-    space: str
-    line: int
-    name: str
-    counters: list[int]
-    seen: list[tuple[Any, int]] = []
-    desk: str = ""
-
-
-class Truth(msgspec.Struct, frozen=True):
-    """The true label of a ticket, and whether what the arm said was right."""
-
-    ticket: int
-    label: Label
-    is_right: bool
-    desk: str = ""
-
-
-class Owed(msgspec.Struct, frozen=True):
-    """A label that a peer is to be told, under the id that it was asked with."""
-
-    peer: str
-    id: str
-    label: Label
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """How far a desk has come: its latest slot, and the tickets that its learner knows."""
-
-    desk: str
-    slot: int
-    kept: range
-    doubts: dict[str, list[int]] = {}
-    latest: tuple[int, Label] | None = None  # own label of the latest slot, with that
-
-
-class Batch(msgspec.Struct):
-    """What is written together, or not at all."""
-
-    standings: list[Standing] = []  # of desks that have moved
-    lines: list[Line] = []
-    tickets: list[Ticket] = []
-    truths: list[Truth] = []
-    owed: list[Owed] = []
-    told: list[Owed] = []  # owed no longer
-    lots: LotBatch = msgspec.field(default_factory=LotBatch)
-
-
-class Saved(msgspec.Struct, frozen=True):
-    """All that a desk's learner goes on from."""
-
-    snapshot: Snapshot
-    tickets: list[Ticket]  # that it still knows, labelled or not
-    kept: range
-    latest: tuple[int, Label] | None = None
-
-
-class Loaded(msgspec.Struct, frozen=True):
-    """All that a site goes on from."""
-
-    desks: dict[str, Saved]  # the site's own, "", is always there
-    counters: dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
-    owed: list[Owed]
-    asked: dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
-    starts: int  # how often the store has been loaded
-    lots: list[Lot] = []  # whose labels are waited for
-    latest_lot: int = 0
 
 
 class Store:
@@ -192,9 +91,24 @@ class Store:
         Raises `StoreError` if that fails; then it is not known what is on the disk, and the store
         must not be used before it is opened again.
         """
-        with self._sentences("written"), self._transaction():
-            self._write(batch)
+        self.write(batch)
+        self.sync(batch)
+
+    def write(self, batch: Batch) -> None:
+        """Do what there is to compute for a commit; the disk is left to `sync`, which must follow.
+
+        Raises as `commit` does.
+        """
+        with self._sentences("written"):
+            self._base.execute("BEGIN IMMEDIATE")
+            with self._or_rolled_back():
+                self._write(batch)
+
+    def sync(self, batch: Batch) -> None:
+        """Return when the batch that was written last is on the disk; raise as `commit` does."""
+        with self._sentences("written"), self._or_rolled_back():
             self._prune(batch)
+            self._base.execute("COMMIT")
         if self._given_out is not None:
             for ticket in batch.tickets:
                 self._given_out.add((ticket.source, ticket.id))
@@ -211,7 +125,7 @@ class Store:
             rows = self._base.execute(
                 "SELECT * FROM tickets WHERE source = ? AND id = ?", (source, id)
             ).fetchall()
-            return _ticket(rows[0]) if rows else lots.find(self._base, source, id)
+            return ticket_of(rows[0]) if rows else lots.find(self._base, source, id)
 
     def counters(self) -> dict[tuple[str, str, str], tuple[int, int]]:
         """Return cell, source, arm -> labels, right."""
@@ -320,14 +234,14 @@ class Store:
                         desk,
                         slot,
                         range(oldest, following),
-                        json.loads(doubts),
-                        _latest(json.loads(latest)),
+                        as_value(doubts),
+                        _latest(as_value(latest)),
                     )
                 )
                 for desk, slot, oldest, following, doubts, latest in standings
             },
             self.counters(),
-            [Owed(peer, id_, json.loads(label)) for peer, id_, label in owed],
+            [Owed(peer, id_, as_value(label)) for peer, id_, label in owed],
             answered,
             starts,
             lots.opened(self._base),
@@ -341,14 +255,14 @@ class Store:
         )
         cells, seen = [], []
         for name, counters, labels in lines.fetchall():
-            cells.append((name, json.loads(counters)))
-            seen.append((name, [(label, count) for label, count in json.loads(labels)]))
+            cells.append((name, as_value(counters)))
+            seen.append((name, [(label, count) for label, count in as_value(labels)]))
         kept = self._base.execute(
             "SELECT * FROM tickets WHERE desk = ? AND ticket >= ? ORDER BY ticket",
             (standing.desk, standing.kept.start),
         )
         snapshot = Snapshot(standing.slot, cells, [one for one in seen if one[1]], standing.doubts)
-        tickets = [_ticket(row) for row in kept]
+        tickets = [ticket_of(row) for row in kept]
         return Saved(snapshot, tickets, standing.kept, standing.latest)
 
     def _counted(self, query: str) -> dict[tuple[str, str, str], tuple[int, int]]:
@@ -363,22 +277,21 @@ class Store:
         base.executemany(
             "INSERT OR REPLACE INTO desks VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (a.desk, a.slot, a.kept.start, a.kept.stop, _text(a.doubts), _text(a.latest))
+                (a.desk, a.slot, a.kept.start, a.kept.stop, as_text(a.doubts), as_text(a.latest))
                 for a in batch.standings
             ],
         )
         base.executemany(
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (a.desk, a.space, a.line, a.name, json.dumps(a.counters), _text(a.seen))
+                (a.desk, a.space, a.line, a.name, as_text(a.counters), as_text(a.seen))
                 for a in batch.lines
             ],
         )
-        self._write_tickets([_row(ticket) for ticket in batch.tickets])
-        for truth in batch.truths:
-            self._write_truth(truth)
+        self._write_tickets([row_of(ticket) for ticket in batch.tickets])
+        self._write_truths(batch.truths)
         lots.write(base, batch.lots)
-        rows = [(one.peer, one.id, _text(one.label)) for one in batch.owed]
+        rows = [(one.peer, one.id, as_text(one.label)) for one in batch.owed]
         base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?)", rows)
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?", [(a.peer, a.id) for a in batch.told]
@@ -393,36 +306,32 @@ class Store:
             self._kept -= pruning.prune(self._base, excess)
 
     def _write_tickets(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Write tickets, many with one statement: threads take turns at every one of them."""
-        places = "(" + ", ".join("?" * (len(Ticket.__struct_fields__) + 1)) + ")"
-        begin = 0
-        for size in SIZES:
-            while len(rows) - begin >= size:
-                given = [value for row in rows[begin : begin + size] for value in row]
-                many = ", ".join([places] * size)
-                self._base.execute(f"INSERT INTO tickets VALUES {many}", given)  # noqa: S608
-                begin += size
+        width = len(Ticket.__struct_fields__) + 1
+        for some, given in _pieces(rows):
+            self._base.execute(f"INSERT INTO tickets VALUES {values(width, some)}", given)  # noqa: S608
 
-    def _write_truth(self, truth: Truth) -> None:
-        given = {
-            "desk": truth.desk,
-            "ticket": truth.ticket,
-            "truth": _text(truth.label),
-            "is_right": int(truth.is_right),
-        }
-        if self._base.execute(LABEL_ONE, given).rowcount != 1:
-            raise StoreError(
-                f"{self._where} has no ticket {truth.ticket} that waits for a label; "
-                "nothing of the batch was written"
-            )
-        self._base.execute(COUNT_ONE, given)
+    def _write_truths(self, truths: Sequence[Truth]) -> None:
+        """Write labels, and count them."""
+        rows = [(one.desk, one.ticket, as_text(one.label), int(one.is_right)) for one in truths]
+        for some, given in _pieces(rows):
+            if self._base.execute(for_labels(LABEL, some), given).rowcount != some:
+                raise StoreError(
+                    f"{self._where} was given the label of a ticket that waits for none; "
+                    "nothing of the batch was written"
+                )
+            self._base.execute(for_labels(COUNT, some), given)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         self._base.execute("BEGIN IMMEDIATE")
-        try:
+        with self._or_rolled_back():
             yield
             self._base.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _or_rolled_back(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             # A commit that failed may have rolled back by itself.
             if self._base.in_transaction:
@@ -458,31 +367,14 @@ def _difference(key: Sequence[str], kept: tuple[int, int], folded: tuple[int, in
     )
 
 
-_STRICT = json.JSONEncoder(allow_nan=False)  # to make one costs more than to use it
+def _pieces(rows: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[Any]]]:
+    """Return rows as values for statements that take many: threads take turns at each of them."""
+    begin = 0
+    for size in SIZES:
+        while len(rows) - begin >= size:
+            yield size, [value for row in rows[begin : begin + size] for value in row]
+            begin += size
 
 
 def _latest(found: list[Any] | None) -> tuple[int, Label] | None:
     return None if found is None else (found[0], found[1])
-
-
-def _text(value: Any) -> str:
-    return _STRICT.encode(value)
-
-
-def _row(ticket: Ticket) -> tuple[Any, ...]:
-    """Return a ticket as the columns of its table; it is labelled later."""
-    fields = msgspec.structs.asdict(ticket)
-    fields["context"] = _text(ticket.context)
-    for name in ("prediction", "answer"):
-        fields[name] = None if fields[name] is NO_ANSWER else _text(fields[name])
-    fields["truth"] = None
-    return (*fields.values(), None)
-
-
-def _ticket(row: Sequence[Any]) -> Ticket:
-    fields = dict(zip(Ticket.__struct_fields__, row, strict=False))
-    fields["context"] = tuple(json.loads(fields["context"]))
-    for name in ("prediction", "answer"):
-        fields[name] = NO_ANSWER if fields[name] is None else json.loads(fields[name])
-    fields["truth"] = UNKNOWN if fields["truth"] is None else json.loads(fields["truth"])
-    return Ticket(**fields)

@@ -79,11 +79,11 @@ def parts_of(inputs: Sequence[Tensor], tail: bytes | memoryview) -> Parts:
     parts, rest = {}, memoryview(tail)
     for tensor in inputs:
         size = tensor.parameters.get(SIZE)
+        if size is None and tensor.data is not msgspec.UNSET:
+            continue
         where = f"input {tensor.name!r}"
         if size is None:
-            if tensor.data is msgspec.UNSET:
-                raise invalid(f"{where} has neither data nor {SIZE}")
-            continue
+            raise invalid(f"{where} has neither data nor {SIZE}")
         if type(size) is not int or size < 0:
             raise invalid(f"{where}: {SIZE} must be a number of bytes")
         if tensor.data is not msgspec.UNSET:
@@ -133,8 +133,7 @@ def column_of(tensor: Tensor, parts: Parts, kind: Datatype | None = None) -> Col
     """Return a tensor of one column; without a `kind`, as its own datatype has it."""
     if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
         raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
-    own = next(one for one, (takes, _) in _KINDS.items() if tensor.datatype in takes)
-    return _values(tensor, parts, own if kind is None else kind)
+    return _values(tensor, parts, kind or _own_kind(tensor))
 
 
 def plain(column: Column) -> list[Any]:
@@ -145,8 +144,8 @@ def plain(column: Column) -> list[Any]:
 def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
     """Return a tensor of one column, and its bytes; values of several types are sent as text."""
     kinds = set(map(type, values))
-    datatype = next((word for kind, word in _WORDS if kinds == {kind}), "")
-    if not datatype:
+    datatype = _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
+    if datatype is None:
         datatype, values = "BYTES", [str(value) for value in values]
     if not is_binary:
         return Output(name, [len(values)], datatype, list(values)), b""
@@ -220,30 +219,38 @@ def _together(tensor: Tensor, parts: Parts, features: Mapping[str, Datatype]) ->
     return {name: values[k::width] for k, name in enumerate(features)}
 
 
+def _own_kind(tensor: Tensor) -> Datatype:
+    return next(kind for kind, (takes, _) in _KINDS.items() if tensor.datatype in takes)
+
+
 def _values(tensor: Tensor, parts: Parts, kind: Datatype) -> Column:
     """Return the values of a tensor, flat and checked against the datatype that is expected."""
-    where = f"input {tensor.name!r}"
     takes, is_one = _KINDS[kind]
     if tensor.datatype not in takes:
-        raise invalid(f"{where} has datatype {tensor.datatype!r}; expected {kind}")
+        raise invalid(f"input {tensor.name!r} has datatype {tensor.datatype!r}; expected {kind}")
     if tensor.name in parts:
         return _from_bytes(tensor, parts[tensor.name], kind)
-    values = _flat(tensor.data, where)
+    values, types = _flat(tensor.data, tensor.name)
     if len(values) != math.prod(tensor.shape):
-        raise invalid(f"{where} has {len(values)} values for shape {tensor.shape}")
+        raise invalid(f"input {tensor.name!r} has {len(values)} values for shape {tensor.shape}")
+    if types == _PLAIN.get(kind):
+        return values
     for value in values:
         if not is_one(value):
-            raise invalid(f"{where} holds {str(value)[:40]!r}, which is no {kind}")
-    return [float(value) for value in values] if kind == "FP64" else values
+            raise invalid(f"input {tensor.name!r} holds {str(value)[:40]!r}, which is no {kind}")
+    return list(map(float, values)) if kind == "FP64" else values
 
 
-def _flat(data: Any, where: str) -> list[Any]:
+def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
+    """Return the values of nested lists, and which types they have."""
     values: list[Any] = data
-    while any(isinstance(value, list) for value in values):
-        if not all(isinstance(value, list) for value in values):
-            raise invalid(f"{where} mixes lists and values")
+    types = set(map(type, values))
+    while list in types:
+        if len(types) > 1:
+            raise invalid(f"input {name!r} mixes lists and values")
         values = [value for inner in values for value in inner]
-    return values
+        types = set(map(type, values))
+    return values, types
 
 
 def _is_whole(value: Any) -> bool:
@@ -260,7 +267,8 @@ _KINDS: dict[Datatype, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
     "FP64": ((*NUMBERS, *WHOLE), _is_number),
     "BYTES": (("BYTES",), lambda value: type(value) is str),
 }
-_WORDS = ((bool, "BOOL"), (int, "INT64"), (float, "FP64"), (str, "BYTES"))
+_PLAIN: dict[Datatype, set[type]] = {"BOOL": {bool}, "FP64": {float}, "BYTES": {str}}
+_WORDS: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
 
 
 # -- bytes --------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
-"""What blocks, in threads: the store in one, functions in another."""
+"""What blocks, in threads: the disk in one, functions in another."""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from covey.store import Batch, Store
+from covey.classifiers import Function
+from covey.records import Batch
+from covey.store import Store
 from covey.watchers import Watcher
 
 TURN_S = 0.001  # for which calls are run together before their answers are handed over
@@ -97,23 +99,35 @@ class Threads:
         self._watcher = Watcher() if watcher is None else watcher
         self._writer = ThreadPoolExecutor(1, "covey-store")
         self._runner = ThreadPoolExecutor(1, "covey-functions")
-        self._reading, self._running = Lane(self._writer), Lane(self._runner)
+        self._running = Lane(self._runner)
+        self._is_free = asyncio.Lock()  # the store is
 
     async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
         """Return what `run` returns."""
+        owner = getattr(run, "__self__", None)
         if run == self._store.commit:
             return await self._commit(*given)
-        is_store = getattr(run, "__self__", None) is self._store
-        return await (self._reading if is_store else self._running)(run, *given)
+        if owner is self._store:
+            async with self._is_free:
+                return await self._in_thread(run, *given)
+        if isinstance(owner, Function) and owner.is_instant:
+            return run(*given)
+        return await self._running(run, *given)
 
     async def _commit(self, batch: Batch) -> None:
         loop, is_written = asyncio.get_running_loop(), False
-        begun_s = loop.time()
-        try:
-            await loop.run_in_executor(self._writer, self._store.commit, batch)
-            is_written = True
-        finally:
-            self._watcher.write(loop.time() - begun_s, is_written=is_written)
+        async with self._is_free:
+            begun_s = loop.time()
+            try:
+                # In another thread every statement would wait for this one's turn to end.
+                self._store.write(batch)
+                await self._in_thread(self._store.sync, batch)
+                is_written = True
+            finally:
+                self._watcher.write(loop.time() - begun_s, is_written=is_written)
+
+    def _in_thread(self, run: Callable[..., Any], *given: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._writer, run, *given)
 
     def close(self) -> None:
         """Wait for what is under way."""

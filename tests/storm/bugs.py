@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,7 +21,9 @@ from covey.learner import Learner
 from covey.node import Node
 from covey.outbox import Outbox
 from covey.peers import TAKEN, Guard
-from covey.store import COUNT_ONE, LABEL_ONE, Batch, Owed, Store, Ticket, Truth, _text
+from covey.records import Batch, Owed, Ticket, Truth, as_text
+from covey.schema import COUNT, LABEL, for_labels
+from covey.store import Store
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -131,7 +133,7 @@ def stores_a_repeated_label_as_new(patch: Patch) -> None:
 
     real = Book.settle
     patch.setattr(Book, "settle", settle)
-    patch.setattr(Store, "_write_truth", _write_any_truth)
+    patch.setattr(Store, "_write_truths", _write_any_truths)
 
 
 def takes_a_second_conflicting_label(patch: Patch) -> None:
@@ -143,7 +145,7 @@ def takes_a_second_conflicting_label(patch: Patch) -> None:
 
     real = Learner.settle
     patch.setattr(Learner, "settle", settle)
-    patch.setattr(Store, "_write_truth", _write_any_truth)
+    patch.setattr(Store, "_write_truths", _write_any_truths)
 
 
 def does_not_know_a_question_again(patch: Patch) -> None:
@@ -187,25 +189,17 @@ def builds_on_a_log_that_was_not_synced(patch: Patch) -> None:
 
 
 def counts_in_a_second_transaction(patch: Patch) -> None:
-    def commit(self: Store, batch: Batch) -> None:
-        with self._sentences("written"):
-            with self._transaction():
-                self._write(batch)
-            with self._transaction():
-                for truth in batch.truths:
-                    given = {"desk": truth.desk, "ticket": truth.ticket}
-                    self._base.execute(COUNT_ONE, given)
+    def sync(self: Store, batch: Batch) -> None:
+        real(self, batch)
+        with self._sentences("written"), self._transaction():
+            self._base.executemany(for_labels(COUNT, 1), _told(batch.truths))
 
-    def write_truth(self: Store, truth: Truth) -> None:
-        self._base = _Skipping(self._base, COUNT_ONE)  # type: ignore[assignment]
-        try:
-            real(self, truth)
-        finally:
-            self._base = self._base.base  # type: ignore[attr-defined]
+    def write_truths(self: Store, truths: Sequence[Truth]) -> None:
+        self._base.executemany(for_labels(LABEL, 1), _told(truths))
 
-    real = Store._write_truth
-    patch.setattr(Store, "_write_truth", write_truth)
-    patch.setattr(Store, "commit", _named("commit", commit))
+    real = Store.sync
+    patch.setattr(Store, "_write_truths", write_truths)
+    patch.setattr(Store, "sync", sync)
 
 
 def goes_on_after_a_failed_commit(patch: Patch) -> None:
@@ -344,15 +338,14 @@ class _Skipping:
         return getattr(self.base, name)
 
 
-def _write_any_truth(self: Store, truth: Truth) -> None:
-    given = {
-        "desk": truth.desk,
-        "ticket": truth.ticket,
-        "truth": _text(truth.label),
-        "is_right": int(truth.is_right),
-    }
-    self._base.execute(LABEL_ONE.replace("AND truth IS NULL", ""), given)
-    self._base.execute(COUNT_ONE, given)
+def _write_any_truths(self: Store, truths: Sequence[Truth]) -> None:
+    for told in _told(truths):
+        self._base.execute(for_labels(LABEL, 1).replace("AND tickets.truth IS NULL", ""), told)
+        self._base.execute(for_labels(COUNT, 1), told)
+
+
+def _told(truths: Sequence[Truth]) -> list[tuple[Any, ...]]:
+    return [(one.desk, one.ticket, as_text(one.label), int(one.is_right)) for one in truths]
 
 
 def _after_set_up(patch: Patch, statement: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from covey.books import Question
 from covey.decisions import UNKNOWN
 from covey.errors import ConflictingLabel, LateLabel, LimitError, PeerError, UnknownTicket
-from covey.store import Store, Ticket
+from covey.records import Ticket
+from covey.store import Store
 from covey.types import Label
 from storm.plans import Client, Plan
 from storm.world import FAILURES, Network

@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from covey.decisions import UNKNOWN
+from covey.records import Ticket, ticket_of
 from covey.schema import UNCOUNTED
-from covey.store import Store, Ticket, _ticket
+from covey.store import Store
 from neighbourhood import Offices, table
 
 NAMES = ("north", "south", "east")
@@ -290,7 +291,7 @@ def _tickets(process: Process, outcome: Outcome) -> dict[tuple[str, str], Ticket
     if checked.returncode:
         outcome.disagreements.append(checked.stderr)
     store = Store(path, is_new_allowed=False)
-    tickets = list(map(_ticket, store._base.execute("SELECT * FROM tickets").fetchall()))
+    tickets = list(map(ticket_of, store._base.execute("SELECT * FROM tickets").fetchall()))
     counted = sum(labels for labels, _ in store.counters().values())
     store.close()
     labelled = [one for one in tickets if one.truth is not UNKNOWN and one.phase not in UNCOUNTED]

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from covey.errors import StoreError
-from covey.store import Batch, Line, Owed, Standing, Store, Ticket, Truth
+from covey.records import Batch, Line, Owed, Standing, Ticket, Truth
+from covey.store import Store
 from storm.disk import Disk, Keeps
 
 NAME, SHAPE = "north", "any"

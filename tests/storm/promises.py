@@ -15,7 +15,8 @@ from covey.books import is_own
 from covey.decisions import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
 from covey.node import Node
-from covey.store import Store, Ticket, _ticket
+from covey.records import Ticket, ticket_of
+from covey.store import Store
 from storm.clients import Oracle
 from storm.world import Network
 
@@ -212,7 +213,7 @@ def _plain(ticket: Ticket) -> dict[str, Any]:
 
 
 def _tickets(store: Store) -> Tickets:
-    rows = map(_ticket, store._base.execute("SELECT * FROM tickets").fetchall())
+    rows = map(ticket_of, store._base.execute("SELECT * FROM tickets").fetchall())
     return {(ticket.source, ticket.id): ticket for ticket in rows}
 
 

@@ -1,7 +1,7 @@
 """`kind = "constant"`: the same label for everything, to compare with."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from covey.sources.tables import Kind, Named, Scalar
 
@@ -9,6 +9,7 @@ from covey.sources.tables import Kind, Named, Scalar
 class Constant(Named, frozen=True, kw_only=True):
     """A function that looks at nothing."""
 
+    is_instant: ClassVar[bool] = True
     label: Scalar
 
     def predict(self, rows: Any) -> list[Scalar]:
