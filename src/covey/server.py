@@ -48,9 +48,15 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
-        gc.freeze()  # what is there by now stays, and need not be looked through again
+        _look_for_garbage_seldom()
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
         await stop.wait()
+
+
+def _look_for_garbage_seldom() -> None:
+    """Spare what is there by now, and look only for what requests leave behind in circles."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _paths(model: str) -> dict[str, str]:
