@@ -10,7 +10,8 @@ CoveyError
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
-│   └── StoreFull           its disk is full
+│   ├── StoreFull           its disk is full
+│   └── StoreFailed         it failed under a node, which has stopped for that
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
     │   ├── LateLabel           given out, and waited for too long
@@ -61,6 +62,10 @@ class StoreError(CoveyError, OSError):
 
 class StoreFull(StoreError):
     """The disk of a store is full."""
+
+
+class StoreFailed(StoreError):
+    """A store could not be written while its node served, so the node has stopped."""
 
 
 class TicketError(CoveyError, LookupError):

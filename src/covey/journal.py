@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from covey.books import Book
-from covey.errors import StoreError
+from covey.errors import StoreError, StoreFull
 from covey.store import Batch
 
 
@@ -18,6 +18,7 @@ class Journal:
         self._next: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.failure: StoreError | None = None
+        self.is_broken = asyncio.Event()  # set by a failure other than a full disk
 
     async def flush(self) -> None:
         """Return when all that has happened so far is on the disk.
@@ -50,9 +51,17 @@ class Journal:
             try:
                 await self._commit(batch)
             except StoreError as error:
-                self.failure = error
+                self._fail(error)
                 raise
+            except Exception as error:  # nobody knows what is on the disk then, either
+                self._fail(failure := StoreError(f"a batch cannot be written: {error!r}"))
+                raise failure from error
             self._book.is_written(batch)
+
+    def _fail(self, failure: StoreError) -> None:
+        self.failure = failure
+        if not isinstance(failure, StoreFull):
+            self.is_broken.set()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -26,6 +26,7 @@ from covey.errors import (
     DataError,
     LimitError,
     PeerError,
+    StoreError,
     UnknownRow,
     UnknownTicket,
 )
@@ -152,6 +153,12 @@ class Node:
     async def drained(self) -> None:
         """Return when no label is owed to any peer."""
         await self._outbox.drained()
+
+    async def failed(self) -> StoreError:
+        """Return why, when a batch could not be written; a full disk is no such failure."""
+        await self._journal.is_broken.wait()
+        assert self._journal.failure is not None
+        return self._journal.failure
 
     def stop(self) -> None:
         """Stop at once; what is not on the disk is lost, and nobody was told otherwise."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from covey import tls
 from covey.back import PATHS, Back
+from covey.errors import StoreError, StoreFailed
 from covey.front import Front
 from covey.gates import Anybody, ByCertificate, ByToken, Gate, Paced
 from covey.https_peers import HttpsPeers
@@ -26,7 +27,9 @@ from covey.watchers import Watcher, watched
 async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
     """Serve a site until the process is told to stop.
 
-    `is_up` is told where it listens: for clients, and then for peers if it does.
+    `is_up` is told where it listens: for clients, and then for peers if it does. Raises
+    `StoreFailed` when what happens could not be written, and requests under way are answered; a
+    node with a full disk goes on to say so.
     """
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
@@ -48,7 +51,24 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
-        await stop.wait()
+        failure = await _until(stop, node)
+    if failure is not None:
+        raise StoreFailed(
+            f"{failure}; the site has stopped, and its store is whole up to the last label that "
+            "was acknowledged: look at the disk, and start again"
+        ) from failure
+
+
+async def _until(stop: asyncio.Event, node: Node) -> StoreError | None:
+    """Return None when the process is told to stop, or before that why the store has failed."""
+    failed = asyncio.ensure_future(node.failed())
+    told = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
+        return failed.result() if failed.done() else None
+    finally:
+        failed.cancel()
+        told.cancel()
 
 
 def _paths(model: str) -> dict[str, str]:

@@ -1,0 +1,125 @@
+"""A store that fails ends its site; one whose disk is full does not."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from covey import cli
+from covey.books import Book
+from covey.errors import StoreError, StoreFull
+from covey.journal import Journal
+from covey.store import Batch, Store
+from served import FEEDBACK, INFER, SITE, infer
+
+pytestmark = pytest.mark.beside_the_kernel
+
+ROOM = 300_000  # bytes that a file of the site may have: enough for its start, and a few labels
+# A write beyond that fails as a broken disk does, and not as a full one.
+SERVE = f"""
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))
+sys.argv = ["covey", "serve", "site.toml"]
+runpy.run_module("covey", run_name="__main__")
+"""
+
+
+def post(url: str, body: Any) -> tuple[int, Any]:
+    sent = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - http
+    try:
+        with urlopen(sent) as response:  # noqa: S310 - http
+            return response.status, json.load(response)
+    except HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
+
+
+def test_a_store_that_fails_ends_the_site_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stderr is not None
+    root = process.stderr.readline().strip().removesuffix("/v2/models/north")
+    status, told, acknowledged = 202, {}, 0
+    while status in (200, 202):
+        for path, body in ((INFER, infer(str(acknowledged))), (FEEDBACK, label(acknowledged))):
+            status, told = post(root + path, body)
+            if status not in (200, 202):
+                break
+        acknowledged += status == 202
+    _, said = process.communicate()
+
+    assert (status, told["code"]) == (503, "store_failed")
+    assert process.returncode == 74
+    assert said.count("\n") == 1
+    assert "disk I/O error" in said
+    assert "look at the disk, and start again" in said
+    assert acknowledged > 0
+    assert cli.main(["check", str(tmp_path / "north.store")]) == 0
+    store = Store(tmp_path / "north.store")
+    assert [store.find("", str(k)).truth for k in range(acknowledged)] == [1] * acknowledged
+
+
+def label(number: int) -> dict[str, Any]:
+    return {"id": str(number), "truth": 1}
+
+
+class Pages(Book):
+    """A book in which something has always happened."""
+
+    def __init__(self) -> None:
+        pass
+
+    def take(self) -> Batch:
+        return Batch()
+
+    def is_written(self, batch: Batch) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "is_broken"),
+    [
+        (StoreError("disk I/O error"), True),
+        (OverflowError("too large"), True),
+        (StoreFull("the disk is full"), False),
+    ],
+)
+def test_all_who_wait_hear_of_a_failed_commit_and_none_is_tried_again(
+    error: Exception, is_broken: bool
+) -> None:
+    tried = []
+
+    async def commit(batch: Batch) -> None:
+        tried.append(batch)
+        await asyncio.sleep(0)
+        raise error
+
+    async def main() -> None:
+        journal = Journal(Pages(), commit)
+        first = asyncio.ensure_future(journal.flush())
+        while not tried:
+            await asyncio.sleep(0)
+        waiting = [first, *(asyncio.ensure_future(journal.flush()) for _ in range(3))]
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert {type(one) for one in told} <= {StoreError, StoreFull}
+        assert set(told) == {journal.failure}
+        with pytest.raises(StoreError):
+            await journal.flush()
+        assert len(tried) == 1
+        assert journal.is_broken.is_set() is is_broken
+
+    asyncio.run(main())
