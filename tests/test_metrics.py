@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import virtual
 from covey.books import is_own
+from covey.errors import PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
 from covey.peers import Help, Patience, Request
 from covey.schema import UNCOUNTED
@@ -234,12 +235,14 @@ def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
 
 
 class Moody:
-    """A peer that answers, fails, or takes for ever."""
+    """A peer that answers, fails, is busy, or takes for ever."""
 
     async def ask(self, requests: Any) -> list[Help]:
         if requests[0].slot == 2:
             raise ConnectionError
         if requests[0].slot == 3:
+            raise PeerBusy("busy", wait_s=1.0)
+        if requests[0].slot == 4:
             await asyncio.sleep(1e9)
         return []
 
@@ -255,7 +258,7 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
 
     async def main() -> None:
         peer = WatchedPeer("south", Moody(), Ears())  # type: ignore[arg-type]
-        for slot in (1, 2, 3):
+        for slot in (1, 2, 3, 4):
             try:
                 async with asyncio.timeout(5):
                     await peer.ask([Request("a", "g1:0", slot)])
@@ -263,4 +266,5 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
                 pass
 
     virtual.run(main())
-    assert heard == [("south", "answered", 0), ("south", "failed", 0), ("south", "given_up", 5)]
+    words = ("answered", "failed", "busy", "given_up")
+    assert heard == [("south", word, 5 * (word == "given_up")) for word in words]

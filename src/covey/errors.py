@@ -8,6 +8,7 @@ CoveyError
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
+│   └── PeerBusy            it is well, and asks to be left alone for a while
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
 │   ├── StoreFull           its disk is full
@@ -54,6 +55,14 @@ class PeerRefused(CoveyError, ConnectionError):
 
 class PeerError(CoveyError, ConnectionError):
     """A peer that did not answer in time, or answered something that makes no sense."""
+
+
+class PeerBusy(PeerError):
+    """A peer that has too much to do for now, and says when to come back."""
+
+    def __init__(self, said: str, *, wait_s: float) -> None:
+        super().__init__(said)
+        self.wait_s = wait_s
 
 
 class StoreError(CoveyError, OSError):

@@ -192,7 +192,9 @@ class _Standing(Collector):
 
     def _peers(self) -> Iterator[Metric]:
         is_open = GaugeMetricFamily(
-            "covey_peer_open", "0 while a peer that failed is left alone.", labels=["peer"]
+            "covey_peer_open",
+            "0 while a peer that failed or is busy is left alone.",
+            labels=["peer"],
         )
         owed = GaugeMetricFamily(
             "covey_outbox_labels", "Labels that a peer is still to be told.", labels=["peer"]
