@@ -7,6 +7,7 @@ whole network can run in one process under a virtual one.
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import msgspec
 
 from covey import lotbook
 from covey.batches import points_of, rows_of
-from covey.books import MOST_CELLS, OWN, Book, Question, Reply, is_own, settle_old, shape_of
+from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old, shape_of
 from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
 from covey.config import Site
@@ -102,6 +103,7 @@ class Node:
         )
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}
+        self._promised: Counter[str] = Counter()  # tickets of those, by who will hold them
         self._journal = Journal(self._book, self._commit)
         self._outbox = Outbox(self._counsel.guards, loaded.owed, doors.chance, self._tell)
 
@@ -335,11 +337,13 @@ class Node:
         if found is None:
             self._check_room(asked.source, rows)
             done = self._under_way[key] = asyncio.Event()
+            self._promised[holder(asked.source)] += rows
             try:
                 if not is_new and self._doors.store.may_have(*key):
                     found = await self._doors.work(self._doors.store.find, *key)
                 found = found or await answer()
             finally:
+                self._promised[holder(asked.source)] -= rows
                 del self._under_way[key]
                 done.set()
         if found.digest != asked.digest:
@@ -435,9 +439,10 @@ class Node:
     def _check_room(self, source: str, rows: int = 1) -> None:
         """Raise `LimitError` if there is none; peers cannot take that of own clients."""
         self._check_alive()
-        is_ours, held = is_own(source), self._book.held(source)
+        is_ours = is_own(source)
+        held = self._book.held(source) + self._promised[holder(source)]
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
-            raise LimitError(f"{held} tickets are held; send their labels, or wait")
+            raise LimitError(f"{held} tickets are held or under way; try again later")
         most = self._limits.under_way if is_ours else self._limits.for_peers
         if len(self._under_way) < most:
             return
