@@ -88,6 +88,14 @@ def test_a_file_that_cannot_be_loaded_is_one_failure_with_the_sentence_of_serve(
     )
 
 
+def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path) -> None:
+    found = examine(tmp_path, SITE.replace("rows = 100", "rows = 100\ntickets = 200"))
+
+    assert states(found) == {"file": "failure"}
+    assert "label-wait is 20" in found["file"].said
+    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].said
+
+
 def test_a_file_that_is_not_there_is_a_failure_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

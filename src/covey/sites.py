@@ -98,7 +98,7 @@ def load(path: Path) -> ServedSite:
     identity = _identity(serving, path.parent)
     address = _client_address(serving, identity)
     given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
-    bounds = limits.read(table.pop("limits", {}))
+    bounds = table.pop("limits", {})
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
     setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
@@ -119,7 +119,7 @@ def load(path: Path) -> ServedSite:
         address,
         Patience(timeout_s=serving.timeout_s),
         known,
-        bounds,
+        limits.read(bounds, label_wait=learner.label_wait),
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
         _has_tls(serving, address),
