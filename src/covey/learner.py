@@ -101,7 +101,7 @@ class Learner:
         self._table = self.tables[self._space]
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = self._next_ticket = 1
-        self._expiry_slot = 0
+        self._expiry_slot = self._settled = 0  # tickets that are known, and so is their label
 
     def twin(self, *, spare_cells: int = 0) -> "Learner":
         """Return a learner of the same kind that has seen nothing, and may know more cells."""
@@ -119,7 +119,7 @@ class Learner:
     @property
     def open_tickets(self) -> int:
         """How many labels are waited for."""
-        return len(self.waiting())
+        return len(self._tickets) - self._settled
 
     @property
     def known_cells(self) -> int:
@@ -216,10 +216,9 @@ class Learner:
         return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
 
     def report(self, cell: Cell, slot: int) -> Report:
-        """Return what a peer that asks at its slot `slot` may know of `cell`.
+        """Return the arrivals in `cell` that a peer which asks at its slot `slot` may know of.
 
-        The arrivals, and between which bounds the accuracy of its best function lies: 0 and 1
-        where the policy needs no more than arrivals.
+        With them the bounds of its best function's accuracy, 0 and 1 where none are needed.
         """
         table, row = self._meet(cell, slot)
         return table.report(row, slot)
@@ -282,9 +281,8 @@ class Learner:
         tickets = self._tickets
         given = zip(decisions, labels, peer_tickets, strict=True)
         for ticket, (decision, label, peer_ticket) in enumerate(given, self._next_ticket):
-            decision.label = label
+            decision.label, decision.peer_ticket = label, peer_ticket
             decision.ticket = ticket
-            decision.peer_ticket = peer_ticket
             tickets[ticket] = decision
         self._next_ticket += len(decisions)
 
@@ -364,6 +362,7 @@ class Learner:
         if self._rule.remembers:
             table.remember(decision.code, label, decision.context, decision.slot)
         decision.truth = label
+        self._settled += 1
         if decision.peer_ticket is None:
             return RIGHT if is_right else WRONG
         return Settlement(True, is_right, decision.choice.peer, decision.peer_ticket)
@@ -428,6 +427,7 @@ class Learner:
             if decision.choice is not RECALL:
                 decision.choice = self._choices[decision.code & 0xFFFFF]
             self._tickets[decision.ticket] = decision
+            self._settled += decision.truth is not UNKNOWN
         if self._rule.is_pending:
             self._count_open([*decisions, *others])
 
@@ -494,6 +494,7 @@ class Learner:
                 return
             del tickets[self._oldest_ticket]
             self._oldest_ticket += 1
+            self._settled -= oldest.truth is not UNKNOWN
             if oldest.truth is UNKNOWN and oldest.choice is not RECALL:
                 self.tables[oldest.space].forget(oldest.code)
         self._expiry_slot = slot + self.label_wait
