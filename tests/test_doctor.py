@@ -19,7 +19,7 @@ from covey.books import shape_of
 from covey.doctor import Finding
 from covey.store import Store
 from neighbourhood import SRC, Offices, served, table
-from served import SITE, serving
+from served import FEEDBACK, INFER, SITE, infer, serving
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -411,6 +411,54 @@ def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Off
             return await asyncio.to_thread(examine, offices.folder, text)
 
     assert states(asyncio.run(main())) == {"peer south": "failure"}
+
+
+LESSONS = SITE.replace(
+    'kind = "constant"\nlabel = 1',
+    'kind = "python"\nentry = "models:Majority"\nlessons = "kept/one.jsonl"\nlessons-kept = 2',
+)
+
+
+def seen(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what changes when something in a folder is written, made or removed."""
+    return {
+        str(one): (one.stat().st_ino, one.stat().st_size, one.stat().st_mtime_ns)
+        for one in (folder, *folder.iterdir())
+    }
+
+
+def test_beside_a_node_what_functions_were_taught_stays_as_it_is(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, LESSONS) as client:
+            for k in range(12):
+                await client.post(INFER, infer(str(k)))
+                await client.post(FEEDBACK, {"id": str(k), "truth": "spam"})
+            with (kept / "one.jsonl").open("ab") as file:
+                file.write(b"[[1.5")  # a line that the node is about to end
+            before = seen(kept)
+            found = await asyncio.to_thread(examine, tmp_path, LESSONS)
+
+            assert (kept / "one.jsonl").read_bytes().count(b"\n") > 2
+            assert seen(kept) == before
+            return found
+
+    found = asyncio.run(main())
+    assert "'spam'" in found["function one"].said
+
+
+def test_files_of_lessons_are_not_made_and_must_be_possible(tmp_path: Path) -> None:
+    missing = examine(tmp_path, LESSONS)
+    (tmp_path / "kept").mkdir()
+    before = seen(tmp_path / "kept")
+    empty = examine(tmp_path, LESSONS)
+
+    assert states(missing) == {"file": "failure"}
+    assert "cannot keep lessons in" in missing["file"].said
+    assert states(empty) == {}
+    assert seen(tmp_path / "kept") == before
 
 
 def test_clocks_may_differ_by_five_minutes() -> None:
