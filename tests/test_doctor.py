@@ -413,6 +413,31 @@ def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Off
     assert states(asyncio.run(main())) == {"peer south": "failure"}
 
 
+@pytest.mark.parametrize("more", ["", 'tokens = "tokens.json"'])
+def test_beside_a_node_its_address_is_its_own(tmp_path: Path, more: str) -> None:
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+    text = SITE.replace("dimension", f"{more}\ndimension")
+
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, text) as client:
+            port = client.root.rpartition(":")[2]
+            return await asyncio.to_thread(examine, tmp_path, text.replace(".1:0", f".1:{port}"))
+
+    found = asyncio.run(main())
+    assert states(found) == {}
+    assert "is served by this site already" in found["address"].said
+
+
+def test_an_address_of_another_model_is_a_failure(tmp_path: Path) -> None:
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, SITE) as client:
+            text = SITE.replace('"north"', '"south"').replace("north.store", "south.store")
+            port = client.root.rpartition(":")[2]
+            return await asyncio.to_thread(examine, tmp_path, text.replace(".1:0", f".1:{port}"))
+
+    assert states(asyncio.run(main())) == {"address": "failure"}
+
+
 LESSONS = SITE.replace(
     'kind = "constant"\nlabel = 1',
     'kind = "python"\nentry = "models:Majority"\nlessons = "kept/one.jsonl"\nlessons-kept = 2',
