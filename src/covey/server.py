@@ -1,6 +1,7 @@
 """A site that serves: its node, and a listener for each side of it."""
 
 import asyncio
+import logging
 import random
 import signal
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from covey.sites import Address, Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
 from covey.watchers import Watcher, watched
+
+log = logging.getLogger(__name__)
 
 
 async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
@@ -149,6 +152,7 @@ def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
     under_way: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
+        log.info("certificates and tokens are read again")
         for reader in readers:
             task = loop.create_task(reader.reload())
             under_way.add(task)
