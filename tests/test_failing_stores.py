@@ -3,8 +3,12 @@
 import asyncio
 import json
 import os
+import resource
+import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -41,17 +45,21 @@ def post(url: str, body: Any) -> tuple[int, Any]:
             return refused.code, json.load(refused)
 
 
-def test_a_store_that_fails_ends_the_site_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(SITE)
+def started(folder: Path, text: str = SITE) -> tuple[subprocess.Popen[str], str]:
+    (folder / "site.toml").write_text(text)
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE],
-        cwd=tmp_path,
+        cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
     )
     assert process.stderr is not None
-    root = process.stderr.readline().strip().removesuffix("/v2/models/north")
+    return process, process.stderr.readline().strip().removesuffix("/v2/models/north")
+
+
+def test_a_store_that_fails_ends_the_site_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    process, root = started(tmp_path)
     status, told, acknowledged = 202, {}, 0
     while status in (200, 202):
         for path, body in ((INFER, infer(str(acknowledged))), (FEEDBACK, label(acknowledged))):
@@ -70,6 +78,38 @@ def test_a_store_that_fails_ends_the_site_and_nothing_acknowledged_is_lost(tmp_p
     assert cli.main(["check", str(tmp_path / "north.store")]) == 0
     store = Store(tmp_path / "north.store")
     assert [store.find("", str(k)).truth for k in range(acknowledged)] == [1] * acknowledged
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit, to let writes fail from now on")
+def test_a_store_that_fails_while_a_site_stops_is_told_too(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "waiting.py").write_text(
+        f"def wait(x):\n    return len(open({str(pipe)!r}).read())\n"
+    )
+    waits = 'kind = "python"\nentry = "waiting:wait"'
+    process, root = started(tmp_path, SITE.replace('kind = "constant"\nlabel = 0', waits))
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(post, root + INFER, infer("a"))
+        with pipe.open("w"):  # the function is at work
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
+            process.send_signal(signal.SIGTERM)
+            while is_served(root):
+                assert process.poll() is None
+        status, told = answer.result()
+    process.communicate()
+
+    assert (status, told["code"]) == (503, "store_failed")
+    assert process.returncode == 74
+
+
+def is_served(root: str) -> bool:
+    host, _, port = root.removeprefix("http://").partition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def label(number: int) -> dict[str, Any]:

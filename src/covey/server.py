@@ -10,7 +10,7 @@ from functools import partial
 
 from covey import tls
 from covey.back import PATHS, Back
-from covey.errors import StoreError, StoreFailed
+from covey.errors import StoreFailed
 from covey.front import Front
 from covey.gates import Anybody, ByCertificate, ByToken, Gate, Paced
 from covey.https_peers import HttpsPeers
@@ -42,6 +42,9 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         ways = {} if peers is None else watched(peers.by_name, metrics)
         node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
         stack.callback(node.stop)
+        failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
+        stack.callback(failed.cancel)  # not before requests under way are answered
+        stack.callback(told.cancel)
         metrics.follow(node)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
@@ -54,24 +57,13 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
             stack.push_async_callback(listener.close)
         _on_hangup(listeners if peers is None else [*listeners, peers])
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
-        failure = await _until(stop, node)
-    if failure is not None:
-        raise StoreFailed(
-            f"{failure}; the site has stopped, and its store is whole up to the last label that "
-            "was acknowledged: look at the disk, and start again"
-        ) from failure
-
-
-async def _until(stop: asyncio.Event, node: Node) -> StoreError | None:
-    """Return None when the process is told to stop, or before that why the store has failed."""
-    failed = asyncio.ensure_future(node.failed())
-    told = asyncio.ensure_future(stop.wait())
-    try:
         await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
-        return failed.result() if failed.done() else None
-    finally:
-        failed.cancel()
-        told.cancel()
+    await asyncio.wait([failed])
+    if not failed.cancelled():
+        raise StoreFailed(
+            f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
+            "that was acknowledged: look at the disk, and start again"
+        ) from failed.result()
 
 
 def _paths(model: str) -> dict[str, str]:
