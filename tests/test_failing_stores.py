@@ -107,7 +107,7 @@ def is_served(root: str) -> bool:
     host, _, port = root.removeprefix("http://").partition(":")
     try:
         socket.create_connection((host, int(port))).close()
-    except ConnectionRefusedError:
+    except ConnectionError:  # refused, or reset as the port was being closed
         return False
     return True
 
