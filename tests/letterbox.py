@@ -51,12 +51,12 @@ class LetterLink(virtual.Link):
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._pen.deliver(labels)
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _post(self, path: str, body: bytes) -> Reply:
         call = Call("POST", path, HEADERS, body, self._source)
         known = {self._source: neighbour(self._source)}
 
         def say(node: Node) -> Any:
             return respond(Back(node, known), call)
 
-        reply = await self._send(say)
-        return reply.status, reply.body
+        reply: Reply = await self._send(say)
+        return reply

@@ -1,6 +1,7 @@
 """Peers get what they may and what they asked for; their mistakes get a sentence, and no 5xx."""
 
 import asyncio
+import math
 import random
 import struct
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import virtual
 from covey import letters
 from covey.back import AT_ONCE, Back
-from covey.calls import Call, Reply
+from covey.calls import Call, Problem, Reply
 from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
 from covey.errors import LimitError, PeerError, StoreError
@@ -67,9 +68,8 @@ def call(name: str, body: Any = None, *, who: str = "north", **more: Any) -> Cal
 def pen(back: Back, who: str = "north", **rights: Any) -> Correspondent:
     """Return the way of a peer to a site: letters, handed over at once."""
 
-    async def post(path: str, body: bytes) -> tuple[int, bytes]:
-        reply = await respond(back, Call("POST", path, HEADERS, body, who))
-        return reply.status, reply.body
+    async def post(path: str, body: bytes) -> Reply:
+        return await respond(back, Call("POST", path, HEADERS, body, who))
 
     return Correspondent(neighbour("south", **rights), post, random.Random(1))  # noqa: S311
 
@@ -108,10 +108,9 @@ def test_a_batch_is_one_letter_and_larger_ones_are_divided() -> None:
         back = south(world)
         sent: list[bytes] = []
 
-        async def post(path: str, body: bytes) -> tuple[int, bytes]:
+        async def post(path: str, body: bytes) -> Reply:
             sent.append(body)
-            reply = await respond(back, Call("POST", path, HEADERS, body, "north"))
-            return reply.status, reply.body
+            return await respond(back, Call("POST", path, HEADERS, body, "north"))
 
         peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
         count = MOST_ROWS + 2
@@ -165,9 +164,9 @@ def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None
     async def main() -> None:
         sent: list[bytes] = []
 
-        async def post(path: str, body: bytes) -> tuple[int, bytes]:
+        async def post(path: str, body: bytes) -> Reply:
             sent.append(body)
-            return 500, b""
+            return Reply(500)
 
         peer = Correspondent(neighbour("south", share=share), post, random.Random(1))  # noqa: S311
         with pytest.raises(PeerError, match="share"):
@@ -405,9 +404,9 @@ def test_letters_say_how_long_their_sender_will_wait() -> None:
     async def main() -> None:
         deadlines: list[int] = []
 
-        async def post(path: str, body: bytes) -> tuple[int, bytes]:
+        async def post(path: str, body: bytes) -> Reply:
             deadlines.append(letters.read(body, Ask).deadline_ms)
-            return 503, b""
+            return Reply(503)
 
         peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
         for deadline_s in (0.2504, 1e9, 0.0):
@@ -428,11 +427,39 @@ def test_a_refusal_names_its_code_to_who_asked() -> None:
     virtual.run(main())
 
 
+@pytest.mark.parametrize(
+    ("problem", "wait_s"),
+    [
+        (Problem(429, "too_often", "", {"Retry-After": "7"}), 7.0),
+        (Problem(503, "busy", ""), 1.0),
+        (Problem(503, "busy", "", {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}), 1.0),
+        (Problem(503, "busy", "", {"Retry-After": "-3"}), 1.0),
+        (Problem(503, "busy", "", {"Retry-After": "9" * 400}), math.inf),
+        (Problem(503, "store_failed", ""), None),
+        (Problem(507, "store_full", ""), None),
+    ],
+)
+def test_who_is_busy_says_for_how_long_and_who_is_broken_is_not_busy(
+    problem: Problem, wait_s: float | None
+) -> None:
+    async def main() -> None:
+        async def post(path: str, sent: bytes) -> Reply:
+            return problem.reply()
+
+        peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
+        with pytest.raises(PeerError, match=rf"status {problem.status} \({problem.code}\)") as told:
+            await peer.report("g1:0", 1)
+
+        assert getattr(told.value, "wait_s", None) == wait_s
+
+    virtual.run(main())
+
+
 @pytest.mark.parametrize("body", [b"", b"[" * 100_000, b'{"code": 1}', b'{"code": "a\\nb"}'])
 def test_a_refusal_that_makes_no_sense_is_still_one(body: bytes) -> None:
     async def main() -> None:
-        async def post(path: str, sent: bytes) -> tuple[int, bytes]:
-            return 418, body
+        async def post(path: str, sent: bytes) -> Reply:
+            return Reply(418, body)
 
         peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
         with pytest.raises(PeerError, match="^status 418$"):
@@ -518,7 +545,7 @@ def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, numb
     class Tapped(LetterLink):
         rights: ClassVar[dict[str, Any]] = {"share": "context"}
 
-        async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        async def _post(self, path: str, body: bytes) -> Reply:
             sent.append(body)
             return await super()._post(path, body)
 

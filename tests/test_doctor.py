@@ -19,7 +19,7 @@ from covey.books import shape_of
 from covey.doctor import Finding
 from covey.store import Store
 from neighbourhood import SRC, Offices, served, table
-from served import SITE, serving
+from served import FEEDBACK, INFER, SITE, infer, serving
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -86,6 +86,14 @@ def test_a_file_that_cannot_be_loaded_is_one_failure_with_the_sentence_of_serve(
     assert capsys.readouterr().out == (
         "failure  file  unknown key 'stroe' in [node]; did you mean 'store'?\n"
     )
+
+
+def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path) -> None:
+    found = examine(tmp_path, SITE.replace("rows = 100", "rows = 100\ntickets = 200"))
+
+    assert states(found) == {"file": "failure"}
+    assert "label-wait is 20" in found["file"].said
+    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].said
 
 
 def test_a_file_that_is_not_there_is_a_failure_too(
@@ -403,6 +411,79 @@ def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Off
             return await asyncio.to_thread(examine, offices.folder, text)
 
     assert states(asyncio.run(main())) == {"peer south": "failure"}
+
+
+@pytest.mark.parametrize("more", ["", 'tokens = "tokens.json"'])
+def test_beside_a_node_its_address_is_its_own(tmp_path: Path, more: str) -> None:
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+    text = SITE.replace("dimension", f"{more}\ndimension")
+
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, text) as client:
+            port = client.root.rpartition(":")[2]
+            return await asyncio.to_thread(examine, tmp_path, text.replace(".1:0", f".1:{port}"))
+
+    found = asyncio.run(main())
+    assert states(found) == {}
+    assert "is served by this site already" in found["address"].said
+
+
+def test_an_address_of_another_model_is_a_failure(tmp_path: Path) -> None:
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, SITE) as client:
+            text = SITE.replace('"north"', '"south"').replace("north.store", "south.store")
+            port = client.root.rpartition(":")[2]
+            return await asyncio.to_thread(examine, tmp_path, text.replace(".1:0", f".1:{port}"))
+
+    assert states(asyncio.run(main())) == {"address": "failure"}
+
+
+LESSONS = SITE.replace(
+    'kind = "constant"\nlabel = 1',
+    'kind = "python"\nentry = "models:Majority"\nlessons = "kept/one.jsonl"\nlessons-kept = 2',
+)
+
+
+def seen(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what changes when something in a folder is written, made or removed."""
+    return {
+        str(one): (one.stat().st_ino, one.stat().st_size, one.stat().st_mtime_ns)
+        for one in (folder, *folder.iterdir())
+    }
+
+
+def test_beside_a_node_what_functions_were_taught_stays_as_it_is(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+
+    async def main() -> dict[str, Finding]:
+        async with serving(tmp_path, LESSONS) as client:
+            for k in range(12):
+                await client.post(INFER, infer(str(k)))
+                await client.post(FEEDBACK, {"id": str(k), "truth": "spam"})
+            with (kept / "one.jsonl").open("ab") as file:
+                file.write(b"[[1.5")  # a line that the node is about to end
+            before = seen(kept)
+            found = await asyncio.to_thread(examine, tmp_path, LESSONS)
+
+            assert (kept / "one.jsonl").read_bytes().count(b"\n") > 2
+            assert seen(kept) == before
+            return found
+
+    found = asyncio.run(main())
+    assert "'spam'" in found["function one"].said
+
+
+def test_files_of_lessons_are_not_made_and_must_be_possible(tmp_path: Path) -> None:
+    missing = examine(tmp_path, LESSONS)
+    (tmp_path / "kept").mkdir()
+    before = seen(tmp_path / "kept")
+    empty = examine(tmp_path, LESSONS)
+
+    assert states(missing) == {"file": "failure"}
+    assert "cannot keep lessons in" in missing["file"].said
+    assert states(empty) == {}
+    assert seen(tmp_path / "kept") == before
 
 
 def test_clocks_may_differ_by_five_minutes() -> None:

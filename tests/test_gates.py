@@ -155,8 +155,27 @@ def test_tokens_that_are_made_or_revoked_count_at_once(tmp_path: Path) -> None:
         tokens.revoke(path, "late")
         assert (await client.known_by(late).post(INFER, infer()))[0] == 401
 
-        path.write_bytes(b"")
-        assert (await client.known_by(secrets["camera"]).post(INFER, infer()))[0] == 401
+    told(tmp_path, story)
+
+
+def test_a_broken_file_of_tokens_changes_nothing_and_none_lets_nobody_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        path, camera = tmp_path / "tokens.json", client.known_by(secrets["camera"])
+        whole = path.read_bytes()
+
+        async def status(content: bytes) -> int:
+            path.write_bytes(content)
+            os.kill(os.getpid(), signal.SIGHUP)
+            return (await camera.post(INFER, infer()))[0]
+
+        assert [await status(broken) for broken in (b"", whole[:-9], b"[]", b"\xff")] == [200] * 4
+        assert caplog.text.count("the tokens stay as they were") >= 4
+        path.unlink()
+        assert (await camera.post(INFER, infer()))[0] == 401
+        assert "no client is let in" in caplog.text
+        assert await status(whole) == 200
 
     told(tmp_path, story)
 

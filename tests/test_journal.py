@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from covey.errors import StoreError
+import virtual
+from covey import journal as journals
+from covey.errors import StoreError, StoreFull
 from covey.journal import Journal
 
 
@@ -97,11 +99,65 @@ def test_a_failure_is_told_to_all_who_wait_and_to_all_who_come_later(error: Exce
         may_end.set()
         told = await asyncio.gather(first, second, return_exceptions=True)
         assert [type(one) for one in told] == [StoreError] * 2
-        with pytest.raises(StoreError):
-            await journal.flush()
+        assert journal.is_broken.is_set()
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await journal.flush()
 
     asyncio.run(main())
     assert pages.written == []
+
+
+def test_a_full_disk_takes_nothing_and_when_there_is_room_nothing_is_missing() -> None:
+    pages, tried, room = Pages(), list[list[int]](), [False]
+
+    async def commit(batch: list[int]) -> None:
+        tried.append(batch)
+        if not room[0]:
+            raise StoreFull("the disk is full")
+
+    async def say(journal: Journal, number: int) -> None:
+        pages.new.append(number)
+        await journal.flush()
+
+    async def main() -> None:
+        loop, journal = asyncio.get_running_loop(), journal_of(pages, commit)
+        told = await asyncio.gather(*(say(journal, k) for k in (1, 2)), return_exceptions=True)
+        assert [type(one) for one in told] == [StoreFull] * 2
+        with pytest.raises(StoreFull):
+            await say(journal, 3)  # by one who had asked before
+        begun_s = loop.time()
+        while len(tried) < 4:
+            await asyncio.sleep(0.3)
+        assert loop.time() - begun_s >= 2 * journals.AGAIN_S
+        room[0] = True
+        while journal.failure is not None:
+            await asyncio.sleep(0.3)
+        await say(journal, 4)
+        assert not journal.is_broken.is_set()
+
+    virtual.run(main())
+    assert tried == [[1, 2]] * 5 + [[3, 4]]
+    assert pages.written == [[1, 2], [3, 4]]
+
+
+def test_a_disk_that_was_full_and_then_fails_is_given_up() -> None:
+    pages, errors = Pages(), [StoreFull("full"), StoreError("gone"), StoreError("never tried")]
+
+    async def commit(batch: list[int]) -> None:
+        raise errors.pop(0)
+
+    async def main() -> None:
+        journal = journal_of(pages, commit)
+        pages.new.append(1)
+        with pytest.raises(StoreFull):
+            await journal.flush()
+        await journal.is_broken.wait()
+        with pytest.raises(StoreError, match="gone"):
+            await journal.flush()
+
+    virtual.run(main())
+    assert len(errors) == 1
 
 
 def test_one_that_is_stopped_writes_no_more_and_lets_nobody_wait() -> None:

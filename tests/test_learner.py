@@ -396,3 +396,30 @@ def test_counters_equal_the_fold_over_settled_tickets_whatever_comes(
             known[decision.choice.function] += 1
             known[2 + decision.choice.function] += decision.label == settled[decision.ticket]
     assert {name: known[3:7] for name, known in counters(learner).items()} == fold
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["one", "some", "label", "take back", "ahead"]), st.integers(0, 9)
+        )
+    )
+)
+def test_open_tickets_are_those_whose_label_has_not_come(steps: list[tuple[str, int]]) -> None:
+    learner = make(CoS(slices=2, label_wait=6))
+    for step, number in steps:
+        kept = learner.kept_tickets
+        if step == "one":
+            answer(learner)
+        elif step == "some":
+            made = [learner.decide((0.1,), learner.slot + k) for k in range(1, number % 4 + 1)]
+            learner.accept_all(made, [1] * len(made), [None] * len(made))
+        elif step == "label" and kept:
+            learner.settle(kept[number % len(kept)], 1)
+        elif step == "take back":
+            learner.withdraw(answer(learner))
+        elif step == "ahead":
+            learner.advance(learner.slot + number)
+
+        assert learner.open_tickets == len(learner.waiting())

@@ -1,6 +1,7 @@
 """What a listener takes: how much, from how many, how fast, and for how long."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from covey.listeners import Listener
 from covey.records import Batch, Ticket
 from covey.sites import Address
 from covey.store import Store
-from served import FEEDBACK, INFER, SITE, Client, infer, run
+from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -414,15 +415,59 @@ def test_a_limit_has_a_range_and_stands_in_the_documents(key: str) -> None:
 
     for outside in (low - max(1, low / 2), high * 2):
         with pytest.raises(ConfigError, match=rf"\[limits\] {name} is .* must lie from"):
-            limits.read({name: kind(outside)})
-    assert getattr(limits.read({name: kind(high)}), key) == high
+            limits.read({name: kind(outside)}, label_wait=0)
+    assert getattr(limits.read({name: kind(high)}, label_wait=0), key) == high
     assert f"| `{name}` |" in DOCS.read_text()
 
 
 def test_every_limit_has_a_range() -> None:
     assert list(limits.RANGES) == [field.name for field in msgspec.structs.fields(SiteLimits)]
     with pytest.raises(ConfigError, match="unknown key 'row' in .limits.; did you mean 'rows'"):
-        limits.read({"row": 1})
+        limits.read({"row": 1}, label_wait=0)
+
+
+@pytest.mark.parametrize(
+    ("table", "wait", "says"),
+    [
+        (
+            {"tickets": 12_047},
+            10_000,
+            "[limits] tickets = 12047 is no room; make that 12048 or more",
+        ),
+        ({"tickets": 39, "rows": 10}, 20, "[limits] tickets = 39 is no room; make that 40"),
+        (
+            {"peer-tickets": 10_127},
+            10_000,
+            "[limits] peer-tickets = 10127 is no room; make that 10128",
+        ),
+        ({}, 10**8, "[policy] label-wait is 100000000, and the tickets of so many slots are held"),
+    ],
+)
+def test_room_for_fewer_tickets_than_are_waited_for_is_refused(
+    table: dict[str, int], wait: int, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        limits.read(table, label_wait=wait)
+
+
+def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
+    few, many = (limits.read({"rows": 10}, label_wait=wait) for wait in (10, 5_000_000))
+
+    assert (few.tickets, few.peer_tickets) == (1_000_000, 100_000)
+    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_000_128)
+    assert limits.read({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
+
+
+def test_with_as_little_room_as_is_allowed_a_site_never_refuses_for_good(tmp_path: Path) -> None:
+    text = SITE.replace("rows = 100", "rows = 3\ntickets = 26")  # 20 slots, and twice three rows
+    inputs = [{**one, "shape": [3, *one["shape"][1:]], "data": one["data"] * 3} for one in INPUTS]
+
+    async def story(client: Client) -> None:
+        for k in range(100):
+            body = infer(str(k), inputs=inputs) if k % 7 < 4 else infer(str(k))
+            assert (await client.post(INFER, body))[0] == 200
+
+    run(tmp_path, story, text)
 
 
 def test_a_limit_that_makes_no_sense_is_refused_at_the_start(

@@ -1,19 +1,22 @@
 """What a site tells of itself: its state, and its metrics."""
 
 import asyncio
+import contextlib
 import random
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import virtual
 from covey.books import is_own
+from covey.errors import LateLabel, PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
+from covey.node import Node
 from covey.peers import Help, Patience, Request
 from covey.schema import UNCOUNTED
 from covey.states import Ledger
@@ -234,12 +237,14 @@ def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
 
 
 class Moody:
-    """A peer that answers, fails, or takes for ever."""
+    """A peer that answers, fails, is busy, or takes for ever."""
 
     async def ask(self, requests: Any) -> list[Help]:
         if requests[0].slot == 2:
             raise ConnectionError
         if requests[0].slot == 3:
+            raise PeerBusy("busy", wait_s=1.0)
+        if requests[0].slot == 4:
             await asyncio.sleep(1e9)
         return []
 
@@ -255,7 +260,7 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
 
     async def main() -> None:
         peer = WatchedPeer("south", Moody(), Ears())  # type: ignore[arg-type]
-        for slot in (1, 2, 3):
+        for slot in (1, 2, 3, 4):
             try:
                 async with asyncio.timeout(5):
                     await peer.ask([Request("a", "g1:0", slot)])
@@ -263,4 +268,58 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
                 pass
 
     virtual.run(main())
-    assert heard == [("south", "answered", 0), ("south", "failed", 0), ("south", "given_up", 5)]
+    words = ("answered", "failed", "busy", "given_up")
+    assert heard == [("south", word, 5 * (word == "given_up")) for word in words]
+
+
+STEPS = st.tuples(
+    st.sampled_from(["ask", "rows", "assist", "label", "restart"]), st.integers(0, 1_000)
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_open_tickets_are_counted_as_a_walk_over_all_would_count_them(
+    steps: list[tuple[str, int]],
+) -> None:
+    async def main() -> None:
+        policy = {**CONFIG["policy"], "label-wait": 7}
+        world = World({**CONFIG, "policy": policy}, FUNCTIONS, dimension=1, trust="full")
+        given_out: list[tuple[str, str, int]] = []
+        for number, (step, chosen) in enumerate(steps):
+            if step == "restart":
+                world.crash("site0")
+                world.boot("site0")
+            node = world.nodes["site0"]
+            await taken(node, step, (number, chosen), given_out)
+
+            book = node._book
+            lots = sum(len(lot.waiting) for lot in book.lots._lots.values() if lot.is_open)
+            assert node.state().open_tickets == len(node.learner.waiting()) + lots
+
+    virtual.run(main())
+
+
+async def taken(
+    node: Node, step: str, numbers: tuple[int, int], given_out: list[tuple[str, str, int]]
+) -> None:
+    """Take a step of a site's life; `given_out` has sources, ids, and how many rows."""
+    number, chosen = numbers
+    if step == "ask":
+        given_out.append(("", (await node.predict(1, (0.5,))).id, 1))
+    elif step == "rows":
+        rows = 2 + chosen % 3
+        lot = await node.predict_batch([1] * rows, [(0.5,)] * rows)
+        given_out.append(("", lot.id, rows))
+    elif step == "assist":
+        await node.assist(
+            Request(str(number), "g2:1", max(1, node.learner.slot), 1), source="site1"
+        )
+        given_out.append(("site1", str(number), 1))
+    elif step == "label" and given_out:
+        source, id_, rows = given_out[chosen % len(given_out)]
+        with contextlib.suppress(LateLabel):
+            if rows == 1:
+                await node.learn(id_, 1, source=source)
+            else:
+                await node.learn_many(id_, [chosen % rows], [1])

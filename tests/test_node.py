@@ -444,7 +444,7 @@ def test_a_node_holds_no_more_than_its_limits() -> None:
 
         said = [await tried() for _ in range(4)]
 
-        assert said == ["", "", "", "3 tickets are held; send their labels, or wait"]
+        assert said == ["", "", "", "3 tickets are held or under way; try again later"]
 
     virtual.run(main())
 

@@ -1,10 +1,11 @@
 """Labels wait until peers have taken them, go out many at once, and none is told twice for good."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 
 import virtual
-from covey.errors import PeerError
+from covey.errors import PeerBusy, PeerError
 from covey.outbox import AT_ONCE, Outbox
 from covey.peers import Guard, Help, Patience, Request
 from covey.records import Owed
@@ -14,14 +15,19 @@ from covey.types import Label, Report
 class Listener:
     """A peer that takes labels, after so many failures, and says of each what it is told to."""
 
-    def __init__(self, *, failures: int = 0, word: str = "taken") -> None:
+    def __init__(
+        self, *, failures: int = 0, word: str = "taken", error: PeerError | None = None
+    ) -> None:
         self.failures, self.word = failures, word
+        self.error = PeerError("not now") if error is None else error
         self.batches: list[list[str]] = []
+        self.called_s: list[float] = []
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        self.called_s.append(asyncio.get_running_loop().time())
         if self.failures:
             self.failures -= 1
-            raise PeerError("not now")
+            raise self.error
         self.batches.append([id_ for id_, _ in labels])
         return [self.word] * len(labels)
 
@@ -73,6 +79,13 @@ def test_a_peer_that_fails_gets_the_same_labels_again() -> None:
 
     assert peer.batches == [["0", "1", "2"]]
     assert told == ["0", "1", "2"]
+
+
+def test_a_busy_peer_gets_its_labels_when_it_says_so() -> None:
+    peer = Listener(failures=3, error=PeerBusy("busy", wait_s=4.0))
+
+    assert delivered(peer, 2) == (["0", "1"], 0)
+    assert peer.called_s == [0.0, 4.0, 8.0, 12.0]
 
 
 def test_labels_that_a_peer_does_not_want_are_owed_no_longer_and_counted() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import virtual
-from covey.errors import CoveyError, PeerError
+from covey.errors import CoveyError, PeerBusy, PeerError
 from covey.peers import DEADLINE_S, OUTCOMES, Guard, Help, Patience, Request
 from covey.types import Label, Report
 
@@ -113,6 +113,53 @@ def test_rests_double_up_to_the_longest_and_end_with_an_answer() -> None:
         assert len(set(rests)) == 6
         assert await tried(one) == ""
         assert not one.is_resting
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(("says_s", "rests_s"), [(5.0, 5.0), (0.0, 2.0), (1e9, 8.0)])
+def test_a_busy_peer_is_left_alone_for_as_long_as_it_says(says_s: float, rests_s: float) -> None:
+    async def main() -> None:
+        clock = asyncio.get_running_loop()
+        one = guard(Scripted(PeerBusy("busy", wait_s=says_s), 0.0))
+
+        said = await tried(one)
+        before_s = clock.time()
+        while one.is_resting:
+            await asyncio.sleep(0.01)
+
+        assert said == "peer 'south' gave busy"
+        assert rests_s <= clock.time() - before_s < rests_s + 0.02
+        assert await tried(one) == ""
+
+    virtual.run(main())
+
+
+def test_a_busy_peer_has_not_failed_however_often_it_is_so() -> None:
+    async def main() -> None:
+        busy, gone = PeerBusy("busy", wait_s=1.0), OSError("gone")
+        one = guard(Scripted(gone, gone, *[busy] * 9, 0.0, gone, gone))
+        resting = []
+        for _ in range(14):
+            await tried(one)
+            resting.append(one.is_resting)
+            await asyncio.sleep(PATIENCE.rest_s)
+
+        assert resting == [False] * 2 + [True] * 9 + [False] * 3
+
+    virtual.run(main())
+
+
+def test_an_answer_that_was_under_way_does_not_end_the_rest_of_a_busy_peer() -> None:
+    async def main() -> None:
+        one = guard(Scripted(0.5, PeerBusy("busy", wait_s=5.0)))
+
+        first = asyncio.ensure_future(tried(one))
+        await asyncio.sleep(0.1)
+        await tried(one)
+
+        assert await first == ""
+        assert one.is_resting
 
     virtual.run(main())
 

@@ -1,7 +1,9 @@
 """A site that is served to its peers: who is let in, and what a peer that hangs does to it."""
 
 import asyncio
+import os
 import random
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from covey import letters, sites, tls
+from covey import keys, letters, sites, tls
 from covey.correspondents import Correspondent
 from covey.errors import ConfigError, PeerError
 from covey.https_peers import HttpsPeers
@@ -128,6 +130,33 @@ def test_clients_find_nothing_at_the_port_for_peers_nor_peers_at_that_for_client
             assert (status, told["code"]) == (404, "not_found")
 
     asyncio.run(main())
+
+
+def test_a_new_authority_is_taken_up_while_a_site_serves(offices: Offices) -> None:
+    folder = offices.folder
+    keys.new_authority(folder / "second")
+    keys.new_site("south", authority=folder / "second", folder=folder / "new")
+    for end in ("crt", "key"):
+        (folder / "new" / f"south.{end}").replace(folder / f"south.{end}")
+
+    async def is_let_in() -> bool:
+        async with way(offices, "south") as peer:
+            try:
+                return (await peer.hello()).name == "north"
+            except PeerError:
+                return False
+
+    async def main() -> None:
+        async with serving(folder, north(offices, asks=False)):
+            both = [(folder / office / "ca.crt").read_bytes() for office in ("office", "second")]
+            (folder / "office" / "ca.crt").write_bytes(b"".join(both))
+            assert not await is_let_in()
+
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not await is_let_in():
+                pass  # the signal comes when the loop turns
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 # -- what the file must say ---------------------------------------------------------------------

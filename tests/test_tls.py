@@ -295,3 +295,19 @@ def test_files_that_cannot_be_used_are_named_before_a_port_is_opened(
     assert callable(make)
     with pytest.raises(ConfigError, match=sentence):
         make(network / certificate, network / key, network / "ca" / "ca.crt")
+
+
+@pytest.mark.parametrize("make", [tls.server_context, tls.client_context])
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_file_that_is_broken_after_its_first_certificate_is_a_sentence(
+    network: Path, tmp_path: Path, make: object, which: int
+) -> None:
+    assert callable(make)
+    files = [network / "south.crt", network / "south.key", network / "ca" / "ca.crt"]
+    broken = tmp_path / "broken.crt"
+    junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    broken.write_text(files[which].read_text() + junk)
+    files[which] = broken
+
+    with pytest.raises(ConfigError, match="broken.crt"):
+        make(*files)

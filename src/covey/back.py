@@ -13,6 +13,7 @@ from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.letters import KIND, VERSION, Letter
+from covey.limits import PEER_ROWS
 from covey.neighbours import Neighbour
 from covey.node import Node
 from covey.peers import NO_INSTANCE, outcome
@@ -20,7 +21,7 @@ from covey.rates import Bucket
 
 ROOT = letters.ROOT
 PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
-AT_ONCE = 64  # rows of one letter that are under way together
+AT_ONCE = PEER_ROWS
 Given = TypeVar("Given")
 # What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
 # of this site than it needs to know. The first that fits.

@@ -31,6 +31,11 @@ def is_own(source: str) -> bool:
     return source == OWN or source.startswith(CLIENT)
 
 
+def holder(source: str) -> str:
+    """Return who holds the tickets of a source: own clients are one, each peer is another."""
+    return OWN if is_own(source) else source
+
+
 class Question(msgspec.Struct, frozen=True):
     """Who asks, and under which id; the digest tells whether it is the same question again."""
 
@@ -106,7 +111,7 @@ class Book:
         arms = self.learner.arms
         heard = Medians(arms[: len(arms) - len(self.learner.behind())])
         for (cell, source, arm), counted in loaded.counters.items():
-            heard.add(cell, _holder(source), arm, counted)
+            heard.add(cell, holder(source), arm, counted)
         return heard
 
     @property
@@ -121,7 +126,7 @@ class Book:
 
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""
-        return self._held[_holder(source)] + (self.lots.held if is_own(source) else 0)
+        return self._held[holder(source)] + (self.lots.held if is_own(source) else 0)
 
     def asked(self, cell: str, peer: str) -> int:
         """Return how many arrivals an honest peer must have seen in a cell: those it answered."""
@@ -165,7 +170,7 @@ class Book:
         desk = self._desk_for(source, cell, slot)
         function = None
         if self._medians is not None and self._trust.get(source) == "robust":
-            function = self._medians.best(self.learner.name_of(cell.space, cell))
+            function = self._medians.best(self.learner.names.of(cell))
         decision = desk.learner.assist(cell, slot, function)
         if desk is self._site:
             self._watch(decision)
@@ -341,7 +346,7 @@ class Book:
 
     def _hold(self, ticket: Ticket) -> None:
         self._tickets[ticket.source, ticket.id] = ticket
-        self._held[_holder(ticket.source)] += 1
+        self._held[holder(ticket.source)] += 1
 
     def _write_truth(self, ticket: Ticket, label: Label, settlement: Settlement) -> None:
         is_right = settlement.is_right
@@ -356,7 +361,7 @@ class Book:
         if ticket.peer and not self.learner.tells_at_once:
             self._count_asked(ticket)
         if self._medians is not None and ticket.phase not in UNCOUNTED:
-            self._medians.add(ticket.cell, _holder(ticket.source), ticket.arm, (1, int(is_right)))
+            self._medians.add(ticket.cell, holder(ticket.source), ticket.arm, (1, int(is_right)))
 
     def _count_asked(self, ticket: Ticket) -> None:
         where = (ticket.cell, ticket.peer)
@@ -367,7 +372,7 @@ class Book:
         self._wait_no_longer()
         for desk in self._desks():
             for key in desk.expired():
-                self._held[_holder(key[0])] -= 1
+                self._held[holder(key[0])] -= 1
                 del self._tickets[key]
 
     def _wait_no_longer(self) -> None:
@@ -380,10 +385,6 @@ class Book:
                 for apart in self._apart.values():
                     apart.forget(ticket.decision())
         self._waits_from = oldest
-
-
-def _holder(source: str) -> str:
-    return OWN if is_own(source) else source
 
 
 def settle_old(

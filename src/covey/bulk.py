@@ -191,16 +191,12 @@ class Bulk:
             sheet.helped[row] = Helped(one.function, request.id, one.width)
 
     def _requests(self, draft: Draft, places: Sequence[int], instances: Any) -> list[Request]:
-        id_, learner, names = self._new_id(), self._learner, dict[int, str]()
-        requests = []
-        for row, instance in zip(places, instances, strict=True):
-            cell = int(draft.codes[row]) >> 20
-            if cell not in names:
-                names[cell] = learner.name_of(
-                    learner.space, learner.known_cell(learner.space, cell)
-                )
-            requests.append(Request(f"{id_}:{row}", names[cell], draft.slot + row, instance))
-        return requests
+        id_, learner, codes = self._new_id(), self._learner, draft.codes
+        names = [learner.name_at(learner.space, int(codes[row]) >> 20) for row in places]
+        return [
+            Request(f"{id_}:{row}", name, draft.slot + row, instance)
+            for row, name, instance in zip(places, names, instances, strict=True)
+        ]
 
     # -- rows -----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The command line. Prose and progress go to standard error, results to standard output.
 
-Exit codes: 0 done, 1 an unexpected failure, 2 bad input (one sentence says what), 130 interrupted.
-`covey doctor` has 1 for a site that will not work.
+Exit codes: 0 done, 1 an unexpected failure, 2 bad input (one sentence says what), 74 a store that
+failed under `covey serve`, 130 interrupted. `covey doctor` has 1 for a site that will not work.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from covey import (
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError
+from covey.errors import ConfigError, CoveyError, StoreFailed
 from covey.papers import publishing, reproduction
 from covey.problems import Problem
 from covey.progress import Progress
@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _plain_warnings():
             code: int | None = options.run(options)
+    except StoreFailed as error:
+        return _fail(options, error, 74)  # as `sysexits.h` has it for input and output
     except CoveyError as error:
         return _fail(options, error, 2)
     except KeyboardInterrupt:
@@ -107,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="covey",
         description="Independent sites classify their streams together.",
-        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 interrupted",
+        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 a store that failed "
+        "under `covey serve`, 130 interrupted",
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

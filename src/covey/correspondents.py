@@ -3,20 +3,23 @@
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
 from covey import letters
-from covey.errors import PeerError
+from covey.calls import Reply
+from covey.errors import PeerBusy, PeerError
 from covey.letters import MOST_DEADLINE_MS, MOST_ROWS, VERSION, AnyAnswer, Letter
 from covey.neighbours import Neighbour
 from covey.peers import DEADLINE_S, Help, Request
 from covey.types import Label, Report
 
-# Carries the bytes of a letter to a path, and brings back a status and the bytes of the answer.
-# Whatever goes wrong on the way is an `OSError`.
-Post = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+# Carries the bytes of a letter to a path, and brings back the answer. Whatever goes wrong on the
+# way is an `OSError`.
+Post = Callable[[str, bytes], Awaitable[Reply]]
+BUSY = ("too_often", "busy")  # the codes of who is well, and has too much to do
+USUAL_WAIT_S = 1.0  # where nothing is said of it that can be read
 
 
 class _Refusal(msgspec.Struct):
@@ -79,10 +82,10 @@ class Correspondent:
         return greeting
 
     async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
-        status, body = await self._post(f"{letters.ROOT}/{call}", letters.write(letter))
-        if status != 200:
-            raise PeerError(f"status {status}{_code(body)}")
-        return letters.read_answer(body, kind, letter)
+        reply = await self._post(f"{letters.ROOT}/{call}", letters.write(letter))
+        if reply.status != 200:
+            raise _refused(reply)
+        return letters.read_answer(reply.body, kind, letter)
 
     def _new_id(self) -> str:
         return f"{self._chance.getrandbits(64):016x}"
@@ -98,10 +101,24 @@ def _left_ms() -> int:
     )
 
 
+def _refused(reply: Reply) -> PeerError:
+    code = _code(reply.body)
+    said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
+    if code in BUSY:
+        return PeerBusy(said, wait_s=_wait_s(reply.headers))
+    return PeerError(said)
+
+
+def _wait_s(headers: Mapping[str, str]) -> float:
+    """Return for how long a peer asks to be left alone."""
+    said = headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
+
+
 def _code(body: bytes) -> str:
     """Return the code of a refusal, if it has one that can be shown to a person."""
     try:
         code = msgspec.json.decode(body, type=_Refusal).code
     except (ValueError, RecursionError):
         return ""
-    return f" ({code})" if len(code) <= 40 and code.replace("_", "").isalnum() else ""
+    return code if len(code) <= 40 and code.replace("_", "").isalnum() else ""

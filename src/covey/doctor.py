@@ -28,6 +28,7 @@ from covey.errors import (
 from covey.neighbours import Neighbour
 from covey.peers import plain_label
 from covey.sites import Address, Identity, ServedSite
+from covey.sources.lessons import recalling
 from covey.store import Store
 from covey.views import ALL, cut, shown
 
@@ -80,7 +81,7 @@ def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findin
 
 
 def _file(path: Path, served: list[ServedSite]) -> Iterator[Finding]:
-    site = sites.load(path)
+    site = sites.load(path, remember=recalling)
     served.append(site)
     counts = f"{len(site.functions)} functions, {len(site.neighbours)} peers"
     yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")

@@ -8,9 +8,11 @@ CoveyError
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
+│   └── PeerBusy            it is well, and asks to be left alone for a while
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
-│   └── StoreFull           its disk is full
+│   ├── StoreFull           its disk is full
+│   └── StoreFailed         it failed under a node, which has stopped for that
 └── TicketError         a label that cannot be settled                 (LookupError)
     ├── UnknownTicket       never given out, or waited for too long
     │   ├── LateLabel           given out, and waited for too long
@@ -55,12 +57,24 @@ class PeerError(CoveyError, ConnectionError):
     """A peer that did not answer in time, or answered something that makes no sense."""
 
 
+class PeerBusy(PeerError):
+    """A peer that has too much to do for now, and says when to come back."""
+
+    def __init__(self, said: str, *, wait_s: float) -> None:
+        super().__init__(said)
+        self.wait_s = wait_s
+
+
 class StoreError(CoveyError, OSError):
     """A store that is damaged, newer, of another site or in use, or that cannot be written."""
 
 
 class StoreFull(StoreError):
     """The disk of a store is full."""
+
+
+class StoreFailed(StoreError):
+    """A store could not be written while its node served, so the node has stopped."""
 
 
 class TicketError(CoveyError, LookupError):

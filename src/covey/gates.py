@@ -73,13 +73,16 @@ class ByToken:
         return Caller(found.name, frozenset(found.scopes))
 
     def reload(self) -> None:
-        """Read the file; one that cannot be read lets nobody in."""
+        """Read the file; one that is gone lets nobody in, one that is broken changes nothing."""
         self._version = _version(self._path)
         try:
             self._known = tokens.listed(self._path)
         except ConfigError as error:
-            log.error("no client is let in: %s", error)
-            self._known = ()
+            if self._path.exists():
+                log.error("the tokens stay as they were: %s", error)
+            else:
+                log.error("no client is let in: %s", error)
+                self._known = ()
 
 
 class Paced:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from covey import letters, tls
+from covey.calls import Reply
 from covey.correspondents import Correspondent
 from covey.errors import ConfigError, MissingExtra, PeerError, PeerRefused
 from covey.neighbours import Neighbour, allowed
@@ -67,7 +68,7 @@ class HttpsPeers:
         """Close all connections."""
         await self._session.close()
 
-    async def _post(self, name: str, root: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _post(self, name: str, root: str, path: str, body: bytes) -> Reply:
         try:
             async with self._session.post(
                 root + path,
@@ -76,7 +77,8 @@ class HttpsPeers:
                 ssl=self._context,
                 allow_redirects=False,
             ) as response:
-                return response.status, await _read(response)
+                said = await _read(response)
+                return Reply(response.status, said, letters.KIND, response.headers)
         except (aiohttp.ClientError, ValueError) as error:
             raise PeerError(f"no answer: {error or type(error).__name__}") from error
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from covey.cellnames import CellNames
 from covey.decisions import (
     LABEL_WAIT_SLOTS,
     NO_ANSWER,
@@ -92,6 +93,7 @@ class Learner:
         )
         self._space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
+        self.names = CellNames(self.policies)
         self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         self._begin()
 
@@ -102,7 +104,7 @@ class Learner:
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
         self._tickets: dict[int, Decision] = {}
         self._oldest_ticket = self._next_ticket = 1
-        self._expiry_slot = 0
+        self._expiry_slot = self._settled = 0  # tickets that are known, and so is their label
 
     def twin(self, *, spare_cells: int = 0) -> "Learner":
         """Return a learner of the same kind that has seen nothing, and may know more cells."""
@@ -120,7 +122,7 @@ class Learner:
     @property
     def open_tickets(self) -> int:
         """How many labels are waited for."""
-        return len(self.waiting())
+        return len(self._tickets) - self._settled
 
     @property
     def known_cells(self) -> int:
@@ -363,6 +365,7 @@ class Learner:
         if self._rule.remembers:
             table.remember(decision.code, label, decision.context, decision.slot)
         decision.truth = label
+        self._settled += 1
         if decision.peer_ticket is None:
             return RIGHT if is_right else WRONG
         return Settlement(True, is_right, decision.choice.peer, decision.peer_ticket)
@@ -398,11 +401,15 @@ class Learner:
         cell = self.tables[space].cell(row)
         return cell._replace(space=space) if space else cell
 
+    def name_at(self, space: str, row: int) -> str:
+        """Return the name of the known cell of a number."""
+        if (space, row) not in self._names:
+            self._names[space, row] = self.names.of(self.known_cell(space, row))
+        return self._names[space, row]
+
     def cell_name(self, decision: Decision) -> str:
-        """Return the canonical name of that cell."""
-        if (where := (decision.space, decision.code >> 20)) not in self._names:
-            self._names[where] = self.name_of(decision.space, self.cell(decision))
-        return self._names[where]
+        """Return the name of the cell that a decision lies in."""
+        return self.name_at(decision.space, decision.code >> 20)
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
@@ -418,7 +425,7 @@ class Learner:
         counters = table.counters(row)
         if self._rule.is_pending:
             del counters[self._under_way]
-        return self.name_of(space, table.cell(row)), counters, table.known(row)
+        return self.name_at(space, row), counters, table.known(row)
 
     def reopen(
         self, decisions: Sequence[Decision], kept: range, others: Sequence[Decision] = ()
@@ -429,6 +436,7 @@ class Learner:
             if decision.choice is not RECALL:
                 decision.choice = self._choices[decision.code & 0xFFFFF]
             self._tickets[decision.ticket] = decision
+            self._settled += decision.truth is not UNKNOWN
         if self._rule.is_pending:
             self._count_open([*decisions, *others])
 
@@ -438,23 +446,14 @@ class Learner:
         none, place = [0] * len(self.arms), self._under_way.start
         for name, known in snapshot.cells:
             counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
-            space, cell = self._parse(name)
-            self.tables[space].load(cell, counters)
+            cell = self.names.parse(name)
+            self.tables[cell.space].load(cell, counters)
         for name, labels in snapshot.seen:
-            space, cell = self._parse(name)
-            table = self.tables[space]
+            cell = self.names.parse(name)
+            table = self.tables[cell.space]
             table.know(table.meet(cell, self.slot), labels)
         for space, doubts in snapshot.doubts.items():
             self.tables[space].take_doubts(doubts)
-
-    def name_of(self, space: str, cell: Cell) -> str:
-        """Return the canonical name of a cell."""
-        name = self.policies[space].partition.name(cell)
-        return f"{space}/{name}" if space else name
-
-    def _parse(self, name: str) -> tuple[str, Cell]:
-        space, _, cell = name.rpartition("/")
-        return space, self.policies[space].partition.parse(cell)
 
     def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
         """Return the table of the asker's context space, and the row of its cell there."""
@@ -495,6 +494,7 @@ class Learner:
                 return
             del tickets[self._oldest_ticket]
             self._oldest_ticket += 1
+            self._settled -= oldest.truth is not UNKNOWN
             if oldest.truth is UNKNOWN and oldest.choice is not RECALL:
                 self.tables[oldest.space].forget(oldest.code)
         self._expiry_slot = slot + self.label_wait

@@ -1,6 +1,7 @@
 """The `[limits]` table of a site's file: how much is taken in, held and waited for at most."""
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -10,6 +11,8 @@ from covey.errors import ConfigError
 KIB = 1_024
 MIB = 1_024 * KIB
 JSON = "application/json"
+PEER_ROWS = 64  # of one letter that are under way together
+TICKET_LIMITS = ("tickets", "peer_tickets")
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -32,8 +35,8 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     in_flight: int = 64  # requests that are being answered
     queue: int = 256  # requests that wait for their turn
     requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
-    tickets: int = 1_000_000  # of own clients in memory, labelled or not
-    peer_tickets: int = 100_000  # of each peer
+    tickets: int = 1_000_000  # of own clients in memory, labelled or not; more for a long wait
+    peer_tickets: int = 100_000  # of each peer; the same
     tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
     cells: int = 65_536  # that each peer may make known
 
@@ -68,12 +71,44 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def read(table: object) -> SiteLimits:
-    """Return the limits of a table; raise `ConfigError` for one that makes no sense."""
+def read(table: object, *, label_wait: int) -> SiteLimits:
+    """Return the limits of a table, for a site that waits so many slots for a label.
+
+    Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
+    """
     limits = fields.read(table, SiteLimits, where="[limits]")
     for name, (low, high) in RANGES.items():
         value = getattr(limits, name)
         if value is not None and (math.isnan(value) or not low <= value <= high):
-            key = name.replace("_", "-")
-            raise ConfigError(f"[limits] {key} is {value}; it must lie from {low:g} to {high:g}")
-    return limits
+            raise ConfigError(
+                f"[limits] {_key(name)} is {value}; it must lie from {low:g} to {high:g}"
+            )
+    given = table if isinstance(table, Mapping) else {}
+    room = {
+        name: _room(name, limits, label_wait, is_given=_key(name) in given)
+        for name in TICKET_LIMITS
+    }
+    return msgspec.structs.replace(limits, **room)
+
+
+def _room(name: str, limits: SiteLimits, label_wait: int, *, is_given: bool) -> int:
+    """Return for how many tickets there is to be room; what was left out is made to fit.
+
+    A ticket is held until `label_wait` slots have passed, which only new tickets let pass. Besides,
+    rows wait for the last of their request, and the next request needs room.
+    """
+    rows = limits.rows if name == "tickets" else PEER_ROWS
+    room, needed, (_, most) = getattr(limits, name), label_wait + 2 * rows, RANGES[name]
+    waits = f"[policy] label-wait is {label_wait}, and the tickets of so many slots are held"
+    if needed > most:
+        raise ConfigError(f"{waits}; make it {most - 2 * rows:.0f} at most")
+    if is_given and room < needed:
+        raise ConfigError(
+            f"{waits}, for which [limits] {_key(name)} = {room} is no room; make that {needed} or "
+            "more, or label-wait less"
+        )
+    return int(max(room, needed))
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")

@@ -300,7 +300,7 @@ class LotBook:
     def _kind(self, code: int, prices: Mapping[str, float]) -> Kind:
         learner = self._site.learner
         choice = learner.choice(code)
-        cell = learner.name_of(learner.space, learner.known_cell(learner.space, code >> 20))
+        cell = learner.name_at(learner.space, code >> 20)
         price = prices.get(choice.peer, choice.price)
         return Kind(code, cell, choice.phase, choice.arm, price, choice.peer)
 

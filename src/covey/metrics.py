@@ -7,7 +7,7 @@ from covey import engine
 from covey.calls import Reply
 from covey.errors import MissingExtra
 from covey.node import Node
-from covey.states import kinds_of
+from covey.states import State, kinds_of
 from covey.watchers import Watcher
 
 try:
@@ -130,11 +130,12 @@ class _Standing(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        state = self._node.state()
         yield self._build()
         yield from self._decisions()
         yield from self._labels()
-        yield from self._gauges()
-        yield from self._peers()
+        yield from self._gauges(state)
+        yield from self._peers(state)
 
     def _build(self) -> Metric:
         kernel = "compiled" if engine.is_compiled() else "plain"
@@ -179,8 +180,7 @@ class _Standing(Collector):
         waits.add_metric([], _cumulated(ledger.waits), ledger.waited_slots)
         yield waits
 
-    def _gauges(self) -> Iterator[Metric]:
-        state = self._node.state()
+    def _gauges(self, state: State) -> Iterator[Metric]:
         for name, says, value in (
             ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
             ("covey_uptime_seconds", "Since the start.", state.uptime_s),
@@ -190,14 +190,16 @@ class _Standing(Collector):
         ):
             yield GaugeMetricFamily(name, says, value)
 
-    def _peers(self) -> Iterator[Metric]:
+    def _peers(self, state: State) -> Iterator[Metric]:
         is_open = GaugeMetricFamily(
-            "covey_peer_open", "0 while a peer that failed is left alone.", labels=["peer"]
+            "covey_peer_open",
+            "0 while a peer that failed or is busy is left alone.",
+            labels=["peer"],
         )
         owed = GaugeMetricFamily(
             "covey_outbox_labels", "Labels that a peer is still to be told.", labels=["peer"]
         )
-        for peer in self._node.state().peers:
+        for peer in state.peers:
             is_open.add_metric([peer.name], float(peer.state == "open"))
             owed.add_metric([peer.name], peer.owed)
         yield is_open

@@ -6,6 +6,7 @@ whole network can run in one process under a virtual one.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import msgspec
 
 from covey import lotbook
 from covey.batches import points_of, rows_of
-from covey.books import MOST_CELLS, OWN, Book, Question, Reply, is_own, settle_old, shape_of
+from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old, shape_of
 from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
 from covey.config import Site
@@ -25,6 +26,7 @@ from covey.errors import (
     DataError,
     LimitError,
     PeerError,
+    StoreError,
     UnknownRow,
     UnknownTicket,
 )
@@ -38,7 +40,7 @@ from covey.records import Batch, Owed, Ticket
 from covey.states import Ledger, PeerState, State, arms_of
 from covey.store import Store
 from covey.teaching import Teaching, Work
-from covey.types import MEMORY, Cell, Context, Label, Report
+from covey.types import MEMORY, Context, Label, Report
 from covey.views import ALL, cut, shown
 
 MOST_SLOTS = 2**53
@@ -101,6 +103,7 @@ class Node:
         )
         self._latest = learner.slot
         self._under_way: dict[Key, asyncio.Event] = {}
+        self._promised: Counter[str] = Counter()  # tickets of those, by who will hold them
         self._journal = Journal(self._book, self._commit)
         self._outbox = Outbox(self._counsel.guards, loaded.owed, doors.chance, self._tell)
 
@@ -152,6 +155,12 @@ class Node:
     async def drained(self) -> None:
         """Return when no label is owed to any peer."""
         await self._outbox.drained()
+
+    async def failed(self) -> StoreError:
+        """Return why, when a batch could not be written; a full disk is no such failure."""
+        await self._journal.is_broken.wait()
+        assert self._journal.failure is not None
+        return self._journal.failure
 
     def stop(self) -> None:
         """Stop at once; what is not on the disk is lost, and nobody was told otherwise."""
@@ -281,7 +290,7 @@ class Node:
 
     async def assist(self, request: Request, *, source: str) -> Help:
         """Answer a peer by an own function, or from memory; a request is never passed on."""
-        cell, slot = self._cell(request.cell), _checked_slot(request.slot)
+        cell, slot = self.learner.names.parse(request.cell), _checked_slot(request.slot)
         asked = Question(source, request.id)
 
         async def answer() -> Ticket:
@@ -301,13 +310,13 @@ class Node:
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Tell a peer the arrivals in a cell, which is known from now on."""
-        return self._book.report(source, self._cell(cell), _checked_slot(slot))
+        return self._book.report(source, self.learner.names.parse(cell), _checked_slot(slot))
 
     async def estimate(
         self, cell: str, slot: int, *, source: str, is_by_context: bool
     ) -> tuple[float, int]:
         """Tell a peer how accurate answers in a cell would be."""
-        where, at = self._cell(cell), _checked_slot(slot)
+        where, at = self.learner.names.parse(cell), _checked_slot(slot)
         return self._book.estimate(source, where, at, is_by_context=is_by_context)
 
     # -- one instance ---------------------------------------------------------------------------
@@ -328,11 +337,13 @@ class Node:
         if found is None:
             self._check_room(asked.source, rows)
             done = self._under_way[key] = asyncio.Event()
+            self._promised[holder(asked.source)] += rows
             try:
                 if not is_new and self._doors.store.may_have(*key):
                     found = await self._doors.work(self._doors.store.find, *key)
                 found = found or await answer()
             finally:
+                self._promised[holder(asked.source)] -= rows
                 del self._under_way[key]
                 done.set()
         if found.digest != asked.digest:
@@ -405,17 +416,6 @@ class Node:
         self._latest = first + rows - 1
         return first
 
-    def _cell(self, name: str) -> Cell:
-        """Return the cell that a peer speaks of; raise `DataError` if there can be none such."""
-        space, _, rest = name.rpartition("/")
-        policy = self.learner.policies.get(space)
-        if policy is None:
-            raise DataError(f"cell {name!r} lies in a context space that is not known here")
-        cell = policy.partition.parse(rest)
-        if len(cell.coordinates) != policy.dimension:
-            raise DataError(f"cell {name!r} does not have {policy.dimension} coordinates")
-        return cell._replace(space=space) if space else cell
-
     def _check_alive(self) -> None:
         if self._journal.failure is not None:
             raise self._journal.failure
@@ -423,9 +423,10 @@ class Node:
     def _check_room(self, source: str, rows: int = 1) -> None:
         """Raise `LimitError` if there is none; peers cannot take that of own clients."""
         self._check_alive()
-        is_ours, held = is_own(source), self._book.held(source)
+        is_ours = is_own(source)
+        held = self._book.held(source) + self._promised[holder(source)]
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
-            raise LimitError(f"{held} tickets are held; send their labels, or wait")
+            raise LimitError(f"{held} tickets are held or under way; try again later")
         most = self._limits.under_way if is_ours else self._limits.for_peers
         if len(self._under_way) < most:
             return

@@ -28,6 +28,9 @@ examples:
 
 It prints where it serves clients and, if it does, peers. SIGTERM and SIGINT stop it when requests
 under way are answered, sent twice at once; SIGHUP has certificates and tokens read again.
+
+Exit codes: 0 told to stop, 2 a file, a key, a port or a store that cannot be used, 74 the store
+could not be written any more: the disk is to be looked at, and then it may be started again.
 """
 DOCTOR_EXAMPLES = """\
 examples:

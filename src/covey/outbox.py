@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 
-from covey.errors import PeerError, StoreError
+from covey.errors import PeerBusy, PeerError, StoreError
 from covey.peers import REPEATED, TAKEN, Guard
 from covey.records import Owed
 
@@ -75,6 +75,8 @@ class Outbox:
             try:
                 await self._deliver_some(peer, list(islice(queue, AT_ONCE)))
                 pause_s = FIRST_PAUSE_S
+            except PeerBusy as busy:
+                await asyncio.sleep(busy.wait_s)
             except PeerError:
                 await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)

@@ -17,6 +17,7 @@ from covey.errors import (
     CoveyError,
     DataError,
     LateLabel,
+    PeerBusy,
     PeerError,
     UnknownTicket,
 )
@@ -124,12 +125,12 @@ class Guard:
         self._chance = chance
         self._failures = 0
         self._rests = 0
-        self._until_s = -math.inf
+        self._until_s = self._busy_until_s = -math.inf
 
     @property
     def is_resting(self) -> bool:
-        """Whether the peer failed so often that it is left alone for now."""
-        return asyncio.get_running_loop().time() < self._until_s
+        """Whether the peer failed too often, or is too busy, and is left alone for now."""
+        return asyncio.get_running_loop().time() < max(self._until_s, self._busy_until_s)
 
     async def ask(self, requests: Sequence[Request], deadline_s: float) -> list[Help]:
         """Ask for labels."""
@@ -173,7 +174,7 @@ class Guard:
 
     async def _call(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
         if self.is_resting:
-            raise PeerError(f"peer {self.name!r} failed {self._failures} times and is left alone")
+            raise PeerError(f"peer {self.name!r} failed or was busy, and is left alone for now")
         return await self._try(call, deadline_s)
 
     async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
@@ -183,6 +184,8 @@ class Guard:
                 given = await call()
         except TimeoutError:
             raise self._failed("nothing in time") from None
+        except PeerBusy as error:
+            raise self._busy(error) from error
         except (CoveyError, OSError) as error:
             raise self._failed(str(error)) from error
         finally:
@@ -212,3 +215,11 @@ class Guard:
             pause_s = rest_s * self._chance.uniform(0.5, 1.0)
             self._until_s = asyncio.get_running_loop().time() + pause_s
         return PeerError(f"peer {self.name!r} gave {said}")
+
+    def _busy(self, error: PeerBusy) -> PeerBusy:
+        """Leave a peer alone that has not failed, for as long as it says, within reason."""
+        low_s, high_s = self._patience.rest_s, self._patience.most_rest_s
+        wait_s = min(max(error.wait_s, low_s), high_s)
+        until_s = asyncio.get_running_loop().time() + wait_s
+        self._busy_until_s = max(self._busy_until_s, until_s)
+        return PeerBusy(f"peer {self.name!r} gave {error}", wait_s=wait_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import random
 import signal
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from functools import partial
 
 from covey import tls
 from covey.back import PATHS, Back
+from covey.errors import StoreFailed
 from covey.front import Front
 from covey.gates import Anybody, ByCertificate, ByToken, Gate, Paced
 from covey.https_peers import HttpsPeers
@@ -23,11 +25,15 @@ from covey.store import Store
 from covey.threads import Threads
 from covey.watchers import Watcher, watched
 
+log = logging.getLogger(__name__)
+
 
 async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
     """Serve a site until the process is told to stop.
 
-    `is_up` is told where it listens: for clients, and then for peers if it does.
+    `is_up` is told where it listens: for clients, and then for peers if it does. Raises
+    `StoreFailed` when what happens could not be written, and requests under way are answered; a
+    node with a full disk goes on to say so.
     """
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
@@ -37,6 +43,9 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         ways = {} if peers is None else watched(peers.by_name, metrics)
         node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
         stack.callback(node.stop)
+        failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
+        stack.callback(failed.cancel)  # not before requests under way are answered
+        stack.callback(told.cancel)
         metrics.follow(node)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
@@ -50,7 +59,13 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         _on_hangup(listeners if peers is None else [*listeners, peers])
         _look_for_garbage_seldom()
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
-        await stop.wait()
+        await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([failed])
+    if not failed.cancelled():
+        raise StoreFailed(
+            f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
+            "that was acknowledged: look at the disk, and start again"
+        ) from failed.result()
 
 
 def _look_for_garbage_seldom() -> None:
@@ -137,6 +152,7 @@ def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
     under_way: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
+        log.info("certificates and tokens are read again")
         for reader in readers:
             task = loop.create_task(reader.reload())
             under_way.add(task)

@@ -16,6 +16,7 @@ from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
+from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 
 MOST_DIMENSIONS = 16
@@ -89,16 +90,20 @@ class ServedSite(NamedTuple):
         return self.limits.requests_per_s
 
 
-def load(path: Path) -> ServedSite:
-    """Return the site of a TOML file; raise `ConfigError` with a sentence if it cannot serve."""
+def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
+    """Return the site of a TOML file; raise `ConfigError` with a sentence if it cannot serve.
+
+    `remember` sees to the files of lessons: unless told otherwise, they are the site's to write.
+    """
     table = config.read_toml(path)
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = fields.read(table.pop("node"), Serving, where="[node]")
     identity = _identity(serving, path.parent)
     address = _client_address(serving, identity)
-    given = functions_from(table.pop("function", []), owner=serving.name, folder=path.parent)
-    bounds = limits.read(table.pop("limits", {}))
+    functions = table.pop("function", [])
+    given = functions_from(functions, owner=serving.name, folder=path.parent, remember=remember)
+    bounds = table.pop("limits", {})
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
     setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
     place = _place(serving, setup)
@@ -119,7 +124,7 @@ def load(path: Path) -> ServedSite:
         address,
         Patience(timeout_s=serving.timeout_s),
         known,
-        bounds,
+        limits.read(bounds, label_wait=learner.label_wait),
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
         _has_tls(serving, address),

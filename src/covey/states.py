@@ -29,7 +29,7 @@ class ArmState(msgspec.Struct, frozen=True):
 
 
 class PeerState(msgspec.Struct, frozen=True):
-    """A peer that may be asked: `resting` if it failed so often that it is left alone for now."""
+    """A peer that may be asked: `resting` if it failed often or is busy, and is left alone."""
 
     name: str
     state: Literal["open", "resting"]

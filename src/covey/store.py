@@ -107,8 +107,9 @@ class Store:
     def sync(self, batch: Batch) -> None:
         """Return when the batch that was written last is on the disk; raise as `commit` does."""
         with self._sentences("written"), self._or_rolled_back():
-            self._prune(batch)
+            kept = self._prune(batch)
             self._base.execute("COMMIT")
+        self._kept = kept
         if self._given_out is not None:
             for ticket in batch.tickets:
                 self._given_out.add((ticket.source, ticket.id))
@@ -297,13 +298,12 @@ class Store:
             "DELETE FROM outbox WHERE peer = ? AND id = ?", [(a.peer, a.id) for a in batch.told]
         )
 
-    def _prune(self, batch: Batch) -> None:
-        """Let old tickets go where there are too many, faster than new ones come."""
+    def _prune(self, batch: Batch) -> int:
+        """Let old tickets go faster than new ones come if there are too many; return the rest."""
         new = len(batch.tickets) + sum(map(len, batch.lots.lots))
-        self._kept += new
-        excess = min(self._kept - self._tickets_kept, 2 * new + pruning.PIECE)
-        if excess > 0:
-            self._kept -= pruning.prune(self._base, excess)
+        kept = self._kept + new
+        excess = min(kept - self._tickets_kept, 2 * new + pruning.PIECE)
+        return kept - pruning.prune(self._base, excess) if excess > 0 else kept
 
     def _write_tickets(self, rows: Sequence[Sequence[Any]]) -> None:
         width = len(Ticket.__struct_fields__) + 1
@@ -355,7 +355,7 @@ def _sentence(where: str, verb: str, error: sqlite3.Error) -> str:
     if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return f"{where} is damaged, or not a store of covey ({error}); restore it from a copy"
     if name == "SQLITE_FULL":
-        return f"{where} cannot be written, the disk is full; make room and start again"
+        return f"{where} cannot be written, the disk is full; make room, and it goes on"
     return f"{where} cannot be {verb}: {error}"
 
 

@@ -72,6 +72,11 @@ def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ss
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(authority)
-    context.load_cert_chain(certificate, key)
+    try:
+        context.load_verify_locations(authority)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(
+            f"{certificate}, {key} and {authority} cannot be used for TLS: {error}"
+        ) from None
     return context

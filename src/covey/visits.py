@@ -45,6 +45,11 @@ class _Refusal(msgspec.Struct):
     code: str = ""
 
 
+class _Model(msgspec.Struct):
+    name: str
+    platform: str
+
+
 def visit(peer: Neighbour, identity: Identity, *, asks: Asks | None = None) -> Visit:
     """Go to a peer as the site of `identity`, and come back.
 
@@ -83,8 +88,11 @@ def is_model(host: str, port: int, *, name: str) -> bool:
     try:
         way.request("GET", f"/v2/models/{name}")
         answer = way.getresponse()
-        return answer.getheader("Server") == "covey" and answer.status in (200, 401)
-    except http.client.HTTPException:
+        body = answer.read(letters.MOST_BYTES)
+        if answer.status == 401:
+            return _code(body) == "no_token"
+        return msgspec.json.decode(body, type=_Model) == _Model(name, "covey")
+    except (http.client.HTTPException, ValueError, RecursionError):
         return False
     finally:
         way.close()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
+from covey.errors import PeerBusy
 from covey.peers import Help, Peer, Request
 from covey.types import Label, Report
 
@@ -23,7 +24,7 @@ class Watcher:
         """Hear what became of labels that a client sent."""
 
     def ask(self, peer: str, word: str, took_s: float) -> None:
-        """Hear how a call to a peer ended: `answered`, `failed`, or `given_up`."""
+        """Hear how a call to a peer ended: `answered`, `failed`, `busy`, or `given_up`."""
 
     def write(self, took_s: float, *, is_written: bool) -> None:
         """Hear that a batch was written, or that it was not."""
@@ -59,6 +60,9 @@ class WatchedPeer:
         try:
             given = await call
             word = "answered"
+        except PeerBusy:
+            word = "busy"
+            raise
         except asyncio.CancelledError:
             word = "given_up"
             raise

@@ -288,7 +288,7 @@ def counts_labels_of_peers_for_everybody(patch: Patch) -> None:
 
 
 def holds_any_number_of_tickets(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, source: self._check_alive())
+    patch.setattr(Node, "_check_room", lambda self, source, rows: self._check_alive())
 
 
 BUGS: tuple[Bug, ...] = (

@@ -4,13 +4,14 @@ No library offers a state of its models that is safe to read back, so the labels
 the last of them, as lines of JSON, one line per call that taught.
 """
 
+import errno
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,6 +21,13 @@ from covey.types import Label
 
 Lesson = tuple[list[Any], list[Any]]  # instances, labels
 SCALARS = (str, int, float, bool)
+
+
+class Remember(Protocol):
+    """Teaches a function what a file holds."""
+
+    def __call__(self, function: Function, path: Path, *, most: int) -> Function:
+        """Return the function so taught, by the last `most` instances at most."""
 
 
 class Lessons:
@@ -36,17 +44,32 @@ class Lessons:
         A line that was cut off by a crash was never acknowledged, and is dropped.
         """
         _append(self.path, b"")  # if it cannot be written, better to hear of it now
-        content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        lessons = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
-        kept = self._last(lessons)
+        kept, is_all = self._look()
         self._count = sum(len(labels) for _, labels in kept)
-        if len(kept) < len(lessons) or whole != content:
+        if not is_all:
             part = self.path.with_name(f".{self.path.name}.part")
             part.unlink(missing_ok=True)
             _append(part, b"".join(map(_line, kept)))
             part.replace(self.path)
         return kept
+
+    def look(self) -> list[Lesson]:
+        """Return what `recall` would, and leave the file as it is: a node may be writing it.
+
+        Raises `OSError` if it could not be written.
+        """
+        is_there = self.path.exists()
+        if not os.access(self.path if is_there else self.path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return self._look()[0] if is_there else []
+
+    def _look(self) -> tuple[list[Lesson], bool]:
+        """Return the last lessons, and whether there is nothing else in the file."""
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        lessons = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+        kept = self._last(lessons)
+        return kept, len(kept) == len(lessons) and whole == content
 
     @contextmanager
     def taking(self, lesson: Lesson) -> Iterator[None]:
@@ -89,7 +112,7 @@ def remembering(function: Function, path: Path, *, most: int) -> Function:
     It is taught instances as JSON gives them back, so that it comes out the same next time.
     """
     lessons = Lessons(path, most=most)
-    _teach_again(function, lessons)
+    _teach_again(function, lessons.path, lessons.recall)
 
     def teach_many(instances: list[Any], labels: list[Label]) -> None:
         lesson = ([plain(one) for one in instances], [_plain_label(one) for one in labels])
@@ -101,6 +124,12 @@ def remembering(function: Function, path: Path, *, most: int) -> Function:
 
     is_many = function.teach_many is not None
     return function._replace(teach=teach, teach_many=teach_many if is_many else None)
+
+
+def recalling(function: Function, path: Path, *, most: int) -> Function:
+    """Return `function`, taught what the file holds, for a look at it: nothing is written."""
+    _teach_again(function, path, Lessons(path, most=most).look)
+    return function
 
 
 def plain(instance: Any) -> Any:
@@ -135,17 +164,15 @@ def _teach(function: Function, lesson: Lesson) -> None:
             function.teach(instance, label)
 
 
-def _teach_again(function: Function, lessons: Lessons) -> None:
+def _teach_again(function: Function, path: Path, recall: Callable[[], list[Lesson]]) -> None:
     try:
-        for instances, labels in lessons.recall():
+        for instances, labels in recall():
             function.learn_many(instances, labels)
     except OSError as error:
-        raise ConfigError(
-            f"{function}: cannot keep lessons in {lessons.path}: {error.strerror}"
-        ) from None
+        raise ConfigError(f"{function}: cannot keep lessons in {path}: {error.strerror}") from None
     except FunctionError as error:
         raise ConfigError(
-            f"{lessons.path} does not fit: {error.__cause__}; if {function} has changed, move the "
+            f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
             "file away to begin anew"
         ) from error
 

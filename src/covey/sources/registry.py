@@ -8,7 +8,7 @@ from covey.classifiers import Function, as_function, fresh, frozen
 from covey.errors import ConfigError
 from covey.fields import nearest, read
 from covey.sources import constant, onnx, python, remote, river, skops
-from covey.sources.lessons import remembering
+from covey.sources.lessons import Remember, remembering
 from covey.sources.tables import Kind, Taught
 
 KINDS: dict[str, Kind] = {
@@ -21,11 +21,14 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def functions_from(tables: object, *, owner: str, folder: Path) -> dict[str, Function]:
+def functions_from(
+    tables: object, *, owner: str, folder: Path, remember: Remember = remembering
+) -> dict[str, Function]:
     """Return the functions of a site's `[[function]]` tables, by name.
 
-    Files are looked for relative to `folder`, that of the configuration. Raises `ConfigError` with
-    a sentence if a table cannot be used, and `MissingExtra` if its library is not installed.
+    Files are looked for relative to `folder`, that of the configuration; `remember` sees to those
+    of lessons. Raises `ConfigError` with a sentence if a table cannot be used, and `MissingExtra`
+    if its library is not installed.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         raise ConfigError("function is not a list of tables; write [[function]], in two brackets")
@@ -37,7 +40,7 @@ def functions_from(tables: object, *, owner: str, folder: Path) -> dict[str, Fun
         if table.name in functions:
             raise ConfigError(f"{where}: the name {table.name!r} is taken; names must differ")
         _check_own_lessons(table, folder, files)
-        functions[table.name] = _function(table, owner=owner, folder=folder)
+        functions[table.name] = _function(table, owner, folder, remember)
     return functions
 
 
@@ -70,7 +73,7 @@ def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None
         )
 
 
-def _function(table: Any, *, owner: str, folder: Path) -> Function:
+def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
     if isinstance(table, Taught):
         _check_lessons(table)
     given = KINDS[table.kind].load(table, folder)
@@ -88,7 +91,7 @@ def _function(table: Any, *, owner: str, folder: Path) -> Function:
             f"function {table.name!r} cannot be taught, so it has no lessons to keep; leave out "
             "lessons"
         )
-    return remembering(function, folder / table.lessons, most=table.lessons_kept)
+    return remember(function, folder / table.lessons, most=table.lessons_kept)
 
 
 def _check_lessons(table: Taught) -> None:
