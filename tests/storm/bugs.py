@@ -22,6 +22,7 @@ from covey.node import Node
 from covey.outbox import Outbox
 from covey.peers import TAKEN, Guard
 from covey.store import COUNT_ONE, LABEL_ONE, Batch, Owed, Store, Ticket, Truth, _text
+from storm import letter_bugs
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -326,6 +327,7 @@ BUGS: tuple[Bug, ...] = (
     looks_up_old_tickets_at_once,
     counts_labels_of_peers_for_everybody,
     holds_any_number_of_tickets,
+    *letter_bugs.BUGS,
 )
 
 

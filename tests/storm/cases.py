@@ -81,6 +81,16 @@ class Pupil(Function):
     def load(self) -> None:
         """Begin with what it knew at first, as in a new process."""
         self._accuracy, self._lessons = self._first, Counter[int]()
+        self._answered: set[int] = set()
+
+    def __call__(self, instance: Any) -> int:
+        answer = super().__call__(instance)
+        self._answered.add(_read(instance)[0])
+        return answer
+
+    def has_missed(self, case: int) -> bool:
+        """Say whether it answered a case and was never taught by its label."""
+        return case in self._answered and not self._lessons[case]
 
     def learn(self, instance: Any, label: Label) -> None:
         """Take a lesson."""

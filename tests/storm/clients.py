@@ -88,6 +88,9 @@ class Oracle:
         entry.news += is_new
         expect(entry.news <= 1, "I2", f"{key}: {label} was new twice")
         entry.possible, entry.is_acknowledged = {label}, True
+        if is_new and entry.answer is not None:
+            has_missed = self.network.has_missed(key[0], entry.answer.function, entry.case)
+            expect(not has_missed, "I2", f"{key}: {label} counts, and taught nobody")
 
     def refused(self, key: Key, label: Label) -> None:
         """Note that another label stands."""

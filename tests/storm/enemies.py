@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 CELLS = ("g1:0", "g2:0", "g3:0", "z0:0", "l0:0")  # some of which may be there
 CALLS = ("ask", "report", "estimate", "labels", "hello", "nowhere")
 WRONG_HELP = [[1], "", -1]  # no label, by nobody
-ARRIVALS = {"low": 0, "high": 2**50, "garbage": float("nan")}
+NAN = float("nan")
+LIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("report", "low"): {"arrivals": 0},
+    ("report", "high"): {"arrivals": 2**50},
+    ("report", "garbage"): {"arrivals": NAN},
+    ("estimate", "low"): {"accuracy": 0.0, "labels": 0},
+    ("estimate", "high"): {"accuracy": 1.0, "labels": 2**50},
+    ("estimate", "garbage"): {"accuracy": NAN, "labels": -1},
+}
 
 
 def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
@@ -32,9 +40,7 @@ def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
     answer = _read(told)
     if kind == "ask" and how == "garbage" and chance.random() < 0.5:
         return _changed(answer, given=[WRONG_HELP for _ in answer.get("given", ())])
-    if kind == "report" and how in ARRIVALS:
-        return _changed(answer, arrivals=ARRIVALS[how])
-    return told
+    return _changed(answer, **LIES[kind, how]) if (kind, how) in LIES else told
 
 
 async def poison(network: "Network", name: str) -> None:

@@ -98,6 +98,7 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
     await asyncio.wait([working, running[1]], return_when=asyncio.FIRST_COMPLETED)
     for task in (*running, working):
         task.cancel()
+    await asyncio.wait(running)  # until each fault is taken back
     try:
         await working
     except asyncio.CancelledError:

@@ -140,6 +140,11 @@ class Network(virtual.World):
         self.expect(times == 1, "I2", f"{function} was taught {times} times by one label")
         self.expect(is_trusted, "I6", f"{function} of {site} was taught by a label of {source}")
 
+    def has_missed(self, site: str, function: str, case: int) -> bool:
+        """Say whether a function of a site answered a case and was never taught by its label."""
+        pupil = self._functions[function] if self._owners.get(function) == site else None
+        return isinstance(pupil, cases.Pupil) and pupil.has_missed(case)
+
     def forger(self, source: str, name: str) -> Link:
         """Return a way by which a site sends whatever it likes."""
         link = Link(self, source, name)
