@@ -39,10 +39,10 @@ def answers_before_the_commit(patch: Patch) -> None:
 def gives_tickets_out_before_the_commit(patch: Patch) -> None:
     is_asked = ContextVar("is_asked", default=False)
 
-    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
+    async def once(self: Node, *given: Any, **more: Any) -> Any:
         token = is_asked.set(True)
         try:
-            return await real(self, asked, answer, is_new=is_new)
+            return await real(self, *given, **more)
         finally:
             is_asked.reset(token)
 
@@ -148,7 +148,7 @@ def takes_a_second_conflicting_label(patch: Patch) -> None:
 
 
 def does_not_know_a_question_again(patch: Patch) -> None:
-    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
+    async def once(self: Node, asked: Any, answer: Any, **_: Any) -> Ticket:
         ticket: Ticket = await answer()
         await self._journal.flush()
         return ticket
@@ -295,7 +295,7 @@ def counts_labels_of_peers_for_everybody(patch: Patch) -> None:
 
 
 def holds_any_number_of_tickets(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, source: self._check_alive())
+    patch.setattr(Node, "_check_room", lambda self, *_: self._check_alive())
 
 
 BUGS: tuple[Bug, ...] = (

@@ -236,6 +236,11 @@ def _client(chance: random.Random, site: str) -> Client:
 
 
 def _limits(chance: random.Random, wait: int) -> Limits:
-    if wait == NEVER or chance.random() < 0.5:
+    if chance.random() < 0.5:
         return Limits()
-    return Limits(tickets=wait + 10, peer_tickets=wait, under_way=3, for_peers=3)
+    return Limits(
+        tickets=Limits().tickets if wait == NEVER else wait + 10,
+        peer_tickets=chance.choice((15, 40)),
+        under_way=chance.choice((1, 3)),
+        for_peers=3,
+    )

@@ -70,10 +70,11 @@ class Link(LetterLink):
             world.counts["crashes at a send"] += 1
             world.crash(self._source)
             await asyncio.sleep(3600)
-        # On the way it belongs to nobody: it goes on while its sender stands still.
+        # On the way it belongs to nobody: its sender may stand still, give it up, or die.
         loop = asyncio.get_running_loop()
         going = loop.create_task(self._exchange(path, body), context=virtual.at(""))
-        reply: Reply = await going
+        going.add_done_callback(virtual._ignore)
+        reply: Reply = await asyncio.shield(going)
         return reply.status, reply.body
 
     async def _exchange(self, path: str, body: bytes) -> Reply:

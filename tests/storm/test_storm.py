@@ -17,6 +17,7 @@ HERE = Path(__file__).parents[1]
 # What must come up in a few seeds, or the storms are none.
 KINDS = {
     "FunctionError",
+    "LimitError",
     "answers to others",
     "crashes after a commit",
     "crashes at a send",
