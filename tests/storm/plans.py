@@ -183,16 +183,18 @@ def _tables(
 def _table(
     chance: random.Random, site: dict[str, Any], other: dict[str, Any], trust: Trust
 ) -> Neighbour:
-    """Return what a site says of another one: what it needs, and sometimes more."""
+    """Return what a site says of another one: what it needs, and sometimes more or less."""
     name, by_context = other["name"], site["name"] in other.get("context-peers", {})
+    is_asked = by_context or site["name"] in other["peers"]
+    may_ask = chance.random() < (0.9 if is_asked else 0.5)
     is_shown_cells = name in site.get("context-peers", {})
     return Neighbour(
         name=name,
         key=KEY,
         share="data" if name in site["peers"] else "context" if is_shown_cells else "none",
         trust=trust,
-        may_ask=by_context or site["name"] in other["peers"] or chance.random() < 0.5,
-        asks_by_context=by_context,
+        may_ask=may_ask,
+        asks_by_context=by_context and may_ask,
         rate_per_s=chance.choice((1_000.0, 1_000.0, 5.0)),
         in_flight=chance.choice((8, 8, 2)),
     )
