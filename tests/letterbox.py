@@ -7,7 +7,7 @@ import virtual
 from covey.back import Back
 from covey.calls import Call, Problem, Reply
 from covey.correspondents import Correspondent
-from covey.letters import KIND
+from covey.letters import KIND, Greeting
 from covey.neighbours import Neighbour
 from covey.node import Node
 from covey.peers import Help, Request
@@ -21,6 +21,11 @@ def neighbour(name: str, **more: Any) -> Neighbour:
     """Return a neighbour that may do everything, and often."""
     rights = {"share": "data", "may_ask": True, "asks_by_context": True, "rate_per_s": 1e9}
     return Neighbour(**{"name": name, "key": KEY, "in_flight": 1_024, **rights, **more})
+
+
+def letter(path: str, body: bytes, *, who: str) -> Call:
+    """Return a letter as the side of a node for peers gets it."""
+    return Call("POST", path, HEADERS, body, who)
 
 
 async def respond(back: Back, call: Call) -> Reply:
@@ -37,7 +42,11 @@ class LetterLink(virtual.Link):
 
     def __init__(self, world: virtual.World, source: str, name: str) -> None:
         super().__init__(world, source, name)
-        self._pen = Correspondent(neighbour(name, **self.rights), self._post, world.chance)
+        self._pen = self._write(world)
+
+    def _write(self, world: virtual.World) -> Correspondent:
+        """Return who writes the letters."""
+        return Correspondent(neighbour(self._name, **self.rights), self._post, world.chance)
 
     async def ask(self, requests: Sequence[Request]) -> list[Help]:
         return await self._pen.ask(requests)
@@ -51,8 +60,11 @@ class LetterLink(virtual.Link):
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._pen.deliver(labels)
 
+    async def hello(self) -> Greeting:
+        return await self._pen.hello()
+
     async def _post(self, path: str, body: bytes) -> Reply:
-        call = Call("POST", path, HEADERS, body, self._source)
+        call = letter(path, body, who=self._source)
         known = {self._source: neighbour(self._source)}
 
         def say(node: Node) -> Any:

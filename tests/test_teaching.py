@@ -102,6 +102,28 @@ def test_the_same_label_twice_at_once_teaches_once_and_another_not_at_all() -> N
     assert lived(story, kind=SlowWorld).lessons == [("x", 0)]
 
 
+def test_a_lesson_that_fails_after_its_sender_hung_up_is_given_with_the_label_sent_again() -> None:
+    async def story(node: Node, world: World) -> None:
+        ticket = await node.predict("x", (0.5,))
+        hasty = asyncio.ensure_future(node.learn(ticket.id, 9))
+        await asyncio.sleep(0.5)
+        hasty.cancel()
+        assert (await node.learn(ticket.id, 0)).is_new
+
+    assert lived(story, kind=SlowWorld).lessons == [("x", 0)]
+
+
+def test_rows_whose_lesson_fails_after_their_sender_hung_up_are_taught_again() -> None:
+    async def story(node: Node, world: World) -> None:
+        lot = await node.predict_batch(["x", "y"], [(0.5,), (0.5,)])
+        hasty = asyncio.ensure_future(node.learn_many(lot.id, [0, 1], [0, 9]))
+        await asyncio.sleep(0.5)
+        hasty.cancel()
+        await node.learn_many(lot.id, [0, 1], [0, 1])
+
+    assert lived(story, kind=SlowWorld).lessons == [("x", 0), ("y", 1)]
+
+
 def test_who_hangs_up_while_a_function_is_taught_does_not_teach_it_again() -> None:
     async def story(node: Node, world: World) -> None:
         ticket = await node.predict("x", (0.5,))

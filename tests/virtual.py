@@ -8,9 +8,10 @@ import asyncio
 import itertools
 import random
 import selectors
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextvars import Context, ContextVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +27,22 @@ from covey.teaching import Work
 from covey.types import Label, Report
 
 Given = TypeVar("Given")
+# At which site something runs; "": at none, as the network and its clients.
+SITE: ContextVar[str] = ContextVar("SITE", default="")
+
+
+def at(site: str) -> Context:
+    """Return a context for what runs at a site, which knows nothing of any other."""
+    context = Context()
+    context.run(SITE.set, site)
+    return context
+
+
+class Clock(NamedTuple):
+    """How a site's clock runs: how fast, and where it stood when all began."""
+
+    rate: float = 1.0
+    start_s: float = 0.0
 
 
 class _Jump(selectors.BaseSelector):
@@ -58,26 +75,64 @@ class _Numbered(asyncio.Task):  # type: ignore[type-arg]
 
     _numbers = itertools.count()
 
-    def __init__(self, *given: Any, **more: Any) -> None:
+    def __init__(self, *given: Any, context: Context | None = None, **more: Any) -> None:
         self._number = next(self._numbers)
-        super().__init__(*given, **more)
+        self.site = SITE.get() if context is None else context.get(SITE, "")
+        super().__init__(*given, context=context, **more)
 
     def __hash__(self) -> int:
         return self._number
 
 
+class _Ready(deque[asyncio.Handle]):
+    """What is to run next; what belongs to a site that stands still is kept back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.still: dict[str, list[asyncio.Handle]] = {}
+
+    def append(self, handle: asyncio.Handle) -> None:
+        if self.still and (site := handle._context.get(SITE, "")) in self.still:  # type: ignore[attr-defined]
+            self.still[site].append(handle)
+        else:
+            super().append(handle)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is what its timers make of it; threads are not allowed."""
+    """An event loop whose time is what its timers make of it; threads are not allowed.
+
+    Every site may have a clock of its own, and may stand still: then what reaches it waits, and
+    its timers go off late.
+    """
 
     def __init__(self) -> None:
         _Numbered._numbers = itertools.count()
         self._jump = _Jump()
+        self.clocks: dict[str, Clock] = {}
         super().__init__(self._jump)
+        self._ready = _Ready()
         self._clock_resolution = 1e-6  # so that timers of a far future are reached, too
         self.set_task_factory(lambda loop, coro, **more: _Numbered(coro, loop=loop, **more))
 
     def time(self) -> float:
-        return self._jump.now_s
+        clock = self.clocks.get(SITE.get())
+        now_s = self._jump.now_s
+        return now_s if clock is None else clock.start_s + clock.rate * now_s
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        clock = self.clocks.get(SITE.get())
+        true_s = when if clock is None else (when - clock.start_s) / clock.rate
+        return super().call_at(true_s, callback, *args, context=context)
+
+    def hold(self, site: str) -> None:
+        """Let a site stand still."""
+        self._ready.still.setdefault(site, [])
+
+    def wake(self, site: str) -> None:
+        """Let a site go on, with all that waits there."""
+        self._ready.extend(self._ready.still.pop(site, ()))
 
     def run_in_executor(self, *_: Any) -> Any:
         raise RuntimeError("no threads under a virtual clock")
@@ -117,26 +172,27 @@ class World:
         seed: int = 0,
         patience: Patience | None = None,
         link: "type[Link] | None" = None,
-        trust: Trust = "isolated",
+        trust: Trust | Mapping[str, Mapping[str, Trust]] = "isolated",
     ) -> None:
+        """`trust` is that in everybody, or says at whom, and in whom."""
         self.link = Link if link is None else link
         self.setup = load(config)
         self.functions = functions
         self.dimension = dimension
         self.patience = patience
-        # At whom, and by whom: all alike, until it is changed.
-        self.trust: dict[str, dict[str, Trust]] = {
-            site.name: {other.name: trust for other in self.setup.sites}
-            for site in self.setup.sites
-        }
+        names = [site.name for site in self.setup.sites]
+        self.trust = (
+            {site: dict.fromkeys(names, trust) for site in names}
+            if isinstance(trust, str)
+            else {site: dict(others) for site, others in trust.items()}
+        )
         self.chance = random.Random(seed)  # noqa: S311 - a seeded world
         self.weather = Weather()
         self.down: set[str] = set()  # who hears and says nothing
         self.counts: Counter[str] = Counter()
-        self.names = [site.name for site in self.setup.sites]
+        self.names = names
         self.stores: dict[str, Store] = {}
         self.nodes: dict[str, Node] = {}
-        self.tasks: dict[str, set[asyncio.Task[Any]]] = {name: set() for name in self.names}
         for name in self.names:
             self.boot(name)
 
@@ -167,23 +223,22 @@ class World:
             limits=self.limits,
         )
         self.nodes[name] = node
-        node.start()
+        at(name).run(node.start)
 
     def crash(self, name: str) -> None:
         """Kill a node at once: nothing of it runs on, and what it had not stored is gone."""
         self.counts["crashes"] += 1
         self.nodes.pop(name).stop()
-        for task in list(self.tasks[name]):
-            task.cancel()
+        for task in sorted(asyncio.all_tasks(), key=hash):
+            if isinstance(task, _Numbered) and task.site == name:
+                task.cancel()
 
     async def call(self, name: str, say: Callable[[Node], Awaitable[Given]]) -> Given:
         """Return what a node says; raise `Crashed` if it is down or dies meanwhile."""
         node = self.nodes.get(name)
         if node is None:
             raise Crashed
-        task = asyncio.ensure_future(say(node))
-        self.tasks[name].add(task)
-        task.add_done_callback(self.tasks[name].discard)
+        task = asyncio.get_running_loop().create_task(_told(say, node), context=at(name))
         try:
             return await task
         except asyncio.CancelledError:
@@ -255,7 +310,6 @@ class Link:
         if world.chance.random() < world.weather.repeats:
             world.counts["repeated"] += 1
             again = asyncio.ensure_future(self._arrive(say))
-            world.tasks[self._source].add(again)
             again.add_done_callback(_ignore)
         result = await self._arrive(say)
         await self._travel()
@@ -273,6 +327,10 @@ class Link:
             world.counts["lost"] += 1
             await asyncio.sleep(1e9)
         await asyncio.sleep(exponential(world, world.weather.delay_s))
+
+
+async def _told(say: Callable[[Node], Awaitable[Given]], node: Node) -> Given:
+    return await say(node)
 
 
 async def _each(calls: Iterable[Awaitable[Given]]) -> list[Given]:

@@ -113,6 +113,11 @@ class Node:
         return self._journal.failure is None
 
     @property
+    def is_broken(self) -> bool:
+        """Whether it must be started again, as what happens could not be written."""
+        return self._journal.is_broken.is_set()
+
+    @property
     def owed(self) -> int:
         """How many labels peers are still to be told."""
         return len(self._outbox)

@@ -1,8 +1,7 @@
 """Teaching own functions: once for each label, in the order in which labels come."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from covey.classifiers import UNKNOWN, Function
@@ -46,14 +45,7 @@ class Teaching:
         if decision is None or decision.lesson is UNKNOWN:
             return
         (number, instance), decision.lesson = decision.lesson, UNKNOWN
-        learn = self._functions[number].learn
-        with self._alone(key):
-            try:
-                # Whoever sent the label may hang up; the function is taught all the same.
-                await asyncio.shield(self._work(learn, instance, label))
-            except FunctionError:
-                decision.lesson = (number, instance)
-                raise
+        await self._to_its_end(key, self._teach(decision, number, instance, label))
 
     async def teach_rows(
         self, key: Any, lessons: dict[int, tuple[int, Any]], truths: Mapping[int, Label]
@@ -62,28 +54,45 @@ class Teaching:
         rows = [row for row in truths if row in lessons]
         if not rows:
             return
-        with self._alone(key):
-            for number in sorted({lessons[row][0] for row in rows}):
-                mine = {
-                    row: lessons.pop(row) for row in rows if lessons.get(row, (-1,))[0] == number
-                }
-                labels = [truths[row] for row in mine]
-                pupil, taught = self._functions[number], list[Any]()
-                instances = [instance for _, instance in mine.values()]
-                try:
-                    await asyncio.shield(self._work(_teach, pupil, instances, labels, taught))
-                except FunctionError:
-                    lessons.update(list(mine.items())[len(taught) :])
-                    raise
+        await self._to_its_end(key, self._teach_rows(lessons, rows, truths))
 
-    @contextlib.contextmanager
-    def _alone(self, key: Any) -> Iterator[None]:
-        done = self._under_way[key] = asyncio.Event()
+    async def _to_its_end(self, key: Any, lesson: Coroutine[Any, Any, None]) -> None:
+        """Give a lesson alone, to its end: whoever sent the label may hang up before."""
+        self._under_way[key] = asyncio.Event()
+        task = asyncio.ensure_future(lesson)
         try:
-            yield
+            await asyncio.shield(task)
         finally:
-            del self._under_way[key]
-            done.set()
+            if task.done():
+                self._end(key, task)
+            else:
+                task.add_done_callback(lambda _: self._end(key, task))
+
+    def _end(self, key: Any, lesson: "asyncio.Task[None]") -> None:
+        if not lesson.cancelled():
+            lesson.exception()  # if nobody waits, whoever sends the label again will hear of it
+        self._under_way.pop(key).set()
+
+    async def _teach(self, decision: Decision, number: int, instance: Any, label: Label) -> None:
+        try:
+            await self._work(self._functions[number].learn, instance, label)
+        except FunctionError:
+            decision.lesson = (number, instance)
+            raise
+
+    async def _teach_rows(
+        self, lessons: dict[int, tuple[int, Any]], rows: list[int], truths: Mapping[int, Label]
+    ) -> None:
+        for number in sorted({lessons[row][0] for row in rows}):
+            mine = {row: lessons.pop(row) for row in rows if lessons.get(row, (-1,))[0] == number}
+            labels = [truths[row] for row in mine]
+            pupil, taught = self._functions[number], list[Any]()
+            instances = [instance for _, instance in mine.values()]
+            try:
+                await self._work(_teach, pupil, instances, labels, taught)
+            except FunctionError:
+                lessons.update(list(mine.items())[len(taught) :])
+                raise
 
 
 def _teach(

@@ -15,7 +15,7 @@ from covey import node as nodes
 from covey.books import Book, settle_old
 from covey.counsel import Counsel
 from covey.decisions import UNKNOWN, Decision, Settlement
-from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError
+from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError, StoreFull
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.node import Node
@@ -24,6 +24,7 @@ from covey.peers import TAKEN, Guard
 from covey.records import Batch, Owed, Ticket, Truth, as_text
 from covey.schema import COUNT, LABEL, for_labels
 from covey.store import Store
+from storm import letter_bugs
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -40,10 +41,10 @@ def answers_before_the_commit(patch: Patch) -> None:
 def gives_tickets_out_before_the_commit(patch: Patch) -> None:
     is_asked = ContextVar("is_asked", default=False)
 
-    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
+    async def once(self: Node, *given: Any, **more: Any) -> Any:
         token = is_asked.set(True)
         try:
-            return await real(self, asked, answer, is_new=is_new)
+            return await real(self, *given, **more)
         finally:
             is_asked.reset(token)
 
@@ -149,7 +150,7 @@ def takes_a_second_conflicting_label(patch: Patch) -> None:
 
 
 def does_not_know_a_question_again(patch: Patch) -> None:
-    async def once(self: Node, asked: Any, answer: Any, *, is_new: bool) -> Ticket:
+    async def once(self: Node, asked: Any, answer: Any, **_: Any) -> Ticket:
         ticket: Ticket = await answer()
         await self._journal.flush()
         return ticket
@@ -209,6 +210,26 @@ def goes_on_after_a_failed_commit(patch: Patch) -> None:
 
     real = Journal.flush
     patch.setattr(Journal, "flush", flush)
+
+
+def gives_up_when_the_disk_is_full(patch: Patch) -> None:
+    async def write_one(self: Journal, batch: Batch, waiting: Any) -> None:
+        await self._commit(batch)
+        self._book.is_written(batch)
+
+    patch.setattr(Journal, "_write_one", write_one)
+
+
+def forgets_what_found_no_room(patch: Patch) -> None:
+    async def write_one(self: Journal, batch: Batch, waiting: Any) -> None:
+        try:
+            await self._commit(batch)
+        except StoreFull as full:
+            self._fail(full, waiting)
+            self.failure = None
+        self._book.is_written(batch)
+
+    patch.setattr(Journal, "_write_one", write_one)
 
 
 def uses_ids_again_after_a_restart(patch: Patch) -> None:
@@ -288,7 +309,7 @@ def counts_labels_of_peers_for_everybody(patch: Patch) -> None:
 
 
 def holds_any_number_of_tickets(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, source, rows: self._check_alive())
+    patch.setattr(Node, "_check_room", lambda self, *_: self._check_alive())
 
 
 BUGS: tuple[Bug, ...] = (
@@ -310,6 +331,8 @@ BUGS: tuple[Bug, ...] = (
     builds_on_a_log_that_was_not_synced,
     counts_in_a_second_transaction,
     goes_on_after_a_failed_commit,
+    gives_up_when_the_disk_is_full,
+    forgets_what_found_no_room,
     uses_ids_again_after_a_restart,
     forgets_tickets_too_early,
     thanks_for_labels_that_came_too_late,
@@ -320,6 +343,7 @@ BUGS: tuple[Bug, ...] = (
     looks_up_old_tickets_at_once,
     counts_labels_of_peers_for_everybody,
     holds_any_number_of_tickets,
+    *letter_bugs.BUGS,
 )
 
 

@@ -8,10 +8,18 @@ from typing import Any
 
 from covey.books import Question
 from covey.decisions import UNKNOWN
-from covey.errors import ConflictingLabel, LateLabel, LimitError, PeerError, UnknownTicket
+from covey.errors import (
+    ConflictingLabel,
+    DataError,
+    LateLabel,
+    LimitError,
+    PeerError,
+    UnknownTicket,
+)
 from covey.records import Ticket
 from covey.store import Store
 from covey.types import Label
+from storm import cases
 from storm.plans import Client, Plan
 from storm.world import FAILURES, Network
 
@@ -81,6 +89,9 @@ class Oracle:
         entry.news += is_new
         expect(entry.news <= 1, "I2", f"{key}: {label} was new twice")
         entry.possible, entry.is_acknowledged = {label}, True
+        if is_new and entry.answer is not None:
+            has_missed = self.network.has_missed(key[0], entry.answer.function, entry.case)
+            expect(not has_missed, "I2", f"{key}: {label} counts, and taught nobody")
 
     def refused(self, key: Key, label: Label) -> None:
         """Note that another label stands."""
@@ -88,6 +99,13 @@ class Oracle:
         entry = self.entries[key]
         entry.possible -= {label, UNKNOWN}
         self.network.expect(bool(entry.possible), "I10", f"{key}: no other label was ever sent")
+
+    def not_wanted(self, key: Key) -> None:
+        """Note that a site takes no labels at all."""
+        is_so = key[0] in self.network.plan.unsupervised
+        self.network.counts["labels, not wanted"] += 1
+        self.network.expect(is_so, "I10", f"{key}: a good label was refused")
+        self.entries[key].possible = {UNKNOWN}
 
     def too_late(self, key: Key) -> None:
         self.network.counts["labels, late"] += 1
@@ -123,7 +141,7 @@ class Person:
     async def ask(self, k: int) -> bool:
         """Ask instance `k` until there is an answer."""
         key, chance = self._key(k), self._chance
-        case = 1000 * self._number + k
+        case = cases.PER_CLIENT * self._number + k
         entry = self._oracle.entries[key] = Entry(case, chance.randrange(2))
         context = (chance.random(),)
         await self._persist(partial(self._ask_once, key, entry, context))
@@ -135,7 +153,7 @@ class Person:
 
     async def _ask_once(self, key: Key, entry: Entry, context: tuple[float, ...]) -> None:
         asked = Question(key[1], key[2], "the same")
-        instance = (entry.case, entry.truth)
+        instance = cases.instance_of(entry.case, entry.truth)
         ticket = await self._network.call(
             key[0], lambda node: node.predict(instance, context, question=asked)
         )
@@ -145,7 +163,7 @@ class Person:
         asked = Question(key[1], key[2], "another")
         try:
             await self._network.call(
-                key[0], lambda node: node.predict((0, 0), context, question=asked)
+                key[0], lambda node: node.predict(cases.instance_of(0, 0), context, question=asked)
             )
         except ConflictingLabel:
             return
@@ -206,6 +224,8 @@ class Person:
             self._oracle.refused(key, label)
         except LateLabel:
             self._oracle.too_late(key)
+        except DataError:
+            self._oracle.not_wanted(key)
         except UnknownTicket:
             self._network.blame("I3", f"{key} is not known")
         else:

@@ -1,53 +1,113 @@
-"""Peers that do more than lie when asked: they send false labels, or questions without end."""
+"""Peers that lie in letters: false answers, false labels, nonsense, or questions without end."""
 
 import asyncio
 import itertools
+import random
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from covey.errors import CoveyError
+from covey.letters import ROOT
 from covey.peers import Request
-from storm.world import Link, Network
+from storm import cases
+
+if TYPE_CHECKING:
+    from storm.post import Link
+    from storm.world import Network
 
 CELLS = ("g1:0", "g2:0", "g3:0", "z0:0", "l0:0")  # some of which may be there
+CALLS = ("ask", "report", "estimate", "labels", "hello", "nowhere")
+WRONG_HELP = [[1], "", -1]  # no label, by nobody
+NAN = float("nan")
+LIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("report", "low"): {"arrivals": 0},
+    ("report", "high"): {"arrivals": 2**50},
+    ("report", "garbage"): {"arrivals": NAN},
+    ("estimate", "low"): {"accuracy": 0.0, "labels": 0},
+    ("estimate", "high"): {"accuracy": 1.0, "labels": 2**50},
+    ("estimate", "garbage"): {"accuracy": NAN, "labels": -1},
+}
 
 
-async def poison(network: Network, name: str) -> None:
+def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
+    """Return what a liar answers in place of the truth."""
+    if how == "silent" and kind != "labels" and chance.random() < 0.7:
+        raise OSError("it says nothing")
+    if how == "garbage" and chance.random() < 0.2:
+        return chance.randbytes(chance.randrange(60))
+    answer = _read(told)
+    if kind == "ask" and how == "garbage" and chance.random() < 0.5:
+        return _changed(answer, given=[WRONG_HELP for _ in answer.get("given", ())])
+    return _changed(answer, **LIES[kind, how]) if (kind, how) in LIES else told
+
+
+async def poison(network: "Network", name: str) -> None:
     """Ask peers and tell them what is not true, twice and otherwise, and of others' tickets too."""
-    chance, numbers = network.chance, itertools.count()
-    while True:
+    chance = network.chance
+    for number in itertools.count():
         await asyncio.sleep(chance.expovariate(0.2))
-        link, id_ = _link(network, name), f"{name}-{next(numbers)}"
+        link, id_ = _link(network, name), f"{name}-{number}"
         labels = network.poison.setdefault((link._name, name, id_), {0, 1})
-        await _try(link.ask([_request(network, id_)]))
+        await _try(link.ask([_request(network, name, number)]))
         for label in sorted(labels):
             await _try(link.deliver([(id_, label)]))
         await _try(link.deliver([(f"{chance.randrange(8)}-{chance.randrange(20)}", 1)]))
 
 
-async def flood(network: Network, name: str) -> None:
+async def flood(network: "Network", name: str) -> None:
     """Ask peers more and more, never a label."""
     for number in itertools.count():
         await asyncio.sleep(network.chance.expovariate(1.0))
-        link = _link(network, name)
-        await _try(link.ask([_request(network, f"{name}-{number}")]))
+        await _try(_link(network, name).ask([_request(network, name, number)]))
 
 
-def _link(network: Network, name: str) -> Link:
+async def scribble(network: "Network", name: str) -> None:
+    """Send peers what is no letter, or what was never asked for."""
+    chance = network.chance
+    while True:
+        await asyncio.sleep(chance.expovariate(0.5))
+        wild: list[Any] = [
+            chance.randbytes(chance.randrange(200)),
+            b"\x91" * chance.randrange(1, 3_000),
+            msgspec.msgpack.encode({"version": chance.randrange(3), "request": "r"}),
+            msgspec.msgpack.encode([chance.choice(CELLS), None, 2**63, -1.5, {"": []}]),
+        ]
+        await _try(
+            _link(network, name)._post(f"{ROOT}/{chance.choice(CALLS)}", chance.choice(wild))
+        )
+
+
+ENEMIES = {"poison": poison, "flood": flood, "scribble": scribble}
+
+
+def _link(network: "Network", name: str) -> "Link":
     """Return the way to somebody else."""
     others = [other for other in network.names if other != name]
-    return Link(network, name, network.chance.choice(others))
+    return network.forger(name, network.chance.choice(others))
 
 
-def _request(network: Network, id_: str) -> Request:
-    return Request(id_, network.chance.choice(CELLS), 1, (0, 0))
+def _request(network: "Network", name: str, number: int) -> Request:
+    instance = cases.forged(network.names.index(name), number)
+    return Request(f"{name}-{number}", network.chance.choice(CELLS), 1, instance)
 
 
 async def _try(call: Awaitable[object]) -> None:
     try:
         async with asyncio.timeout(2.0):
             await call
-    except (CoveyError, TimeoutError):
+    except (CoveyError, OSError):
         pass
 
 
-ENEMIES = {"poison": poison, "flood": flood}
+def _read(told: bytes) -> dict[str, Any]:
+    try:
+        answer = msgspec.msgpack.decode(told)
+    except ValueError:
+        return {}  # a refusal, which is no letter
+    return answer if isinstance(answer, dict) else {}
+
+
+def _changed(answer: dict[str, Any], **lies: Any) -> bytes:
+    return msgspec.msgpack.encode({**answer, **lies})

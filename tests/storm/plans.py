@@ -9,12 +9,21 @@ from typing import Any
 import msgspec
 
 from covey.desks import Trust
+from covey.neighbours import Neighbour
 from covey.node import Limits
 from covey.policies import PRESETS
+from letterbox import KEY
 from virtual import Weather
 
 NEVER = 10_000  # slots: labels are waited for as long as a seed lasts
-LIES = ("low", "low", "high", "garbage", "silent", "poison", "flood")
+LIES = ("low", "low", "high", "garbage", "silent", "poison", "flood", "scribble")
+TRUSTS: tuple[tuple[Trust, ...], ...] = (
+    ("isolated",),
+    ("full",),
+    ("isolated", "robust"),
+    ("isolated", "isolated", "robust", "full"),
+    ("isolated", "full"),
+)
 
 
 class Storm(Weather):
@@ -29,6 +38,10 @@ class Storm(Weather):
     sync_failure: float = 0.0  # at a commit
     broken: float = 0.0  # functions that raise
     hang_up: float = 0.0  # clients and peers that do not wait for the answer
+    damage: float = 0.0  # letters and answers that are cut or changed
+    crossed: float = 0.0  # letters that are lost, and have the answer to another one
+    pauses_per_h: float = 0.0  # of any node, which stands still for a while and then goes on
+    visits_per_h: float = 0.0  # hellos
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -51,12 +64,28 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     storm: Storm
     clients: list[Client]
     limits: Limits
-    trust: Trust  # in everybody
+    tables: dict[str, dict[str, Neighbour]]  # [[peer]]: at whom, of whom
+    pupils: frozenset[str]  # functions that can be taught
+    rates: dict[str, float]  # of the sites' clocks
 
     @property
     def names(self) -> list[str]:
         """The sites."""
         return [learner["name"] for learner in self.config["learner"]]
+
+    @property
+    def trust(self) -> dict[str, dict[str, Trust]]:
+        """How labels count: at whom, and of whom."""
+        return {
+            site: {name: one.trust for name, one in table.items()}
+            for site, table in self.tables.items()
+        }
+
+    @property
+    def unsupervised(self) -> set[str]:
+        """The sites that take no labels."""
+        learners = self.config["learner"]
+        return {one["name"] for one in learners if not one.get("supervised", True)}
 
     @property
     def wait(self) -> int:
@@ -71,6 +100,8 @@ def plan(seed: int) -> Plan:
     config = {"policy": _policy(chance), "learner": _learners(chance, names)}
     if config["policy"]["preset"] in ("cos", "dcza", "cos-ce") and chance.random() < 0.25:
         _show_cells_only(chance, config["learner"])
+    if chance.random() < 0.2:
+        chance.choice(config["learner"])["supervised"] = False
     liars = {name: chance.choice(LIES) for name in names if chance.random() < 0.15}
     functions = [name for learner in config["learner"] for name in learner["functions"]]
     return Plan(
@@ -81,7 +112,9 @@ def plan(seed: int) -> Plan:
         storm=_storm(chance),
         clients=[_client(chance, name) for name in names for _ in range(chance.choice((1, 2)))],
         limits=_limits(chance, config["policy"]["label-wait"]),
-        trust=chance.choice(("isolated", "isolated", "robust", "full")),
+        tables=_tables(chance, config["learner"]),
+        pupils=_some(chance, functions) if chance.random() < 0.3 else frozenset(),
+        rates={name: chance.uniform(0.9, 1.1) for name in names},
     )
 
 
@@ -129,6 +162,44 @@ def _show_cells_only(chance: random.Random, learners: list[dict[str, Any]]) -> N
         learner["peers"] = {a: b for a, b in learner["peers"].items() if a not in hidden}
 
 
+def _some(chance: random.Random, names: list[str]) -> frozenset[str]:
+    return frozenset(name for name in names if chance.random() < 0.5)
+
+
+def _tables(
+    chance: random.Random, learners: list[dict[str, Any]]
+) -> dict[str, dict[str, Neighbour]]:
+    trusts = chance.choice(TRUSTS)
+    return {
+        site["name"]: {
+            other["name"]: _table(chance, site, other, chance.choice(trusts))
+            for other in learners
+            if other is not site
+        }
+        for site in learners
+    }
+
+
+def _table(
+    chance: random.Random, site: dict[str, Any], other: dict[str, Any], trust: Trust
+) -> Neighbour:
+    """Return what a site says of another one: what it needs, and sometimes more or less."""
+    name, by_context = other["name"], site["name"] in other.get("context-peers", {})
+    is_asked = by_context or site["name"] in other["peers"]
+    may_ask = chance.random() < (0.9 if is_asked else 0.5)
+    is_shown_cells = name in site.get("context-peers", {})
+    return Neighbour(
+        name=name,
+        key=KEY,
+        share="data" if name in site["peers"] else "context" if is_shown_cells else "none",
+        trust=trust,
+        may_ask=may_ask,
+        asks_by_context=by_context and may_ask,
+        rate_per_s=chance.choice((1_000.0, 1_000.0, 5.0)),
+        in_flight=chance.choice((8, 8, 2)),
+    )
+
+
 def _storm(chance: random.Random) -> Storm:
     def some(low: float, high: float) -> float:
         """Return a rate of a fault, or zero in half of the seeds."""
@@ -149,6 +220,10 @@ def _storm(chance: random.Random) -> Storm:
         sync_failure=some(0.001, 0.01),
         broken=some(0.01, 0.1),
         hang_up=some(0.01, 0.1),
+        damage=some(0.01, 0.1),
+        crossed=some(0.01, 0.1),
+        pauses_per_h=some(20, 200),
+        visits_per_h=some(60, 600),
     )
 
 
@@ -163,6 +238,11 @@ def _client(chance: random.Random, site: str) -> Client:
 
 
 def _limits(chance: random.Random, wait: int) -> Limits:
-    if wait == NEVER or chance.random() < 0.5:
+    if chance.random() < 0.5:
         return Limits()
-    return Limits(tickets=wait + 10, peer_tickets=wait, under_way=3, for_peers=3)
+    return Limits(
+        tickets=Limits().tickets if wait == NEVER else wait + 10,
+        peer_tickets=chance.choice((15, 40)),
+        under_way=chance.choice((1, 3)),
+        for_peers=3,
+    )

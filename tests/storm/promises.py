@@ -6,13 +6,14 @@ Stores are compared, number by number, with what clients were told.
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from covey.books import is_own
 from covey.decisions import NO_ANSWER, UNKNOWN
+from covey.desks import Trust
 from covey.errors import StoreError
 from covey.node import Node
 from covey.records import Ticket, ticket_of
@@ -93,17 +94,16 @@ def desks_count_their_own_labels_only(network: Network, oracle: Oracle, found: F
         for desk, cell, text in rows:
             labels = json.loads(text)[3 : 3 + len(network.arms[site])]
             for arm, count in zip(network.arms[site], labels, strict=True):
-                known = _counted(network, counters, desk, cell, arm)
+                known = _counted(network.trust[site], counters, desk, cell, arm)
                 where = f"desk {desk!r} of {site}, {cell}, {arm}"
                 network.expect(count == known, "I6", f"{where}: {count} labels, not {known}")
 
 
-def _counted(network: Network, counters: Counters, desk: str, cell: str, arm: str) -> int:
+def _counted(trust: Mapping[str, Trust], counters: Counters, desk: str, cell: str, arm: str) -> int:
     return sum(
         count
         for (at, source, by), (count, _) in counters.items()
-        if (at, by) == (cell, arm)
-        and (is_own(source) or source == desk or network.plan.trust == "full")
+        if (at, by) == (cell, arm) and (is_own(source) or source == desk or trust[source] == "full")
     )
 
 

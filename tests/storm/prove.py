@@ -61,9 +61,16 @@ class Total(msgspec.Struct):
             ("of these without power", f"{counts['power losses']:,}"),
             ("commits that failed (no room, no sync, no power)", f"{counts['failed commits']:,}"),
             ("partitions", f"{counts['partitions']:,}"),
-            ("messages between sites", f"{counts['messages']:,}"),
+            ("letters between sites", f"{counts['messages']:,}"),
             ("of these lost", f"{counts['lost']:,}"),
             ("and repeated", f"{counts['repeated']:,}"),
+            (
+                "and damaged, or their answer",
+                f"{counts['damaged letters'] + counts['damaged answers']:,}",
+            ),
+            ("and answered with what belongs to another", f"{counts['answers to others']:,}"),
+            ("nodes that stood still for a while", f"{counts['pauses']:,}"),
+            ("lessons of functions", f"{counts['lessons']:,}"),
             ("labels acknowledged", f"{counts['acknowledged']:,}"),
             ("of these lost", f"{promises['I1']:,}"),
             (

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 import virtual
+from covey.errors import CoveyError
+from storm.cases import ALONE
 from storm.clients import Oracle, Person, people
 from storm.enemies import ENEMIES
 from storm.plans import Client, Plan, Storm, plan
@@ -83,6 +85,8 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
         (storm.restarts_per_h, _restart),
         (storm.cuts_per_h, _cut),
         (storm.full_per_h, _fill),
+        (storm.pauses_per_h, _stand_still),
+        (storm.visits_per_h, _visit),
     ):
         if per_h:
             faults.append(_strike(network, per_h / 3600, strike))
@@ -94,6 +98,7 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
     await asyncio.wait([working, running[1]], return_when=asyncio.FIRST_COMPLETED)
     for task in (*running, working):
         task.cancel()
+    await asyncio.wait(running)  # until each fault is taken back
     try:
         await working
     except asyncio.CancelledError:
@@ -108,7 +113,7 @@ async def _keep(network: Network) -> None:
         await asyncio.sleep(network.chance.expovariate(0.5))
         for name in network.names:
             node = network.nodes.get(name)
-            if node is not None and not node.is_ready:
+            if node is not None and node.is_broken:
                 network.crash(name)
             elif node is None:
                 network.boot(name)
@@ -159,12 +164,37 @@ async def _fill(network: Network) -> None:
         disk.room = None
 
 
+async def _stand_still(network: Network) -> None:
+    """Stop a node as SIGSTOP would, and let it go on after a while."""
+    chance, name = network.chance, network.chance.choice(network.names)
+    network.counts["pauses"] += 1
+    network.loop.hold(name)
+    try:
+        await asyncio.sleep(chance.expovariate(1 / chance.choice((0.5, 5.0, 30.0))))
+    finally:
+        network.loop.wake(name)
+
+
+async def _visit(network: Network) -> None:
+    """I12: who is greeted says its name, and how often it was started."""
+    one, other = network.chance.sample(network.names, 2)
+    before = network.starts[other]
+    try:
+        async with asyncio.timeout(PATIENCE.timeout_s):
+            greeting = await network.link(network, one, other).hello()
+    except (CoveyError, OSError):
+        return
+    network.counts["greetings"] += 1
+    is_so = before <= greeting.incarnation <= network.starts[other]
+    network.expect(is_so, "I12", f"{other} says that it started {greeting.incarnation} times")
+
+
 async def _heal(network: Network) -> None:
     """I8: stop all faults, start every node, and wait until nobody owes anything."""
     network.weather, network.cuts = CALM, set()
     for name in network.names:
         node = network.nodes.get(name)
-        if node is not None and not node.is_ready:
+        if node is not None and node.is_broken:
             network.crash(name)
         if name not in network.nodes:
             network.boot(name)
@@ -182,7 +212,7 @@ async def _stand_alone(network: Network, oracle: Oracle) -> None:
     network.cuts = {(name, "") for name in network.names}
     for number, name in enumerate(network.names):
         client = Client(name, "", 0, pause_s=0, label_s=0)
-        person = Person(network, oracle, client, 900 + number)
+        person = Person(network, oracle, client, ALONE + number)
         for k in range(4):
             try:
                 async with asyncio.timeout(PATIENCE.timeout_s + SLACK_S):

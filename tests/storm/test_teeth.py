@@ -7,6 +7,8 @@ is another storm; then others do, and `make teeth` writes down which.
 import pytest
 
 from storm.bugs import BUGS, Bug
+from storm.letter_bugs import trusts_everybody_like_who_is_trusted_most
+from storm.runs import play
 from storm.teeth import bite, known
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -15,7 +17,7 @@ MOST_SEEDS = 150
 
 
 def test_every_bug_is_known_to_be_found() -> None:
-    assert len(BUGS) >= 25
+    assert len(BUGS) >= 35
     assert sorted(known()) == sorted(bug.__name__ for bug in BUGS)
 
 
@@ -24,3 +26,14 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
     before = known()[bug.__name__]
 
     assert bite(bug, [before.seed, *range(MOST_SEEDS)]) is not None
+
+
+def test_a_seed_that_fails_fails_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = trusts_everybody_like_who_is_trusted_most
+    found = bite(bug, [known()[bug.__name__].seed, *range(MOST_SEEDS)])
+    bug(monkeypatch)
+
+    assert found is not None
+    first, again = play(found.seed), play(found.seed)
+    assert first.found
+    assert first == again

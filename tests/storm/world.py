@@ -5,20 +5,22 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import letterbox
 import virtual
-from covey.errors import FunctionError, PeerError, StoreError
+from covey.back import Back
+from covey.errors import FunctionError, StoreError
 from covey.learner import Learner
 from covey.network import learner_of
 from covey.node import Node
-from covey.peers import Help, Patience
+from covey.peers import Patience
 from covey.store import Store
+from storm import cases
 from storm.disk import Disk, by_chance
 from storm.plans import Plan, Storm
-from virtual import Crashed
+from storm.post import Link, Pen
+from virtual import Clock, Crashed, VirtualLoop
 
 PATIENCE = Patience(timeout_s=1.0, failures=3, rest_s=1.0, most_rest_s=60.0)
-LOST_S = 1e5  # until the system gives a connection up
-WRONG_LABEL = [1]  # what is no label
 
 
 class Network(virtual.World):
@@ -30,14 +32,20 @@ class Network(virtual.World):
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()
         self.starts = dict.fromkeys(plan.names, 0)
+        self.backs: dict[str, Back] = {}
         self.poison: dict[tuple[str, str, str], set[Any]] = {}  # site, source, id -> labels
         self.when_booted: Callable[[str, Store], None] = lambda name, store: None
         self._trace = hashlib.sha256()
         self.limits = plan.limits
-        functions = {name: self._function(name) for name in plan.accuracy}
+        self._functions = {name: self._function(name) for name in plan.accuracy}
+        self._owners = {
+            function: learner["name"]
+            for learner in plan.config["learner"]
+            for function in learner["functions"]
+        }
         super().__init__(
             plan.config,
-            functions,
+            self._functions,
             dimension=1,
             seed=plan.seed,
             patience=PATIENCE,
@@ -73,6 +81,11 @@ class Network(virtual.World):
 
     def boot(self, name: str) -> None:
         """Start a node, if its disk lets it."""
+        rate = self.plan.rates[name]
+        self.loop.clocks[name] = Clock(rate, self.chance.uniform(0.0, 1e6))
+        for function in self._functions.values():
+            if isinstance(function, cases.Pupil) and self._owners[function.name] == name:
+                function.load()
         try:
             super().boot(name)
         except StoreError as error:
@@ -80,6 +93,7 @@ class Network(virtual.World):
             self.expect("damaged" not in str(error), "I4", f"{name}: {error}")
             self._let_go(name)
             return
+        self.backs[name] = Back(self.nodes[name], self.plan.tables[name])
         self.note("boot", name)
         self.when_booted(name, self.stores[name])
 
@@ -88,6 +102,7 @@ class Network(virtual.World):
         if name not in self.nodes:
             return
         self.note("crash", name, has_power)
+        self.loop.wake(name)
         super().crash(name)
         if has_power:
             self.disks[name].kill()
@@ -107,17 +122,42 @@ class Network(virtual.World):
         if name in self.stores:
             self.stores.pop(name).close()
 
-    def _function(self, name: str) -> Callable[[Any], int]:
-        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    def _function(self, name: str) -> cases.Function:
+        accuracy = self.plan.accuracy[name]
+        if name in self.plan.pupils:
+            return cases.Pupil(name, accuracy, self._is_broken, self._taught)
+        return cases.Function(name, accuracy, self._is_broken)
 
-        def answer(instance: tuple[int, int]) -> int:
-            if self.chance.random() < self.storm.broken:
-                raise RuntimeError("out of order")
-            case, truth = instance
-            is_right = (case * 7919 + number) % 1000 < 1000 * self.plan.accuracy[name]
-            return truth if is_right else 1 - truth
+    def _is_broken(self) -> bool:
+        return self.chance.random() < self.storm.broken
 
-        return answer
+    def _taught(self, function: str, case: int, times: int) -> None:
+        """I2, I6: a lesson is given once, and only by labels that count at the site."""
+        self.counts["lessons"] += 1
+        site = self._owners[function]
+        source = cases.origin(case, [one.site for one in self.plan.clients], self.names)
+        is_trusted = source == site or self.trust[site][source] == "full"
+        self.expect(times == 1, "I2", f"{function} was taught {times} times by one label")
+        self.expect(is_trusted, "I6", f"{function} of {site} was taught by a label of {source}")
+
+    def has_missed(self, site: str, function: str, case: int) -> bool:
+        """Say whether a function of a site answered a case and was never taught by its label."""
+        pupil = self._functions[function] if self._owners.get(function) == site else None
+        return isinstance(pupil, cases.Pupil) and pupil.has_missed(case)
+
+    def forger(self, source: str, name: str) -> Link:
+        """Return a way by which a site sends whatever it likes."""
+        link = Link(self, source, name)
+        everything = letterbox.neighbour(name)
+        link._pen = Pen(everything, link._post, self.chance, believed=lambda request: None)
+        return link
+
+    @property
+    def loop(self) -> VirtualLoop:
+        """The clocks of all sites."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop
 
     @property
     def arms(self) -> dict[str, tuple[str, ...]]:
@@ -158,9 +198,14 @@ class Work:
         self._disk = network.disks[name]
 
     async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
-        if getattr(run, "__name__", "") != "commit":
+        name = getattr(run, "__name__", "")
+        if name == "learn":
+            await self._pause()
+        if name != "commit":
             await asyncio.sleep(0.0)
-            return run(*given)
+            result = run(*given)
+            await asyncio.sleep(0.0)
+            return result
         await self._pause()
         await self._maybe_crash("before")
         self._ill_luck()
@@ -208,63 +253,6 @@ class Work:
 
     def _network_time(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-class Link(virtual.Link):
-    """The way from one site to another: cut, slow, lossy, or with a liar at its end."""
-
-    _world: Network
-
-    async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
-        world, kind = self._world, say.__qualname__.split(".")[1]
-        world.counts["messages"] += 1
-        world.note("send", self._source, self._name, kind, asyncio.get_running_loop().time())
-        if world.chance.random() < world.storm.crash_at_send:
-            world.counts["crashes at a send"] += 1
-            world.crash(self._source)
-            await asyncio.sleep(3600)
-        await self._way(self._source, self._name)
-        if world.chance.random() < world.storm.repeats:
-            world.counts["repeated"] += 1
-            again = asyncio.ensure_future(self._again(say))
-            again.add_done_callback(virtual._ignore)
-        told = await self._arrive(say)
-        world.note("deliver", self._source, self._name, kind, asyncio.get_running_loop().time())
-        await self._way(self._name, self._source)
-        return self._lie(kind, told)
-
-    async def _again(self, say: Callable[[Node], Awaitable[Any]]) -> None:
-        await asyncio.sleep(self._world.chance.expovariate(0.2))
-        await self._arrive(say)
-
-    async def _arrive(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
-        """Let the other side answer; it goes on even if nobody waits any more."""
-        answering = asyncio.ensure_future(super()._arrive(say))
-        answering.add_done_callback(virtual._ignore)
-        return await asyncio.shield(answering)
-
-    async def _way(self, source: str, target: str) -> None:
-        world = self._world
-        is_cut = {(source, target), ("", target), (source, "")} & world.cuts
-        if is_cut or world.chance.random() < world.storm.loss:
-            world.counts["lost"] += 1
-            await asyncio.sleep(LOST_S)
-            raise PeerError("nobody heard it")
-        is_slow = world.chance.random() < world.storm.tail
-        mean_s = 20.0 if is_slow else world.storm.delay_s
-        await asyncio.sleep(virtual.exponential(world, mean_s))
-
-    def _lie(self, kind: str, told: Any) -> Any:
-        how = self._world.plan.liars.get(self._name)
-        if how == "silent" and kind != "deliver" and self._world.chance.random() < 0.7:
-            raise PeerError(f"{self._name} says nothing")
-        if how == "garbage" and kind == "ask" and self._world.chance.random() < 0.5:
-            return [Help(WRONG_LABEL, "", -1) for _ in told]
-        if kind != "report":
-            return told
-        arrivals, low, high = told
-        lies = {"low": 0, "high": 2**50, "garbage": float("nan")}
-        return lies.get(how or "", arrivals), low, high
 
 
 FAILURES = (Crashed, StoreError, FunctionError)

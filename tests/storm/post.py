@@ -1,0 +1,211 @@
+"""The post between sites: letters as bytes, and all that befalls them on the way.
+
+A letter may be lost, late, repeated and overtaken; so may the answer to it. In reality TLS finds
+damage, so a damaged letter is one of a peer with a bug.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import virtual
+from covey.books import Book
+from covey.calls import Call, Reply
+from covey.correspondents import Correspondent
+from covey.errors import PeerError
+from covey.letters import AnyAnswer, Letter
+from covey.node import Node
+from letterbox import LetterLink, letter, respond
+from storm import cases
+from storm.enemies import lie
+
+if TYPE_CHECKING:
+    from storm.world import Network
+
+LOST_S = 1e5  # until the system gives a connection up
+HEAD = 18  # bytes of a letter, none of which can be another: how it begins, and its version
+QUESTIONS = ("ask", "report", "estimate")
+REFUSALS = (400, 403, 404, 422, 429, 503)
+
+
+class Pen(Correspondent):
+    """Writes letters, and tells which of them had an answer that was believed."""
+
+    def __init__(self, *given: Any, believed: Callable[[str], None]) -> None:
+        super().__init__(*given)
+        self._believed = believed
+
+    async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
+        answer = await super()._send(call, letter, kind)
+        self._believed(letter.request)
+        return answer
+
+
+class Link(LetterLink):
+    """The way from one site to another: cut, slow, lossy, or with a liar at its end."""
+
+    _world: "Network"
+
+    def __init__(self, world: "Network", source: str, name: str) -> None:
+        self._table = world.plan.tables[source][name]  # what the source says of the other
+        self._there = world.plan.tables[name][source]
+        self._spoilt: set[str] = set()  # letters that nobody may believe the answer to
+        self._latest: dict[str, Reply] = {}  # by the path
+        super().__init__(world, source, name)
+
+    def _write(self, world: virtual.World) -> Correspondent:
+        return Pen(self._table, self._post, world.chance, believed=self._believed)
+
+    def _believed(self, request: str) -> None:
+        is_sound = request not in self._spoilt
+        self._world.expect(is_sound, "I15", f"{self._source} believed what is no answer to it")
+
+    async def _post(self, path: str, body: bytes) -> Reply:
+        world, kind = self._world, path.rpartition("/")[2]
+        world.counts["messages"] += 1
+        world.note("send", self._source, self._name, kind, body, _now_s())
+        if world.chance.random() < world.storm.crash_at_send:
+            world.counts["crashes at a send"] += 1
+            world.crash(self._source)
+            await asyncio.sleep(3600)
+        # On the way it belongs to nobody: its sender may stand still, give it up, or die.
+        loop = asyncio.get_running_loop()
+        going = loop.create_task(self._exchange(path, body), context=virtual.at(""))
+        going.add_done_callback(virtual._ignore)
+        reply: Reply = await asyncio.shield(going)
+        return reply
+
+    async def _exchange(self, path: str, body: bytes) -> Reply:
+        world, kind = self._world, path.rpartition("/")[2]
+        self._check_shown(body)
+        world.counts["questions by the cell"] += kind == "ask" and self._table.share == "context"
+        await self._way(self._source, self._name)
+        if path in self._latest and world.chance.random() < world.storm.crossed:
+            world.counts["answers to others"] += 1
+            self._spoilt.add(_request(body))
+            return self._latest[path]
+        arriving = self._deliver(path, body)
+        if world.chance.random() < world.storm.repeats:
+            world.counts["repeated"] += 1
+            again = asyncio.ensure_future(self._again(path, body))
+            again.add_done_callback(virtual._ignore)
+        reply = await arriving
+        told = reply.body
+        world.note("deliver", self._source, self._name, kind, reply.status, told, _now_s())
+        self._check_shown(told)
+        self._latest[path] = reply
+        await self._way(self._name, self._source)
+        told = lie(world.plan.liars.get(self._name, ""), kind, told, world.chance)
+        told = self._damage_answer(kind, told, _request(body))
+        return msgspec.structs.replace(reply, body=told)
+
+    async def _again(self, path: str, body: bytes) -> None:
+        await asyncio.sleep(self._world.chance.expovariate(0.2))
+        await self._deliver(path, body)
+
+    async def _deliver(self, path: str, body: bytes) -> Reply:
+        """Let the other side answer; it goes on even if nobody waits any more."""
+        world = self._world
+        if world.chance.random() < world.storm.damage:
+            world.counts["damaged letters"] += 1
+            call = letter(path, _spoil(body, world.chance), who=self._source)
+            arriving = self._arrive(lambda node: self._refuse(node, call))
+        else:
+            call = letter(path, body, who=self._source)
+            arriving = self._arrive(lambda node: self._answer(node, call))
+        answering = asyncio.ensure_future(arriving)
+        answering.add_done_callback(virtual._ignore)
+        return await asyncio.shield(answering)
+
+    async def _answer(self, node: Node, call: Call) -> Reply:
+        """Answer as the node does, which has a reply to everything."""
+        world, is_question = self._world, call.path.endswith(QUESTIONS)
+        try:
+            reply = await respond(world.backs[self._name], call)
+        except Exception as error:
+            world.blame("I15", f"{self._name} failed at a letter of {self._source}: {error!r}")
+            raise
+        if is_question and not self._there.may_ask:
+            world.counts["refused questions"] += 1
+            is_refused = reply.status in REFUSALS
+            world.expect(
+                is_refused, "I15", f"{self._name} answered {self._source}, who may not ask"
+            )
+        return reply
+
+    async def _refuse(self, node: Node, call: Call) -> Reply:
+        """Let the node see a damaged letter: it refuses that, and is as it was."""
+        before = _standing(node._book)
+        reply = await self._answer(node, call)
+        is_refused = reply.status in REFUSALS and _standing(node._book) == before
+        self._world.expect(is_refused, "I15", f"{self._name} took a damaged letter for one")
+        return reply
+
+    async def _way(self, source: str, target: str) -> None:
+        world = self._world
+        is_cut = {(source, target), ("", target), (source, "")} & world.cuts
+        if is_cut or world.chance.random() < world.storm.loss:
+            world.counts["lost"] += 1
+            await asyncio.sleep(LOST_S)
+            raise PeerError("nobody heard it")
+        is_slow = world.chance.random() < world.storm.tail
+        mean_s = 20.0 if is_slow else world.storm.delay_s
+        await asyncio.sleep(virtual.exponential(world, mean_s))
+
+    def _damage_answer(self, kind: str, told: bytes, request: str) -> bytes:
+        """Cut an answer, or change a bit anywhere: what can be read then is like any other lie.
+
+        Greetings are cut only, as what they say is compared with the truth.
+        """
+        world = self._world
+        if world.chance.random() >= world.storm.damage or not told:
+            return told
+        world.counts["damaged answers"] += 1
+        if kind != "hello" and world.chance.random() < 0.5:
+            return _flipped(told, world.chance.randrange(8 * len(told)))
+        self._spoilt.add(request)
+        return told[: world.chance.randrange(len(told))]
+
+    def _check_shown(self, sent: bytes) -> None:
+        is_shown = cases.is_shown(sent)
+        self._world.counts["letters with an instance"] += is_shown
+        is_hidden = not is_shown or self._table.may_see("data")
+        how = f"{self._source} showed {self._name} an instance, not the cell alone"
+        self._world.expect(is_hidden, "I14", how)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _request(body: bytes) -> str:
+    """Return the id of a letter."""
+    try:
+        return str(msgspec.msgpack.decode(body)["request"])
+    except (ValueError, TypeError, KeyError):
+        return ""  # whoever wrote it waits for no answer
+
+
+def _spoil(body: bytes, chance: Any) -> bytes:
+    """Return a letter so damaged that it is none: cut, too long, or with another head."""
+    how = chance.randrange(3)
+    if how == 0 and body:
+        return body[: chance.randrange(len(body))]
+    if how == 1 or not body:
+        return body + bytes([chance.randrange(256)])
+    return _flipped(body, chance.randrange(8 * min(HEAD, len(body))))
+
+
+def _flipped(sent: bytes, bit: int) -> bytes:
+    changed = bytearray(sent)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def _standing(book: Book) -> tuple[Any, ...]:
+    """Return what no letter may change that is none."""
+    learners = book.learners.items()
+    snapshots = [(desk, one.slot, one.kept_tickets, one.snapshot().cells) for desk, one in learners]
+    return snapshots, len(book._tickets), book._has_moved, dict(book._opened)

@@ -1,0 +1,90 @@
+"""Damage to letters is such that it can be seen, and who stands still does stand still."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import virtual
+from covey import letters
+from covey.calls import Problem
+from covey.letters import VERSION
+from covey.peers import Request
+from storm.cases import instance_of, is_shown
+from storm.post import HEAD, _flipped
+from virtual import Clock, VirtualLoop, at
+
+pytestmark = pytest.mark.beside_the_kernel
+
+USUAL: dict[str, Any] = {"version": VERSION, "request": "0123456789abcdef", "deadline_ms": 900}
+LETTERS = [
+    letters.ask([Request("r", "g1:0", 3, [1, 0, 7])], request="0123", deadline_ms=900),
+    letters.ask([Request("r", "g1:0", 3)], request="0123", deadline_ms=900),
+    letters.Report(**USUAL, cell="g1:0", slot=3),
+    letters.Estimate(**USUAL, cell="g1:0", slot=3, is_by_context=False),
+    letters.told([("r", 1)], request="0123", deadline_ms=900),
+    letters.Hello(**USUAL),
+]
+
+
+@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: type(letter).__name__)
+def test_a_cut_letter_a_longer_one_and_one_with_another_head_is_none(letter: Any) -> None:
+    whole = letters.write(letter)
+    damaged = [whole[:end] for end in range(len(whole))]
+    damaged += [whole + bytes([more]) for more in range(256)]
+    damaged += [_flipped(whole, bit) for bit in range(8 * HEAD)]
+
+    assert letters.read(whole, type(letter)) == letter
+    for body in damaged:
+        with pytest.raises(Problem):
+            letters.read(body, type(letter))
+
+
+@pytest.mark.parametrize("case", [4, 5])
+def test_an_instance_is_known_by_its_mark_in_whatever_letter(case: int) -> None:
+    shown = [Request("r", "g1:0", 1, instance_of(case, 1))]
+    hidden = [Request("r", "g1:0", 1)]
+
+    sent = [letters.write(letters.ask(one, request="m", deadline_ms=1)) for one in (shown, hidden)]
+
+    assert list(map(is_shown, sent)) == [True, False]
+
+
+def test_who_stands_still_hears_nothing_and_its_timers_go_off_late() -> None:
+    told: list[tuple[str, float]] = []
+
+    async def sleep(name: str) -> None:
+        await asyncio.sleep(1.0)
+        told.append((name, asyncio.get_running_loop().time()))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        tasks = [loop.create_task(sleep(name), context=at(name)) for name in ("a", "b")]
+        await asyncio.sleep(0.5)
+        loop.hold("a")
+        tasks.append(loop.create_task(sleep("a"), context=at("a")))
+        await asyncio.sleep(4.5)
+        loop.wake("a")
+        await asyncio.gather(*tasks)
+
+    virtual.run(main())
+
+    assert told == [("b", 1.0), ("a", 5.0), ("a", 6.0)]
+
+
+def test_a_site_s_clock_runs_at_its_own_rate_from_where_it_stood() -> None:
+    async def wait() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        await asyncio.sleep(3.0)
+        return start_s, loop.time()
+
+    async def main() -> tuple[tuple[float, float], float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.clocks["fast"] = Clock(rate=2.0, start_s=100.0)
+        found = await loop.create_task(wait(), context=at("fast"))
+        return found, loop.time()
+
+    assert virtual.run(main()) == ((100.0, 103.0), 1.5)
