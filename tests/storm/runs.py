@@ -155,11 +155,16 @@ async def _cut(network: Network) -> None:
 
 
 async def _fill(network: Network) -> None:
-    disk = network.disks[network.chance.choice(network.names)]
+    """Let a disk be full for a while; who dies meanwhile cannot start."""
+    chance, name = network.chance, network.chance.choice(network.names)
+    disk = network.disks[name]
     network.counts["full disks"] += 1
     disk.room = 0
     try:
-        await asyncio.sleep(network.chance.expovariate(1 / 20.0))
+        await asyncio.sleep(chance.expovariate(1 / 5.0))
+        if chance.random() < 0.5:
+            network.crash(name, has_power=chance.random() < 0.5)
+        await asyncio.sleep(chance.expovariate(1 / 15.0))
     finally:
         disk.room = None
 
