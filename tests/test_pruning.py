@@ -10,7 +10,7 @@ import virtual
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.store import Store
-from test_lots import FUNCTIONS, GRID, ZOOM, Life, config, script_of
+from lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
 from virtual import World
 
 WAIT = 12

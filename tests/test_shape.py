@@ -1,6 +1,7 @@
 """The shape of the code: small files, no effects at import, everything public documented."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,13 +13,16 @@ import covey
 
 ROOT = Path(covey.__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "covey").glob("**/*.py"))
+TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 MOST_LINES = 500
+MOST_TEST_LINES = 600
 # The one compiled file: calls between files are slow in C too (docs/decisions/0002).
 MOST_KERNEL_LINES = 2_050
 
 
 def test_there_are_sources_to_look_at() -> None:
     assert len(SOURCES) > 20
+    assert len(TESTS) > 100
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
@@ -26,6 +30,20 @@ def test_a_file_is_small(path: Path) -> None:
     most = MOST_KERNEL_LINES if path.name == "kernel.py" else MOST_LINES
 
     assert len(path.read_text().splitlines()) <= most
+
+
+def test_files_of_tests_are_small() -> None:
+    lines = {path.name: len(path.read_text().splitlines()) for path in TESTS}
+
+    assert {name: count for name, count in lines.items() if count > MOST_TEST_LINES} == {}
+
+
+def test_documents_name_tests_that_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")]
+    named = {name for page in pages for name in re.findall(r"test_\w+\.py", page.read_text())}
+
+    assert len(named) > 15
+    assert named - {path.name for path in TESTS} == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)

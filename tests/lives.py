@@ -1,0 +1,177 @@
+"""A site that lives by a script, in batches or one row at a time; and worlds for one story each."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import virtual
+from covey.books import Question
+from covey.desks import Trust
+from covey.lots import Lot
+from covey.node import Node
+from covey.peers import Patience, Request
+from covey.policies import INDEXED
+from covey.types import Cell
+from virtual import World
+
+SOON: dict[str, Any] = {  # an arm is known well enough with a few labels
+    "explore": {"scale": 1.0, "power": 0.1},
+    "train": {"scale": 1.0, "power": 0.1},
+    "pending": True,
+}
+GRID: dict[str, Any] = {"preset": "cos", "slices": 2, **SOON}
+ZOOM: dict[str, Any] = {"preset": "dcza", "split-power": 2.0, **SOON}
+POLICIES: dict[str, dict[str, Any]] = {
+    "grid": GRID,
+    "slow grid": {"preset": "cos", "slices": 2, "pending": True},
+    "not pending": {**GRID, "pending": False},
+    "zooming": ZOOM,
+    "inheriting": {**ZOOM, "inherit": True},
+    "window": {**GRID, "forget": {"window": 3}},
+    "labelled": {**GRID, "count": "labelled"},
+    "layered": {"preset": "multi-resolution", "finest-level": 2, "pending": True},
+    "auto": {"preset": "auto", "horizon": 300, "pending": True},
+    "eliminating": {"preset": "cos-ce", "horizon": 300, "pending": True},
+}
+
+
+def config(policy: dict[str, Any]) -> dict[str, Any]:
+    """North asks south; east shows north the cell only, so that north remembers labels."""
+    sites: list[dict[str, Any]] = [
+        {"name": "north", "functions": ["a", "b"], "peers": {"south": 0.01}},
+        {"name": "south", "functions": ["c", "d"], "peers": {}},
+    ]
+    if policy["preset"] not in INDEXED:
+        asks = {"peers": {}, "context-peers": {"north": 0.0}}
+        sites.append({"name": "east", "functions": ["e"], **asks})
+    return {"policy": policy, "learner": sites}
+
+
+def says(name: str) -> Callable[[int], int]:
+    """Return a function that is right as often as its letter is late in the alphabet."""
+    return lambda x: int(random.Random(f"{name}{x}").random() < (ord(name) - 96) / 6)  # noqa: S311
+
+
+FUNCTIONS = {name: says(name) for name in "abcde"}
+
+
+def world_of(policy: dict[str, Any], trust: Trust = "full", **more: Any) -> World:
+    return World(config(policy), FUNCTIONS, dimension=1, trust=trust, **more)
+
+
+class Life:
+    """A site that gets rows, labels and questions of a peer, by a script."""
+
+    def __init__(self, world: World, *, is_batched: bool) -> None:
+        self.world, self.is_batched = world, is_batched
+        self.said: list[Any] = []
+
+    @property
+    def node(self) -> Node:
+        return self.world.nodes["north"]
+
+    async def run(self, script: list[Any]) -> list[Any]:
+        for step, (verb, *told) in enumerate(script):
+            await getattr(self, verb)(str(step), *told)
+            self.said.append(self._state())
+        return self.said
+
+    async def predict(self, id_: str, contexts: list[float]) -> None:
+        points = [(x,) for x in contexts]
+        rows = [int(id_) * 100 + k for k in range(len(points))]
+        if self.is_batched:
+            lot = await self.node.predict_batch(rows, points, question=Question("", id_))
+            self.said += [row_of(lot, k) for k in range(len(lot))]
+            return
+        for k, (row, point) in enumerate(zip(rows, points, strict=True)):
+            one = await self.node.predict(row, point, question=Question("", f"{id_}:{k}"))
+            self.said.append(
+                (one.phase, one.arm, one.cell, one.slot, one.price, one.function, one.answer)
+            )
+
+    async def learn(self, step: str, id_: str, rows: list[int], labels: list[int]) -> None:
+        if self.is_batched:
+            done = await self.node.learn_many(id_, rows, labels)
+            self.said += zip(done.is_new, done.is_right, strict=True)
+        else:
+            for row, label in zip(rows, labels, strict=True):
+                one = await self.node.learn(f"{id_}:{row}", label)
+                self.said.append((one.is_new, one.is_right))
+        await self.node.drained()
+
+    async def serve(self, step: str, place: int) -> None:
+        partition = self.node.learner.policies[""].partition
+        level = min(1, len(partition.levels(1)) - 1)
+        cell = partition.name(Cell(level, (place,)))
+        slot = self.node.learner.slot + 1
+        helped = await self.node.assist(Request(step, cell, slot, 3), source="south")
+        self.said.append(helped)
+        await self.node.learn(step, 1, source="south")
+
+    async def restart(self, step: str, name: str) -> None:
+        if self.is_batched:
+            self.world.crash(name)
+            self.world.boot(name)
+
+    def _state(self) -> Any:
+        return [
+            [counters(learner) for learner in node._book.learners.values()]
+            for _, node in sorted(self.world.nodes.items())
+        ] + [store.counters() for _, store in sorted(self.world.stores.items())]
+
+
+def row_of(lot: Lot, row: int) -> tuple[Any, ...]:
+    _, cell, phase, arm, price, _ = lot.kind(row)
+    return (phase, arm, cell, lot.slot + row, price, lot.function(row), lot.answers[row])
+
+
+def counters(learner: Any) -> Any:
+    """Return all that is counted. A peer need not have heard of the latest slots."""
+    known = learner.snapshot()
+    rows = [table.counters(row) for table in learner.tables.values() for row in range(len(table))]
+    return known.cells, known.seen, rows
+
+
+def script_of(seed: int, *, restarts: bool) -> list[Any]:
+    chance = random.Random(seed)  # noqa: S311
+    script: list[Any] = []
+    open_: list[tuple[str, int]] = []
+    for step in range(20):
+        verb = chance.choice(["predict", "learn", "learn", "serve", "restart"])
+        if verb == "predict" or not open_:
+            count = chance.randint(1, 9)
+            script.append(("predict", [chance.random() for _ in range(count)]))
+            open_ += [(str(step), row) for row in range(count)]
+        elif verb == "learn":
+            id_ = chance.choice(open_)[0]
+            rows = [row for one, row in open_ if one == id_]
+            rows = chance.sample(rows, chance.randint(1, len(rows)))
+            open_ = [(one, row) for one, row in open_ if one != id_ or row not in rows]
+            script.append(("learn", id_, rows, [chance.randrange(2) for _ in rows]))
+        elif verb == "serve":
+            script.append(("serve", chance.randrange(2)))
+        else:
+            name = chance.choice(["north", "south"]) if restarts else "north"
+            script.append(("restart", name) if restarts else ("serve", 0))
+    return script
+
+
+def live(
+    story: Callable[[Node, World], Any],
+    policy: dict[str, Any] = GRID,
+    kind: type[World] = World,
+    **more: Any,
+) -> None:
+    async def main() -> None:
+        patience = Patience(timeout_s=1.0, failures=3, rest_s=1.0, most_rest_s=60.0)
+        given = {"trust": "full", "patience": patience, **more}
+        world = kind(config(policy), FUNCTIONS, dimension=1, **given)
+        await story(world.nodes["north"], world)
+
+    virtual.run(main())
+
+
+ROWS = list(range(8))
+POINTS = np.linspace(0.0, 1.0, 8).reshape(8, 1)

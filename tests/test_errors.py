@@ -1,0 +1,36 @@
+"""Every deliberate error is in one tree, and the tree that is drawn is the tree there is."""
+
+import inspect
+import re
+
+from covey import errors
+from covey.errors import CoveyError
+
+CLASSES = [
+    one
+    for _, one in inspect.getmembers(errors, inspect.isclass)
+    if one.__module__ == "covey.errors"
+]
+
+
+def drawn() -> list[tuple[str, str]]:
+    """Return every class of the drawing with the one it hangs from."""
+    lines = [
+        re.match(r"([│├└─ ]*)([A-Z]\w+)", one) for one in (errors.__doc__ or "").split("\n")[2:]
+    ]
+    path: list[str] = []
+    found = []
+    for line in filter(None, lines):
+        depth = len(line[1]) // 4
+        path[depth:] = [line[2]]
+        found.append((line[2], path[depth - 1] if depth else "Exception"))
+    return found
+
+
+def test_every_refusal_is_one_that_a_caller_can_catch() -> None:
+    assert len(CLASSES) > 15
+    assert all(issubclass(one, CoveyError) for one in CLASSES)
+
+
+def test_the_drawing_shows_every_error_below_the_one_it_is() -> None:
+    assert sorted(drawn()) == sorted((one.__name__, one.__bases__[0].__name__) for one in CLASSES)

@@ -1,0 +1,180 @@
+"""A batch asks every function and every peer once, and is answered whoever fails."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import virtual
+from covey.desks import Trust
+from covey.errors import FunctionError
+from covey.node import Node
+from covey.peers import Help, Request
+from covey.types import Cell
+from lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, config, live, row_of
+from virtual import Link, World
+
+
+class CountingLink(Link):
+    """Notes how many rows each letter asks about."""
+
+    async def ask(self, requests: Any) -> list[Help]:
+        self._world.counts[f"asked for {len(requests)}"] += 1
+        self._world.counts["rows asked"] += len(requests)
+        return await super().ask(requests)
+
+
+def test_every_function_and_every_peer_is_called_once() -> None:
+    sizes: dict[str, list[int]] = {"a": [], "b": []}
+
+    class Counted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __call__(self, row: int) -> int:
+            return 1
+
+        def predict_batch(self, rows: list[int]) -> list[int]:
+            sizes[self.name].append(len(rows))
+            return [1] * len(rows)
+
+    async def main() -> None:
+        functions = FUNCTIONS | {name: Counted(name) for name in sizes}
+        world = World(config(GRID), functions, dimension=1, trust="full", link=CountingLink)
+        lot = await world.nodes["north"].predict_batch([0] * 60, np.full((60, 1), 0.1))
+
+        share = sum(lot.kind(row).peer == "south" for row in range(60))
+        assert share > 0
+        assert world.counts[f"asked for {share}"] == 1
+        assert world.counts["rows asked"] == share
+        assert [len(calls) for calls in sizes.values()] == [1, 1]
+        assert sum(map(sum, sizes.values())) == 60 - share
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("name", ["grid", "zooming", "inheriting", "layered", "auto"])
+@pytest.mark.parametrize("trust", ["full", "isolated"])
+def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: Trust) -> None:
+    async def story(node: Node, world: World) -> None:
+        await node.assist(Request("x", cell_of(node), 1, 3), source="south")
+        lot = await node.predict_batch(ROWS, POINTS)
+        await node.learn_many(lot.id, ROWS, [1] * 8)
+        await node.drained()
+        before = [known(one) for one in node._book.learners.values()]
+
+        with pytest.raises(FunctionError, match="ValueError"):
+            await node.predict_batch([*([1] * 40), "no number"] * 2, np.full((82, 1), 0.3))
+
+        assert [known(one) for one in node._book.learners.values()] == before
+        assert world.stores["north"].size()["tickets"] == 9
+
+    functions = dict.fromkeys("abcde", int)
+
+    async def main() -> None:
+        world = World(config(POLICIES[name]), functions, dimension=1, trust=trust)
+        await story(world.nodes["north"], world)
+
+    virtual.run(main())
+
+
+def cell_of(node: Node) -> str:
+    partition = node.learner.policies[""].partition
+    return str(partition.name(Cell(min(1, len(partition.levels(1)) - 1), (0,))))
+
+
+def known(learner: Any) -> Any:
+    """Return what is counted in cells that are not empty; what peers said stays heard."""
+    tables, end = learner.tables.values(), learner._under_way.stop
+    rows = [table.counters(row)[:end] for table in tables for row in range(len(table))]
+    return [row for row in rows if any(row[1:])]
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_with_its_peer_down_a_batch_is_answered_within_the_timeout(name: str) -> None:
+    async def story(node: Node, world: World) -> None:
+        world.down = {"south"}
+        clock = asyncio.get_running_loop()
+        for _ in range(6):
+            before = clock.time()
+            lot = await node.predict_batch([1] * 40, np.full((40, 1), 0.1))
+            assert clock.time() - before <= 1.0 + 1e-9
+            assert {lot.function(row) for row in range(40)} <= {"a", "b"}
+            await node.learn_many(lot.id, range(40), [1] * 40)
+        assert world.stores["north"].check() == []
+        assert world.stores["north"].size() == {"tickets": 240, "labels": 240, "owed": 0}
+        if POLICIES[name]["pending"]:
+            (learner,) = node._book.learners.values()
+            assert not any(any(under_way(learner, row)) for row in range(learner.known_cells))
+
+    live(story, POLICIES[name])
+
+
+def under_way(learner: Any, row: int) -> list[int]:
+    return learner.tables[""].counters(row)[learner._under_way]
+
+
+class FailingLink(Link):
+    """Reports, but does not answer."""
+
+    async def ask(self, requests: Any) -> list[Help]:
+        raise OSError("cut off")
+
+
+def test_rows_of_a_peer_that_fails_when_asked_are_decided_anew() -> None:
+    async def story(node: Node, world: World) -> None:
+        lot = await node.predict_batch([1] * 60, np.full((60, 1), 0.1))
+        alone = World(config(GRID), FUNCTIONS, dimension=1, trust="full")
+        asked = await alone.nodes["north"].predict_batch([1] * 60, np.full((60, 1), 0.1))
+
+        assert {asked.kind(row).peer for row in range(60)} == {"", "south"}
+        assert {lot.kind(row).peer for row in range(60)} == {""}
+        for row in range(60):
+            if not asked.kind(row).peer:
+                assert row_of(lot, row) == row_of(asked, row)
+        await node.learn_many(lot.id, range(60), [1] * 60)
+        rows = range(node.learner.known_cells)
+        assert not any(any(under_way(node.learner, row)) for row in rows)
+        (arrivals,) = [node.learner.tables[""].arrivals(row) for row in rows]
+        assert arrivals == 60
+
+    live(story, link=FailingLink)
+
+
+def test_where_a_peer_has_no_answer_the_own_best_function_has_one() -> None:
+    async def story(node: Node, world: World) -> None:
+        east = world.nodes["east"]
+        lot = await east.predict_batch([5] * 40, np.full((40, 1), 0.1))
+        asked = [row for row in range(40) if lot.kind(row).peer]
+
+        assert asked
+        assert {lot.function(row) for row in asked} == {"e"}
+        assert {lot.answers[row] for row in asked} == {FUNCTIONS["e"](5)}
+        await east.learn_many(lot.id, range(40), [1] * 40)
+        kept = world.stores["east"].find("", lot.id)
+        assert [row_of(kept, row) for row in range(40)] == [row_of(lot, row) for row in range(40)]
+        rights = [right for _, right in world.stores["east"].counters().values()]
+        assert sum(rights) == (40 - len(asked)) * (FUNCTIONS["e"](5) == 1)
+        await east.drained()
+        assert world.stores["north"].size()["labels"] == len(asked)
+
+    live(story)
+
+
+def test_labels_owed_for_rows_reach_the_peer_after_a_restart_too() -> None:
+    async def story(node: Node, world: World) -> None:
+        lot = await node.predict_batch([1] * 60, np.full((60, 1), 0.1))
+        asked = sum(kind.peer == "south" for kind in map(lot.kind, range(60)))
+        world.down = {"south"}
+        await node.learn_many(lot.id, range(60), [1] * 60)
+        assert world.stores["north"].size()["owed"] == asked > 0
+        world.crash("north")
+        world.down = set()
+        world.boot("north")
+        await world.nodes["north"].drained()
+
+        assert world.stores["south"].size() == {"tickets": asked, "labels": asked, "owed": 0}
+        assert world.nodes["north"]._book.asked(lot.kind(59).cell, "south") == asked
+
+    live(story)

@@ -1,0 +1,111 @@
+"""Who names no preset gets auto, or cos where only the three phases will do."""
+
+from typing import Any
+
+import pytest
+
+from covey import config
+from covey.errors import ConfigError
+from covey.policies import INDEXED, settings_from
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{}, {"slices": 4}, {"seed": 3}, {"index-scale": 2.0}, {"mode": "spec", "parameters": "z1"}],
+)
+def test_who_names_no_preset_gets_auto(table: dict[str, Any]) -> None:
+    assert settings_from(table).preset == "auto"
+
+
+PHASES_ONLY: dict[str, Any] = {
+    "mode": "paper",
+    "parameters": "z2",
+    "horizon": 1_000,
+    "alpha": 0.5,
+    "most-functions": 3,
+    "explore": {"scale": 1.0, "power": 0.0},
+    "train": {"scale": 1.0, "power": 0.0},
+    "explore-peers": {"scale": 1.0, "power": 0.0},
+    "order": "train-own-peers",
+    "helper": "greedy",
+    "count": "uses",
+    "level-offset": 1,
+    "ties": "random",
+    "pending": True,
+    "inherit": True,
+    "forget": {"discount": 0.99},
+}
+
+
+@pytest.mark.parametrize("key", PHASES_ONLY)
+def test_who_asks_for_what_only_the_three_phases_know_gets_cos(key: str) -> None:
+    table = {key: PHASES_ONLY[key]}
+
+    assert settings_from(table) == settings_from({"preset": "cos", **table})
+
+
+@pytest.mark.parametrize("key", PHASES_ONLY)
+def test_a_preset_that_is_named_stays_whatever_else_is_asked_for(key: str) -> None:
+    assert settings_from({"preset": "auto", key: PHASES_ONLY[key]}).preset == "auto"
+
+
+NEEDS_PHASES = {
+    "several candidates": {"candidates": ["x0", "x1"]},
+    "context-peers": {"context-peers": {"south": 0.1}},
+}
+
+
+def preset_within(policy: dict[str, Any], **north: Any) -> str:
+    """Return the preset that a network comes to in which the first learner has these fields."""
+    sites = [{"name": "north", "functions": ["a"], "peers": {}, **north}]
+    sites.append({"name": "south", "functions": ["b"], "peers": {}})
+    return config.load({"policy": policy, "learner": sites}).settings.preset
+
+
+def test_a_network_without_candidates_or_context_peers_keeps_auto() -> None:
+    assert preset_within({}) == preset_within({}, candidates=["x0"]) == "auto"
+
+
+@pytest.mark.parametrize("what", NEEDS_PHASES)
+def test_a_network_that_only_the_three_phases_serve_gets_cos(what: str) -> None:
+    assert preset_within({}, **NEEDS_PHASES[what]) == "cos"
+
+
+@pytest.mark.parametrize("what", NEEDS_PHASES)
+@pytest.mark.parametrize("preset", ["cos", "dcza", "cos-ce"])
+def test_phases_that_are_named_stay_in_such_a_network(preset: str, what: str) -> None:
+    assert preset_within({"preset": preset}, **NEEDS_PHASES[what]) == preset
+
+
+@pytest.mark.parametrize("what", NEEDS_PHASES)
+@pytest.mark.parametrize("preset", INDEXED)
+def test_an_index_that_is_named_is_refused_in_such_a_network(preset: str, what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        preset_within({"preset": preset}, **NEEDS_PHASES[what])
+
+    assert str(caught.value) == (
+        f"[policy] preset '{preset}' does not go with {what}; use cos, dcza or cos-ce"
+    )
+
+
+@pytest.mark.parametrize("preset", ["cos", "dcza", "cos-ce", "discounted", "balance"])
+@pytest.mark.parametrize("alarm", [0, 9.0])
+def test_an_alarm_is_refused_where_nothing_would_go_off(preset: str, alarm: float) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_from({"preset": preset, "alarm": alarm})
+
+    assert str(caught.value) == (
+        f"[policy] alarm does not go with {preset}; use auto, multi-resolution or share-ucb"
+    )
+
+
+@pytest.mark.parametrize("key", PHASES_ONLY)
+def test_an_alarm_and_what_only_the_three_phases_know_do_not_go_together(key: str) -> None:
+    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+        settings_from({key: PHASES_ONLY[key], "alarm": 9.0})
+
+
+@pytest.mark.parametrize("what", NEEDS_PHASES)
+def test_an_alarm_is_refused_in_a_network_that_only_the_three_phases_serve(what: str) -> None:
+    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+        preset_within({"alarm": 9.0}, **NEEDS_PHASES[what])
