@@ -1,11 +1,9 @@
 """Entries of every scale, the coordinates they give, and histories of labels."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from covey import contexts
 
-repeatable = settings(derandomize=True, deadline=None)
 CLASSES = {"scale": "previous-label", "classes": ["normal", "probe", "attack"], "initial": 0.25}
 LOG = {"column": "bytes", "scale": "log", "high": 1e6}
 LINEAR = {"column": "temp", "scale": "linear", "low": -10, "high": 40}

@@ -480,7 +480,6 @@ def hostile(draw: st.DrawFn) -> bytes:
     return bytes(body)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(CALLS), hostile()), min_size=1, max_size=20))
 def test_no_bytes_of_a_peer_are_this_site_s_failure(sent: list[tuple[str, bytes]]) -> None:
     async def main() -> list[int]:
@@ -530,7 +529,7 @@ def test_the_kind_of_letters_is_said() -> None:
     virtual.run(main())
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.text("abcdefgh", min_size=8, max_size=20), st.floats(1e-300, 1e300))
 def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, number: float) -> None:
     config = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.baselines import BASELINES, PLAIN, FollowTheLeader, PreviousLabel, WinStay, make
@@ -19,7 +19,6 @@ def answers(baseline: Any, said: Any, labels: Any, delays: Any = None) -> list[i
     return [int(one) for one in given_answers]
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-1, 6)), min_size=1, max_size=25

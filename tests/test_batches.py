@@ -161,7 +161,7 @@ def plays(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[str, int]], int]:
     return {"policy": policy, "learner": learners}, batches, draw(st.integers(0, 2**32))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(play=plays(), pending=st.booleans())
 def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
     play: tuple[dict[str, Any], list[tuple[str, int]], int], pending: bool

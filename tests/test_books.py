@@ -218,7 +218,7 @@ def counted(store: Store, sources: list[str]) -> dict[tuple[str, str], tuple[int
 
 
 TestSums = Sums.TestCase
-TestSums.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSums.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -19,7 +19,7 @@ Row = tuple[tuple[int, ...], int]  # what functions said, label
 rows_of = st.lists(
     st.tuples(st.tuples(*[st.integers(0, 2)] * 3), st.integers(0, 2)), min_size=1, max_size=30
 )
-repeatable = settings(derandomize=True, deadline=None, max_examples=150)
+many = settings(max_examples=150)
 
 
 def exact_weights(rows: Sequence[Row], rounds: int) -> list[float]:
@@ -98,7 +98,7 @@ def test_the_first_function_that_is_never_wrong_decides_alone() -> None:
     assert boost(wrong, np.array([1.0, 9]), classes=2, rounds=5) == [0, 1, 0]
 
 
-@repeatable
+@many
 @given(rows=rows_of, rounds=st.integers(1, 6))
 def test_weights_from_counts_of_patterns_are_those_of_exact_arithmetic(
     rows: list[Row], rounds: int
@@ -127,7 +127,7 @@ def test_after_the_training_labels_change_nothing() -> None:
     assert baseline.weights == weights
 
 
-@repeatable
+@many
 @given(rows=rows_of, window=st.integers(1, 12))
 def test_a_sliding_window_is_trained_as_if_anew_in_every_slot(rows: list[Row], window: int) -> None:
     baseline = SlidingAdaBoost(3, window=window, rounds=5)
@@ -216,7 +216,7 @@ def test_votes_that_are_tied_go_to_who_speaks_first() -> None:
     assert [elect([1, 1], [3, 0]), elect([0.1, 0.2, 0.3], [1, 1, 0])] == [3, 1]
 
 
-@repeatable
+@many
 @given(
     said=st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=8),
     weights=st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.5]), min_size=4, max_size=4),

@@ -174,7 +174,7 @@ def first_exploitation(
     raise AssertionError
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.tuples(st.floats(0.1, 2), st.floats(0.1, 3), st.floats(0.1, 2)),
     st.floats(0, 0.5),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.baselines import FollowTheLeader, PreviousLabel, make
@@ -45,7 +45,6 @@ def learnt(log: Log, **settings: object) -> list[int]:
     return [slot for what, slot, _ in told(log, **settings) if what == "learn"]
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-2, 5)), min_size=1),
     data=st.data(),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinates import CLASSES, HOUR, LINEAR, LOG, RANK, SLOT, histories, repeatable
+from coordinates import CLASSES, HOUR, LINEAR, LOG, RANK, SLOT, histories
 from covey import contexts
 
 
@@ -25,7 +25,6 @@ def whole_log(rows):
 EVERY_SCALE = ["share", LOG, LINEAR, RANK, HOUR, CLASSES, {"scale": "slot", "horizon": 30}]
 
 
-@repeatable
 @given(history=histories(), cuts=st.sets(st.integers(0, 30)))
 def test_chunks_of_a_log_give_what_the_whole_gives(history, cuts):
     labels, told = history

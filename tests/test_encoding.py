@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as arrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -16,8 +16,6 @@ from covey.config import ReplayConfig, load
 from covey.encoding import Arrivals, Log, Luck, Vocabulary, arrivals, encode
 from covey.errors import DataError
 from covey.logs import Column, open_log
-
-repeatable = settings(derandomize=True, deadline=None)
 
 LEARNERS = [
     {"name": "north", "functions": ["nb", "tree"]},
@@ -139,7 +137,6 @@ def test_whole_numbers_are_told_apart_however_far_they_lie(column: np.ndarray) -
     assert [values[code] for code in codes] == column.tolist()
 
 
-@repeatable
 @given(
     chunks=st.lists(st.lists(st.integers(-5, 1500), min_size=1), min_size=1, max_size=4),
     kind=st.sampled_from(["int16", "int32", "int64", "float64"]),

@@ -13,7 +13,7 @@ from reference_records import Cell, History, Tally
 ONCE = (0.0, 0.0)  # a limit of 0: everything is tried once
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(case=extended_cases())
 def test_every_extended_decision_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)

@@ -16,7 +16,7 @@ from reference_owners import index_setup
 from reference_records import Cell
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(case=index_cases())
 def test_the_kernel_decides_what_the_reference_decides_for_every_index_policy(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)
@@ -65,7 +65,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(preset: str, 
     assert kernel_rows(case) == reference_rows(case)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     preset=st.sampled_from(["auto", "multi-resolution", "share-ucb"]),
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),

@@ -22,13 +22,12 @@ def table(settings_: Settings, *, dimension: int = 1, functions: int = 2, peers:
     return Table(Clock(policy.scales(), policy.powers()), rule)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(case=cases())
 def test_every_decision_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)
 
 
-@settings(deadline=None)
 @given(
     scale=st.floats(0.0, 50.0),
     power=st.floats(0.0, 0.999),

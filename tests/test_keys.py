@@ -72,9 +72,7 @@ def test_a_site_in_one_go_gets_what_request_and_signature_give(
     assert card.days_left == 90
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(NAMES, st.lists(st.ip_addresses().map(str) | NAMES.map("{}.example".format), max_size=3))
 def test_every_name_and_its_hosts_come_back_from_a_certificate(
     authority: Path, name: str, hosts: list[str]
@@ -322,7 +320,7 @@ def test_a_request_that_was_changed_on_its_way_is_not_signed(
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_certificate_gives_a_sentence_or_a_reading_and_never_a_traceback(
     authority: Path, data: st.DataObject

@@ -365,7 +365,7 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     orders=st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["new", "again", "wrong"]))),
     settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(count="uses")]),
@@ -398,7 +398,7 @@ def test_counters_equal_the_fold_over_settled_tickets_whatever_comes(
     assert {name: known[3:7] for name, known in counters(learner).items()} == fold
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(

@@ -95,7 +95,7 @@ POLICIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(world=WORLDS, policy=POLICIES, seed=st.integers(0, 1000))
 def test_nobody_who_tells_the_truth_is_doubted(
     world: dict[str, object], policy: dict[str, object], seed: int

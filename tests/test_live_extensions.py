@@ -179,7 +179,7 @@ class Instance:
     """Features that are not to leave their learner."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2), st.booleans()), max_size=60),
     st.sampled_from(["cos", "dcza"]),

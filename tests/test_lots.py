@@ -27,7 +27,7 @@ def lived(name: str, trust: Trust, script: list[Any], *, is_batched: bool) -> li
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
 def test_a_batch_is_its_rows_one_at_a_time(name: str, trust: Trust, seed: int) -> None:
     script = script_of(seed, restarts=False)
@@ -38,7 +38,7 @@ def test_a_batch_is_its_rows_one_at_a_time(name: str, trust: Trust, seed: int) -
 
 
 @pytest.mark.parametrize("name", BY_PHASE)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
 def test_restarts_between_batches_change_nothing(name: str, trust: Trust, seed: int) -> None:
     script = script_of(seed, restarts=True)

@@ -277,7 +277,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(STEPS, max_size=40))
 def test_open_tickets_are_counted_as_a_walk_over_all_would_count_them(
     steps: list[tuple[str, int]],

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
@@ -14,8 +14,6 @@ from covey.errors import ConfigError, DataError, LimitError
 from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
 from covey.policies import CoS, resolve
 from covey.types import Cell, Level, Partition, Rule
-
-repeatable = settings(derandomize=True, deadline=None)
 
 
 @st.composite
@@ -49,7 +47,6 @@ def cell_of(partition: Partition, *context: float) -> str:
     return partition.name(table.cell(table.decide(context, 1) >> 20))
 
 
-@repeatable
 @given(case=cells_of_a_grid())
 def test_the_name_of_a_grid_cell_can_be_read_back(case: tuple[Uniform, Cell]) -> None:
     grid, cell = case
@@ -57,13 +54,11 @@ def test_the_name_of_a_grid_cell_can_be_read_back(case: tuple[Uniform, Cell]) ->
     assert grid.parse(grid.name(cell)) == cell
 
 
-@repeatable
 @given(cell=dyadic_cells())
 def test_the_name_of_a_dyadic_cell_can_be_read_back(cell: Cell) -> None:
     assert Zooming().parse(Zooming().name(cell)) == cell
 
 
-@repeatable
 @given(name=st.from_regex(r"[gz][0-9:]{0,12}", fullmatch=True))
 def test_what_is_read_is_the_one_name_of_its_cell(name: str) -> None:
     partition = Uniform(12) if name.startswith("g") else Zooming()
@@ -260,7 +255,6 @@ def test_the_theorem_rounds_its_root_up_and_leaves_a_whole_one_alone(
     assert slices_for(horizon, alpha=alpha, dimension=dimension) == slices
 
 
-@repeatable
 @given(root=st.integers(1, 3000), dimension=st.integers(1, 3))
 def test_the_root_of_a_whole_power_is_exact(root: int, dimension: int) -> None:
     assert slices_for(root ** (3 + dimension), alpha=1.0, dimension=dimension) == root

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 
-from coordinates import CLASSES, histories, previous, repeatable
+from coordinates import CLASSES, histories, previous
 from covey import contexts
 
 
@@ -67,7 +67,6 @@ def test_two_previous_labels_share_one_memory():
     assert found.tolist() == [[0.25, 0.25], [1.0, 0.0]]
 
 
-@repeatable
 @given(histories())
 def test_previous_label_is_what_a_plain_look_back_finds(history):
     labels, told = history

@@ -51,7 +51,7 @@ def tables(world: World, *names: str) -> int:
 
 
 @pytest.mark.parametrize("policy", [GRID, ZOOM], ids=["grid", "zooming"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     trust=st.sampled_from(["full", "isolated"]),
     is_batched=st.booleans(),

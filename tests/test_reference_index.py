@@ -60,7 +60,7 @@ def divergence(a: float, q: float) -> float:
     return math.inf if q == 1 else yes + (1 - a) * math.log((1 - a) / (1 - q))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     labels=st.integers(1, 100_000),
     share=st.floats(0, 1),
@@ -381,7 +381,7 @@ TALLIES = st.integers(0, 3_000).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     tallies=st.lists(TALLIES, min_size=1, max_size=5),
     costs=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=5, max_size=5),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.config import Site, load
@@ -19,7 +19,6 @@ from covey.traces import Decided, Trace
 from covey.types import Phase
 from covey.worlds import World
 
-repeatable = settings(derandomize=True, deadline=None)
 UNIT = 2**22  # accuracies and costs are multiples of one part in so many
 CELLS = ["g4:0", "g100:7", "z0:0", "z3:5", "z9:17"]
 SIDES = [Fraction(1, 4), Fraction(1, 100), Fraction(1), Fraction(1, 8), Fraction(1, 512)]
@@ -130,7 +129,6 @@ def oracle(sites: Sequence[Site], smoothness: tuple[float, float] = (1.0, 1.0)) 
     return Oracle(sites, lipschitz=smoothness[0], alpha=smoothness[1], dimension=2)
 
 
-@repeatable
 @given(played(), st.sampled_from([(0.2, 1.0), (0.7, 0.5)]))
 def test_every_decision_loses_what_a_slow_oracle_says_and_for_that_cause(
     game: tuple[list[Site], Trace, np.ndarray], smoothness: tuple[float, float]
@@ -147,7 +145,6 @@ def test_every_decision_loses_what_a_slow_oracle_says_and_for_that_cause(
         assert Fraction(float(losses.by_helper[row])) == helped
 
 
-@repeatable
 @given(played())
 def test_causes_and_learners_add_up_to_the_regret_without_an_error(
     game: tuple[list[Site], Trace, np.ndarray],
@@ -165,7 +162,6 @@ def test_causes_and_learners_add_up_to_the_regret_without_an_error(
     assert Fraction(float(sums.sum())) == everything
 
 
-@repeatable
 @given(played())
 def test_what_is_paid_is_the_sum_of_the_costs(
     game: tuple[list[Site], Trace, np.ndarray],
@@ -180,7 +176,6 @@ def test_what_is_paid_is_the_sum_of_the_costs(
     assert Fraction(oracle(sites).losses(trace, accuracy).paid) == sum(filter(None, costs))
 
 
-@repeatable
 @given(played())
 def test_who_knows_all_accuracies_loses_nothing(
     game: tuple[list[Site], Trace, np.ndarray],

@@ -64,7 +64,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(requests, max_size=30))
 def test_requests_under_way_count_and_nobody_is_refused_for_whom_there_is_room(
     script: list[Asked],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinates import HOUR, LINEAR, LOG, RANK, SLOT, coordinate, repeatable
+from coordinates import HOUR, LINEAR, LOG, RANK, SLOT, coordinate
 from covey import contexts
 
 # One row per scale, so that a scale added without a test is noticed.
@@ -160,7 +160,6 @@ def test_slots_are_divided_by_the_horizon():
     assert reader.extract({"x": [7, 7, 7]}, first_slot=6)[:, 0].tolist() == [0.75, 0.875, 1.0]
 
 
-@repeatable
 @given(
     low=st.floats(-1e6, 1e6),
     width=st.floats(1e-6, 1e9),

@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.environments import Drift, Environment, Surface, spread
 from covey.surfaces import Terrain, accuracy_at, drawn_surfaces
 from covey.worlds import World
 
-repeatable = settings(derandomize=True, deadline=None)
 # Accuracies are float32, and rounded to multiples of 2**-22 where they are drawn.
 ROUNDING = 1e-6
 
@@ -39,7 +38,6 @@ def pairs(at: tuple[float, ...], rng: np.random.Generator) -> tuple[np.ndarray, 
     return first, np.clip(first + shift, 0, 1)
 
 
-@repeatable
 @given(environments(), st.integers(0, 1000))
 def test_no_surface_varies_by_more_than_it_is_said_to(environment: Environment, seed: int) -> None:
     smoothness = {"lipschitz": environment.lipschitz, "alpha": environment.alpha}
@@ -140,7 +138,6 @@ def test_at_a_switch_every_function_takes_over_another_surface() -> None:
     assert (np.diff(accuracy) != 0).all()
 
 
-@repeatable
 @given(environments(), st.integers(0, 100), st.floats(0.02, 1.0), st.integers(1, 40))
 def test_a_switch_changes_no_accuracy_by_more_than_its_severity(
     environment: Environment, seed: int, share: float, every: int
@@ -157,7 +154,6 @@ def test_a_switch_changes_no_accuracy_by_more_than_its_severity(
     assert (steps[:, [k for k in range(119) if (k + 1) % every]] == 0).all()
 
 
-@repeatable
 @given(environments(), st.integers(0, 100), st.floats(0.01, 1.0), st.integers(1, 40))
 def test_gradual_drift_changes_no_accuracy_by_more_than_its_severity_in_its_time(
     environment: Environment, seed: int, severity: float, every: int

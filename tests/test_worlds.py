@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.environments import Drift, Environment, Surface
 from covey.errors import ConfigError
 from covey.worlds import Stretch, World
 
-repeatable = settings(derandomize=True, deadline=None)
 KINDS: list[dict[str, Any]] = [
     {},
     {"case": "C1"},
@@ -36,7 +35,6 @@ def arrays(stretches: list[Stretch]) -> list[np.ndarray | None]:
     ]
 
 
-@repeatable
 @given(st.sampled_from(KINDS), st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_a_world_does_not_depend_on_the_stretches_in_which_it_is_drawn(
     kind: dict[str, Any], lengths: list[int]
@@ -122,7 +120,6 @@ def least_distance(points: np.ndarray) -> float:
     return float(gaps[np.triu_indices(len(points), 1)].min())
 
 
-@repeatable
 @given(st.integers(1, 8), st.integers(2, 400), st.integers(0, 5))
 def test_the_worst_arrivals_keep_the_distance_of_the_definition(
     dimension: int, horizon: int, seed: int

@@ -18,7 +18,7 @@ RULES = {name: make(Weighing(update=name)) for name, make in UPDATES.items()}
 START = Standing((1 / 3, 1 / 3, 1 / 3), 0, (0, 0, 0))
 every_update = pytest.mark.parametrize("update", UPDATES)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+some = settings(max_examples=60)
 
 Row = tuple[list[int], int]  # votes, label
 
@@ -174,7 +174,7 @@ def test_weights_per_cell_do_not_mix(update: str) -> None:
 
 
 @every_update
-@repeatable
+@some
 @given(rows=rows_of_votes, data=st.data())
 def test_weights_are_the_fold_over_the_labels_as_they_came(
     update: str, rows: list[Row], data: st.DataObject

@@ -20,7 +20,7 @@ TREE = {
     "entry": "river.tree:HoeffdingTreeClassifier",
     "options": {"grace_period": 20},
 }
-repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+some = settings(max_examples=60)
 values = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.text(), st.booleans()
 )
@@ -137,7 +137,7 @@ def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(st.text(), st.one_of(values, st.lists(values, max_size=3)), max_size=4))
-@repeatable
+@some
 def test_what_is_kept_comes_back_as_it_was_taught(instance: Any) -> None:
     kept = plain(instance)
 
