@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 
 import virtual
-from covey.errors import PeerBusy, PeerError
+from covey.errors import PeerBusy, PeerError, StoreFull
 from covey.outbox import AT_ONCE, Outbox
 from covey.peers import Guard, Help, Patience, Request
 from covey.records import Owed
@@ -41,11 +41,17 @@ class Listener:
         raise NotImplementedError
 
 
-def delivered(peer: Listener, count: int) -> tuple[list[str], int]:
-    """Return the ids that were noted as told, and how many labels were refused."""
+def delivered(peer: Listener, count: int, *, full: int = 0) -> tuple[list[str], int]:
+    """Return the ids that were noted as told, and how many labels were refused.
+
+    The first `full` times there is no room to note it.
+    """
     told: list[str] = []
+    refusals = [StoreFull("the disk is full")] * full
 
     async def tell(owed: Sequence[Owed]) -> None:
+        if refusals:
+            raise refusals.pop()
         told.extend(one.id for one in owed)
 
     async def main() -> int:
@@ -70,6 +76,15 @@ def test_many_labels_go_out_in_few_requests_and_in_order() -> None:
     assert [len(batch) for batch in peer.batches] == [AT_ONCE, AT_ONCE, 1]
     assert told == [str(k) for k in range(2 * AT_ONCE + 1)]
     assert refused == 0
+
+
+def test_who_has_no_room_to_note_what_was_told_tells_it_again() -> None:
+    peer = Listener()
+
+    told, _ = delivered(peer, 2, full=3)
+
+    assert peer.batches == [["0", "1"]] * 4
+    assert told == ["0", "1"]
 
 
 def test_a_peer_that_fails_gets_the_same_labels_again() -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 
-from covey.errors import PeerBusy, PeerError, StoreError
+from covey.errors import PeerBusy, PeerError, StoreError, StoreFull
 from covey.peers import REPEATED, TAKEN, Guard
 from covey.records import Owed
 
@@ -77,7 +77,7 @@ class Outbox:
                 pause_s = FIRST_PAUSE_S
             except PeerBusy as busy:
                 await asyncio.sleep(busy.wait_s)
-            except PeerError:
+            except (PeerError, StoreFull):
                 await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             except StoreError:
