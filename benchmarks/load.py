@@ -30,7 +30,7 @@ from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
 from covey.metrics import Metrics
-from covey.sites import Address
+from covey.ports import Address
 from covey.wire import LENGTH
 
 HERE = Path(__file__).parent

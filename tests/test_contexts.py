@@ -93,4 +93,4 @@ def test_an_empty_chunk_past_the_horizon_is_harmless():
 
 
 def test_the_corners_of_the_cube_belong_to_it():
-    contexts.check_unit(np.array([[0.0, 1.0], [-0.0, 1.0]]), names=["a", "b"], first_slot=1)
+    contexts.check_unit(np.array([[0.0, 1.0], [-0.0, 1.0]]), names=["a", "b"])

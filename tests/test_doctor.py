@@ -84,7 +84,7 @@ def test_a_port_of_somebody_else_is_a_failure(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
 
-    assert "Address already in use" in found["address"].said
+    assert "is in use by another process" in found["address"].said
     assert states(found) == {"address": "failure"}
 
 

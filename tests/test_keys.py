@@ -4,6 +4,7 @@ import json
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_a_request_that_is_signed_fits_the_key_that_stayed(authority: Path, tmp_
     )
     assert (checked.name, checked.hosts, checked.issuer) == ("north", ("10.0.0.7",), "covey")
     assert asked.key_hash == signed.key_hash == checked.key_hash
-    assert asked.allow == signed.allow == f'north = "{checked.key_hash}"'
+    assert asked.allow == signed.allow
+    assert tomllib.loads(str(asked.allow)) == {"peer": [{"name": "north", "key": checked.key_hash}]}
 
 
 def test_a_site_in_one_go_gets_what_request_and_signature_give(
@@ -394,8 +396,8 @@ def test_the_commands_lead_from_an_authority_to_a_line_for_the_allow_list(
     ]
 
     assert [code for code, _, _ in printed] == [0] * 7
-    line = f'north = "{keys.show(Path("north.crt")).key_hash}"'
-    assert printed[-1][1].splitlines()[-1] == f"allow list  {line}"
+    table = f'[[peer]]\nname = "north"\nkey = "{keys.show(Path("north.crt")).key_hash}"'
+    assert printed[-1][1].endswith(f"\n\n{table}\n")
     secrets = [path.read_text().splitlines()[1] for path in Path().glob("**/*.key")]
     assert len(secrets) == 3
     everything = "".join(out + err for _, out, err in printed)

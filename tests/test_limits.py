@@ -18,8 +18,8 @@ from covey.errors import ConfigError, StoreError, StoreFull
 from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.ports import Address
 from covey.records import Batch, Ticket
-from covey.sites import Address
 from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 

@@ -146,6 +146,7 @@ def test_the_state_of_a_site_is_told_to_who_may_read(tmp_path: Path) -> None:
             "open_tickets": 2,
             "cells": 1,
             "owed": 0,
+            "for_peers": {"open_tickets": 0, "labels": 0, "cells": 0},
         }
 
     run(tmp_path, story)
@@ -215,6 +216,9 @@ def check(world: World, name: str) -> None:
         spent = sum(ticket["price"] for ticket in tickets)
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
     assert state.cells == sum(map(len, world.nodes[name].learner.tables.values()))
+    served = [ticket for ticket in tickets if not is_own(ticket["source"])]
+    told = [one for one in served if one["truth"] is not None and one["phase"] not in UNCOUNTED]
+    assert state.for_peers.labels == len(told)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 

@@ -258,7 +258,7 @@ def test_a_bad_value_in_a_sample_is_named():
 def test_the_first_context_outside_the_cube_is_named(value):
     points = np.array([[0.5, 0.5], [0.5, value], [value, 0.5]])
     with pytest.raises(ContextError) as caught:
-        contexts.check_unit(points, names=["hour", "bytes"], first_slot=16)
+        contexts.check_unit(points, names=["hour", "bytes"], at=lambda row: f"slot {16 + row}")
 
     assert str(caught.value) == f"slot 17: context 'bytes' is {value}; {OUTSIDE}"
 
@@ -266,8 +266,20 @@ def test_the_first_context_outside_the_cube_is_named(value):
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 def test_contexts_of_another_length_than_the_names_are_refused(shape):
     with pytest.raises(ContextError) as caught:
-        contexts.check_unit(np.zeros(shape), names=["hour", "bytes"], first_slot=1)
+        contexts.check_unit(np.zeros(shape), names=["hour", "bytes"])
 
     assert str(caught.value) == (
         f"slot 1: 2 contexts per row wanted, not an array of shape {shape}"
     )
+
+
+def test_a_request_is_told_of_its_rows_not_of_slots() -> None:
+    reader = contexts.parse([{"column": "age", "scale": "linear", "low": 0, "high": 100}, "share"])
+
+    for ages, shares, says in (
+        ([1, 140], [0.1, 0.1], r"^row 1: column 'age' is 140"),
+        ([1, "x"], [0.1, 0.1], r"^row 1: column 'age' is 'x'"),
+        ([1, 2], [1.5, 0.1], r"^row 0: context 'share' is 1.5"),
+    ):
+        with pytest.raises((ContextError, DataError), match=says):
+            reader.extract_rows({"age": ages, "share": shares}, slot=3042, count=2)

@@ -46,6 +46,7 @@ FULL = {
     "open_tickets": 42,
     "cells": 8,
     "owed": 17,
+    "for_peers": {"open_tickets": 3, "labels": 1650, "cells": 2},
     "something new": [1, 2],
 }
 SHOWN = """\
@@ -57,18 +58,22 @@ up for                1 d 2 h 3 min 4 s
 known cells           8
 open tickets          42
 labels owed to peers  17
+labels from peers     1,650
+their open tickets    3
+their further cells   2
 
-phase    decisions   share
---------------------------
-train           60   6.0 %
-explore         40   4.0 %
-exploit        900  90.0 %
+phase    decisions*   share
+---------------------------
+train            60   6.0 %
+explore          40   4.0 %
+exploit         900  90.0 %
 
-arm            kind  price  chosen  spent  labels   right
----------------------------------------------------------
-rules           own      0     700      ~     640  80.0 %
-south          peer   0.05     300  15.00       ~       ~
-west   context only      ~       ~      ~       ~       ~
+arm            kind  price  chosen*  spent*  labels   right
+-----------------------------------------------------------
+rules           own      0      700       ~     640  80.0 %
+south          peer   0.05      300   15.00       ~       ~
+west   context only      ~        ~       ~       ~       ~
+* since the start; labels are of all starts
 
 peer        is  labels owed
 ---------------------------

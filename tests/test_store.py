@@ -203,6 +203,26 @@ def test_starts_are_counted(store: Store) -> None:
     assert [store.load("north", "shape").starts for _ in range(2)] == [2, 3]
 
 
+def test_a_new_store_is_for_its_owner_alone_and_the_mode_of_an_old_one_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a"
+    first = Store(path)
+    first.load("north", "shape")
+    modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+    first.close()
+    path.chmod(0o640)
+    Store(path).close()
+
+    assert modes == {"a": 0o600, "a-wal": 0o600}
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_store_in_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot be opened; is there a folder .*nodir"):
+        Store(tmp_path / "nodir" / "a")
+
+
 def test_a_store_has_one_process_at_a_time(tmp_path: Path) -> None:
     first = Store(tmp_path / "a")
 

@@ -23,9 +23,9 @@ examples:
   covey keys request north --host 10.0.0.7          at each site; north.key stays there
   covey keys sign north.csr --ca ca                 where the authority is
   covey keys new south --ca ca --out south          both steps in one, to try things out
-  covey keys show north.crt                         the line for the allow lists of others
+  covey keys show north.crt                         the table for the files of its peers
   covey keys show north.crt --key north.key --ca ca/ca.crt
-  covey keys renew north.crt --ca ca --days 90      same key, so allow lists stay as they are
+  covey keys renew north.crt --ca ca --days 90      same key, so its peers change nothing
 """
 TOKENS_EXAMPLES = """\
 examples:
@@ -83,7 +83,7 @@ def _add_keys(verbs: Commands, finish: Finish) -> None:
     _add_days(verb, 90)
     finish(verb, _renew)
 
-    verb = _verb(verbs, "show", "say what a file holds, and its line for allow lists")
+    verb = _verb(verbs, "show", "say what a file holds, and its table for the files of peers")
     verb.add_argument("file", type=Path, metavar="FILE")
     verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
     verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
@@ -245,9 +245,9 @@ def _lines(card: "Card") -> Sequence[str]:
         ("signed by", card.issuer),
         ("valid", _validity(card)),
         ("files", ", ".join(card.files)),
-        ("allow list", card.allow),
     ]
-    return [f"{what:<11} {text}" for what, text in lines if text]
+    shown = [f"{what:<11} {text}" for what, text in lines if text]
+    return shown if card.allow is None else [*shown, "", card.allow]
 
 
 def _validity(card: "Card") -> str | None:

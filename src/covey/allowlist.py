@@ -39,9 +39,9 @@ def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_host(host) for host in hosts))
 
 
-def allow_line(name: str, key_hash: str) -> str:
-    """Return the line of an allow list that lets a site in."""
-    return f'{name} = "{key_hash}"'
+def peer_table(name: str, key_hash: str) -> str:
+    """Return the beginning of the table by which a peer lets a site in."""
+    return f'[[peer]]\nname = "{name}"\nkey = "{key_hash}"'
 
 
 def read(table: object, where: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ def check_peer(name: str, key_hash: str, allowed: Mapping[str, str]) -> str:
     if name not in allowed:
         raise PeerRefused(
             f"site {name!r} is not on the allow list; "
-            f"to let it in, add {allow_line(name, key_hash)}"
+            f'to let it in, add [[peer]] with name = "{name}" and key = "{key_hash}"'
         )
     if not hmac.compare_digest(key_hash.encode(), allowed[name].encode()):
         raise PeerRefused(
@@ -96,7 +96,7 @@ def _listed_name(name: object, where: str) -> str:
 def _listed_hash(name: object, key_hash: object, where: str) -> str:
     if not isinstance(key_hash, str) or not _KEY_HASH.fullmatch(key_hash):
         raise ConfigError(
-            f"{where} {name}: not a key hash; paste the line that `covey keys show` prints, "
+            f"{where} {name}: not a key hash; paste the one that `covey keys show` prints, "
             'like "sha256:" and 64 of 0-9 and a-f'
         )
     return key_hash

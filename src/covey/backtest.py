@@ -292,7 +292,7 @@ def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
             f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
         )
     names = names or [f"context {k}" for k in range(points.shape[1])]
-    check_unit(points, names=names, first_slot=1)
+    check_unit(points, names=names)
     return points
 
 

@@ -18,7 +18,7 @@ from covey.lots import Lot
 from covey.medians import Medians
 from covey.records import Batch, Loaded, Owed, Ticket, Truth
 from covey.schema import UNCOUNTED
-from covey.states import Ledger
+from covey.states import ForPeers, Ledger
 from covey.types import Cell, Context, Label, Report
 
 OWN = ""  # the source of what clients of the site ask and say, if they have no name
@@ -78,6 +78,9 @@ class Book:
             for (_, source, arm), counted in loaded.counters.items()
             if is_own(source)
         )
+        self.ledger.labels_of_peers = sum(
+            labels for (_, source, _), (labels, _) in loaded.counters.items() if not is_own(source)
+        )
         self._medians = self._heard(loaded) if "robust" in self._trust.values() else None
         self._load(loaded)
         self._waits_from = learner.kept_tickets.start
@@ -123,6 +126,11 @@ class Book:
     def cells(self) -> int:
         """How many cells the site knows."""
         return self._site.cells
+
+    def for_peers(self) -> ForPeers:
+        """Return what there is of those who ask this site."""
+        waiting = sum(desk.learner.open_tickets for desk in self._apart.values())
+        return ForPeers(waiting, self.ledger.labels_of_peers, self._opened.total())
 
     def held(self, source: str) -> int:
         """Return how many tickets of a source are held in memory; own clients count as one."""

@@ -19,6 +19,8 @@ from covey.views import View, ViewTable, checked_views
 from covey.wiring import Wiring
 from covey.wiring import parse as parse_links
 
+TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
+
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
     """The `[data]` table: which column of the log is what."""
@@ -140,13 +142,18 @@ class ReplayConfig(NamedTuple):
         return resolve(self.settings, dimension=dimension, most_functions=most, all_functions=every)
 
 
-def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
-    """Return the configuration in a TOML file, or the same given as a mapping."""
-    table = source if isinstance(source, Mapping) else read_toml(Path(source))
-    known = ("data", "policy", "learner", "link", "link-change", "ensemble")
+def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
+    """Raise `ConfigError` for a table that is neither one of a replay nor one of `more`."""
+    known = (*TABLES, *more)
     for key in table:
         if key not in known:
             raise ConfigError(f"unknown table [{key}]{fields.nearest(key, known)}")
+
+
+def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
+    """Return the configuration in a TOML file, or the same given as a mapping."""
+    table = source if isinstance(source, Mapping) else read_toml(Path(source))
+    check_tables(table)
     data = fields.read(table.get("data", {}), Data, where="[data]")
     settings = settings_from(table.get("policy", {}))
     members = _members(table.get("learner", []))

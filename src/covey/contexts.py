@@ -1,9 +1,8 @@
 """Turn raw columns into contexts, points of the unit cube, and prove that they stayed there."""
 
-import heapq
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from covey.errors import ConfigError, ContextError, DataError
 from covey.fields import nearest
+from covey.latest import LatestLabels
 from covey.types import Context, Label
 
 Floats = npt.NDArray[np.float64]
@@ -20,7 +20,6 @@ Column = npt.NDArray[Any] | Sequence[Any]
 
 DAY_S = 86_400
 YEAR_10000_S = 253_402_300_800  # in seconds since the epoch
-NO_LABEL = (0, None)
 UNUSABLE = (LookupError, OverflowError, TypeError, ValueError)
 
 
@@ -31,11 +30,16 @@ class Rows(msgspec.Struct, frozen=True):
     first_slot: int
     count: int
     previous: Sequence[Label | None] = ()  # per row the latest label that had come, if any
+    is_request: bool = False  # of somebody who knows rows, and no slots
+
+    def at(self, row: int) -> str:
+        """Return what a row is called in a sentence."""
+        return f"row {row}" if self.is_request else f"slot {self.first_slot + row}"
 
     def column(self, name: str) -> Column:
         if name not in self.columns:
             hint = nearest(name, self.columns)
-            raise DataError(f"slot {self.first_slot}: there is no column {name!r}{hint}")
+            raise DataError(f"{self.at(0)}: there is no column {name!r}{hint}")
         return self.columns[name]
 
 
@@ -57,7 +61,7 @@ class Contexts:
     def __init__(self, scales: Sequence[Scale]) -> None:
         self.scales = list(scales)
         self._scales = list(scales)
-        self._memory = _Memory()
+        self._memory = LatestLabels()
         self._has_previous = any(isinstance(scale, PreviousLabel) for scale in scales)
         self.dimension = len(self._scales)
         self.names = [scale.name for scale in scales]
@@ -120,7 +124,7 @@ class Contexts:
 
         Raises as `extract` does, and leaves what `extract` remembers alone.
         """
-        return self._place(Rows(columns, slot, count, [previous_label] * count))
+        return self._place(Rows(columns, slot, count, [previous_label] * count, is_request=True))
 
     def check_labels(self, labels: Sequence[Label]) -> None:
         """Raise `DataError` for a label that no later record could look back at."""
@@ -143,7 +147,7 @@ class Contexts:
         contexts = np.empty((rows.count, self.dimension))
         for coordinate, scale in enumerate(self._scales):
             contexts[:, coordinate] = scale.place(rows)
-        check_unit(contexts, names=self.names, first_slot=rows.first_slot)
+        check_unit(contexts, names=self.names, at=rows.at)
         return contexts
 
 
@@ -152,17 +156,24 @@ def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
 
 
-def check_unit(contexts: npt.NDArray[Any], *, names: Sequence[str], first_slot: int) -> None:
+def in_slots(row: int) -> str:
+    """Return what a row of a whole log is called in a sentence."""
+    return f"slot {row + 1}"
+
+
+def check_unit(
+    contexts: npt.NDArray[Any], *, names: Sequence[str], at: Callable[[int], str] = in_slots
+) -> None:
     """Raise `ContextError` for the first context that is not a point of the unit cube."""
     if contexts.ndim != 2 or contexts.shape[1] != len(names):
         shape = f"an array of shape {contexts.shape}"
-        raise ContextError(f"slot {first_slot}: {len(names)} contexts per row wanted, not {shape}")
+        raise ContextError(f"{at(0)}: {len(names)} contexts per row wanted, not {shape}")
     outside = ~((contexts >= 0) & (contexts <= 1))
     if not outside.any():
         return
     row, coordinate = np.argwhere(outside)[0].tolist()
     raise ContextError(
-        f"slot {first_slot + row}: context {names[coordinate]!r} is "
+        f"{at(row)}: context {names[coordinate]!r} is "
         f"{_show(contexts[row, coordinate])}; contexts must lie in [0, 1] "
         "(scale the column, or ask for clip = true)"
     )
@@ -319,50 +330,6 @@ SCALES: dict[str, Any] = {
 }
 
 
-class _Memory:
-    """The latest label that has come to each learner, kept from one chunk to the next."""
-
-    def __init__(self) -> None:
-        self._latest: dict[int, tuple[int, Label]] = {}  # learner -> slot, label
-        self._waiting: list[tuple[int, int, int, Label]] = []  # heap of due, slot, learner, label
-        self._next_slot: int | None = None
-
-    def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
-        """Return what was the latest label at each row, and remember what these rows tell."""
-        self._begin(first_slot)
-        previous = []
-        for slot, (label, learner, is_revealed, delay) in enumerate(rows, start=first_slot):
-            if self._waiting:
-                self._settle(slot)
-            previous.append(self._latest.get(learner, NO_LABEL)[1])
-            if label is None or not is_revealed:
-                continue
-            if delay == 0:
-                self._latest[learner] = (slot, label)
-            elif delay > 0:
-                heapq.heappush(self._waiting, (slot + delay, slot, learner, label))
-            else:
-                raise DataError(f"slot {slot}: the delay is {delay}; give 0 slots or more")
-        self._next_slot = first_slot + len(previous)
-        return previous
-
-    def _begin(self, first_slot: int) -> None:
-        if first_slot == 1:
-            self._latest.clear()
-            self._waiting.clear()
-        elif self._next_slot not in (None, first_slot):
-            raise DataError(
-                f"slot {first_slot}: slot {self._next_slot} was to come next; scale "
-                "'previous-label' needs the chunks of a log in order"
-            )
-
-    def _settle(self, slot: int) -> None:
-        while self._waiting and self._waiting[0][0] < slot:
-            _, row, learner, label = heapq.heappop(self._waiting)
-            if row > self._latest.get(learner, NO_LABEL)[0]:
-                self._latest[learner] = (row, label)
-
-
 def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     if isinstance(entry, str):
         entry = {"column": entry}
@@ -427,7 +394,7 @@ def _bounded(rows: Rows, scale: Linear | Log) -> Floats:
     outside = np.flatnonzero((values < scale.low) | (values > scale.high))
     if outside.size:
         raise ContextError(
-            f"slot {rows.first_slot + outside[0]}: column {scale.column!r} is "
+            f"{rows.at(int(outside[0]))}: column {scale.column!r} is "
             f"{_show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
             "move low or high, or ask for clip = true"
         )
@@ -463,9 +430,7 @@ def _each(
     if missing.any():
         row = int(missing.argmax())
         value = _show(listed[row])
-        raise DataError(
-            f"slot {rows.first_slot + row}: {subject} is {value}, which is not {wanted}"
-        )
+        raise DataError(f"{rows.at(row)}: {subject} is {value}, which is not {wanted}")
     return numbers
 
 

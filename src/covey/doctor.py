@@ -2,7 +2,6 @@
 
 import ipaddress
 import shutil
-import socket
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from covey import keys, sites, tokens, visits
 from covey.books import shape_of
 from covey.classifiers import Function
 from covey.errors import (
+    ConfigError,
     CoveyError,
     DataError,
     FunctionError,
@@ -27,7 +27,8 @@ from covey.errors import (
 )
 from covey.neighbours import Neighbour
 from covey.peers import plain_label
-from covey.sites import Address, Identity, ServedSite
+from covey.ports import Address
+from covey.sites import Identity, ServedSite
 from covey.sources.lessons import recalling
 from covey.store import Store
 from covey.views import ALL, cut, shown
@@ -146,16 +147,15 @@ def _ports(site: ServedSite) -> Iterator[Finding]:
 def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
     where = f"{address.host}:{address.port}"
     try:
-        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server(address, family=family).close()
-    except OSError as error:
+        address.bind().close()
+    except ConfigError as error:
         try:
             is_served = is_own()
         except (OSError, CoveyError, ValueError):
             is_served = False
         if is_served:
             return Finding(what, OK, f"{where} is served by this site already")
-        return Finding(what, FAILURE, f"cannot serve at {where}: {error.strerror or error}")
+        return Finding(what, FAILURE, str(error))
     return Finding(what, OK, f"{where} is free")
 
 

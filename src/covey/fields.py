@@ -23,7 +23,7 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(_sentence(str(error), where)) from None
+        raise ConfigError(_sentence(str(error), where) + _allowed(str(error), kind)) from None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -51,6 +51,23 @@ def _record_in(kind: Any) -> type[msgspec.Struct] | None:
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     records = [one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     return records[0] if records else None
+
+
+def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
+    """Return the end of a sentence about a word that is none of those which a field may have."""
+    if not error.startswith("Invalid enum value"):
+        return ""
+    name = error.rpartition("$")[2].strip(".`").partition(".")[0].partition("[")[0]
+    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    words = sorted(map(str, _words_in(types_of.get(name))))
+    return f"; known: {', '.join(words)}" if words else ""
+
+
+def _words_in(kind: Any) -> set[Any]:
+    """Return the literals in a type, however deep."""
+    if typing.get_origin(kind) is typing.Literal:
+        return set(typing.get_args(kind))
+    return {word for inner in typing.get_args(kind) for word in _words_in(inner)}
 
 
 def _sentence(error: str, where: str) -> str:

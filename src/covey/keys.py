@@ -226,7 +226,7 @@ def _card(reading: Reading, now: datetime | None, paths: Iterable[Path]) -> Card
         valid_until=end,
         days_left=None if end is None else max(0, (end - _now(now)).days),
         state=None if reading.span is None else _state(reading.span, _now(now)),
-        allow=allowlist.allow_line(str(reading.name), reading.key_hash) if is_site else None,
+        allow=allowlist.peer_table(str(reading.name), reading.key_hash) if is_site else None,
         files=tuple(map(str, paths)),
     )
 

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 from covey.calls import Call, Handler, Problem, Reply, respond
 from covey.crowds import Crowd, Turns
-from covey.errors import ConfigError, CoveyError, MissingExtra
+from covey.errors import CoveyError, MissingExtra
 from covey.gates import Gate
 from covey.limits import KIB, MIB, SiteLimits
-from covey.sites import Address
+from covey.ports import Address
 from covey.watchers import Watcher
 
 try:
@@ -65,7 +65,8 @@ class Listener:
         self._context = None if self._tls is None else self._tls()
         # No router and no middlewares: they cost more than an answer does.
         self._web = web.Server(self._answer, request_factory=_request)
-        self._socket = _bound(self._address)
+        self._socket = self._address.bind()
+        self._socket.setblocking(False)
         self._start(self._accept())
         host, port = self._socket.getsockname()[:2]
         scheme = "http" if self._tls is None else "https"
@@ -359,16 +360,6 @@ def _too_large(most: int) -> Problem:
 
 def _head_too_large(limits: SiteLimits) -> Problem:
     return Problem(431, "head_too_large", f"the head may have {limits.head_kib} KiB")
-
-
-def _bound(address: Address) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.create_server(address, family=family, backlog=128)
-    except OSError as error:
-        raise ConfigError(f"cannot serve at {address.host}:{address.port}: {error}") from None
-    bound.setblocking(False)
-    return bound
 
 
 async def _go_on(request: web.BaseRequest) -> None:

@@ -150,6 +150,7 @@ class Node:
             open_tickets=self.learner.open_tickets + self._book.lots.waiting,
             cells=self._book.cells,
             owed=self.owed,
+            for_peers=self._book.for_peers(),
         )
 
     def start(self) -> None:

@@ -19,8 +19,9 @@ from covey.listeners import Listener
 from covey.metrics import Metrics
 from covey.neighbours import allowed
 from covey.node import Doors, Limits, Node
+from covey.ports import Address
 from covey.routes import OPEN_PATHS, ROUTES
-from covey.sites import Address, Identity, ServedSite
+from covey.sites import Identity, ServedSite
 from covey.store import Store
 from covey.threads import Threads
 from covey.watchers import Watcher, watched

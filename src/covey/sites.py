@@ -16,6 +16,7 @@ from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
+from covey.ports import Address
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 
@@ -42,13 +43,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     dimension: int | None = None  # of contexts that clients send
     slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
     timeout_s: float = 1.0
-
-
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
 
 
 class Identity(NamedTuple):
@@ -96,6 +90,7 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     `remember` sees to the files of lessons: unless told otherwise, they are the site's to write.
     """
     table = config.read_toml(path)
+    config.check_tables(table, ("node", "function", "limits", "peer"))
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = fields.read(table.pop("node"), Serving, where="[node]")

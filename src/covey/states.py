@@ -36,6 +36,14 @@ class PeerState(msgspec.Struct, frozen=True):
     owed: int  # labels that it is still to be told
 
 
+class ForPeers(msgspec.Struct, frozen=True):
+    """What a site has of those who ask it."""
+
+    open_tickets: int  # of peers whose labels are kept apart
+    labels: int  # that peers have said, over all starts
+    cells: int  # that only they have made known
+
+
 class State(msgspec.Struct, frozen=True):
     """A site as it stands."""
 
@@ -50,6 +58,7 @@ class State(msgspec.Struct, frozen=True):
     open_tickets: int  # whose label is waited for
     cells: int  # that are known
     owed: int  # labels, to all peers
+    for_peers: ForPeers
 
 
 class Ledger:
@@ -57,6 +66,7 @@ class Ledger:
 
     def __init__(self, counted: Iterable[tuple[str, int, int]] = ()) -> None:
         """Go on from arms with their labels of own clients, and how many of these were right."""
+        self.labels_of_peers = 0  # over all starts
         self.decisions: Counter[tuple[str, str]] = Counter()  # by phase and arm
         self.spent: dict[str, float] = {}
         self.labels: Counter[str] = Counter()
@@ -78,7 +88,11 @@ class Ledger:
         waited = max(0, slot - ticket.slot)
         self.waits[waited.bit_length()] += 1
         self.waited_slots += waited
-        if is_own and ticket.phase not in UNCOUNTED:
+        if ticket.phase in UNCOUNTED:
+            return
+        if not is_own:
+            self.labels_of_peers += 1
+        else:
             self.labels[ticket.arm] += 1
             self.right[ticket.arm] += is_right
 

@@ -22,6 +22,9 @@ SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/m
 PHASES = ("train", "explore", "exploit", "serve", "recall")
 
 
+SINCE = "* since the start; labels are of all starts"
+
+
 class Arm(msgspec.Struct):
     """An arm, as far as a node says something of it."""
 
@@ -42,6 +45,14 @@ class Peer(msgspec.Struct):
     owed: int | None = None
 
 
+class ForPeers(msgspec.Struct):
+    """What a node has of those who ask it, likewise."""
+
+    open_tickets: int | None = None
+    labels: int | None = None
+    cells: int | None = None
+
+
 class State(msgspec.Struct):
     """A node, likewise: one of another version may say less, or more."""
 
@@ -56,6 +67,7 @@ class State(msgspec.Struct):
     open_tickets: int | None = None
     cells: int | None = None
     owed: int | None = None
+    for_peers: ForPeers = msgspec.field(default_factory=ForPeers)
 
 
 class Place(NamedTuple):
@@ -131,7 +143,13 @@ def token_in(path: Path) -> str:
 def text(body: bytes) -> str:
     """Return a state as a person reads it."""
     state = _read(body)
-    parts = [_head(state), _table(_phases(state)), _table(_arms(state)), _table(_peers(state))]
+    arms = _table(_arms(state))
+    parts = [
+        _head(state),
+        _table(_phases(state)),
+        f"{arms}\n{SINCE}" if arms else "",
+        _table(_peers(state)),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -169,6 +187,9 @@ def _head(state: State) -> str:
         ("known cells", _count(state.cells)),
         ("open tickets", _count(state.open_tickets)),
         ("labels owed to peers", _count(state.owed)),
+        ("labels from peers", _count(state.for_peers.labels)),
+        ("their open tickets", _count(state.for_peers.open_tickets)),
+        ("their further cells", _count(state.for_peers.cells)),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
@@ -180,7 +201,7 @@ def _phases(state: State) -> Sequence[Sequence[str]]:
     names = [*known, *sorted(set(state.phases) - set(known))]
     total = sum(state.phases.values())
     return [
-        ("phase", "decisions", "share"),
+        ("phase", "decisions*", "share"),
         *(
             (_plain(one), f"{state.phases[one]:,}", _share(state.phases[one], total))
             for one in names
@@ -190,7 +211,7 @@ def _phases(state: State) -> Sequence[Sequence[str]]:
 
 def _arms(state: State) -> Sequence[Sequence[str]]:
     return [
-        ("arm", "kind", "price", "chosen", "spent", "labels", "right"),
+        ("arm", "kind", "price", "chosen*", "spent*", "labels", "right"),
         *(
             (
                 _plain(arm.name),

@@ -5,6 +5,7 @@ acknowledges a label does so after that. One process has the file at a time.
 """
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ class Store:
         *,
         is_new_allowed: bool = True,
         tickets_kept: int = 1_000_000,
-        connect: Callable[..., sqlite3.Connection] = sqlite3.connect,
+        connect: Callable[..., sqlite3.Connection] | None = None,
     ) -> None:
         """Of older tickets than `tickets_kept`, no more than what they counted is kept."""
         self._where = str(path)
@@ -54,7 +55,7 @@ class Store:
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
         with self._sentences("opened"):
-            self._base = connect(
+            self._base = (connect or _connect)(
                 self._where, timeout=0, isolation_level=None, check_same_thread=False
             )
             try:
@@ -348,10 +349,22 @@ class Store:
             raise kind(_sentence(self._where, verb, error)) from error
 
 
+def _connect(path: str, **given: Any) -> sqlite3.Connection:
+    """Open a file; a new one, and so its log, is for its owner alone."""
+    if path != ":memory:":
+        with contextlib.suppress(OSError):  # SQLite says it better
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    base: sqlite3.Connection = sqlite3.connect(path, **given)
+    return base
+
+
 def _sentence(where: str, verb: str, error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_BUSY"):
         return f"{where} is in use by another process; a store has one node at a time"
+    if name.startswith("SQLITE_CANTOPEN"):
+        folder = Path(where).parent
+        return f"{where} cannot be opened; is there a folder {folder}, and may it be written?"
     if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return f"{where} is damaged, or not a store of covey ({error}); restore it from a copy"
     if name == "SQLITE_FULL":
