@@ -114,6 +114,27 @@ def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_how_rows_were_decided_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+    how = ("phase", "arm", "function", "price")
+    outputs = [{"name": name} for name in ("label", *how)]
+    two = [{**one, "shape": [2, *one["shape"][1:]], "data": one["data"] * 2} for one in INPUTS]
+
+    async def story(client: Client) -> None:
+        _, one = await client.post(INFER, infer("a", outputs=outputs))
+        _, many = await client.post(INFER, infer("b", inputs=two, outputs=outputs))
+
+        told = {output["name"]: output["data"] for output in one["outputs"]}
+        assert {name: [one["parameters"][name]] for name in how} == {k: told[k] for k in how}
+        told = {output["name"]: output["data"] for output in many["outputs"]}
+        assert list(told) == ["label", *how]
+        assert told["arm"] == told["function"] == ["one", "zero"]
+        assert told["label"] == [1, 0]
+        assert (told["phase"], told["price"]) == (["explore"] * 2, [0.0] * 2)
+        assert (await client.post(INFER, infer("c", outputs=[{"name": "labels"}])))[0] == 422
+
+    run(tmp_path, story)
+
+
 @pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
 def test_labels_under_way_count_unless_the_policy_says_otherwise(
     tmp_path: Path, pending: str, says: list[int]

@@ -93,7 +93,7 @@ def main() -> int:
         play(streams)
     missing = verify(streams)
     compare(streams)
-    say(f"{time.monotonic() - begin_s:.0f} s; files, stores and logs: {folder}")
+    say(f"{time.monotonic() - begin_s:.0f} s; files, stores, logs and private keys: {folder}")
     return 1 if missing else 0
 
 

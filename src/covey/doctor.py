@@ -320,7 +320,7 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
     except CoveyError as error:
         yield Finding(what, FAILURE, f"{peer.url}: {error}")
     else:
-        yield Finding(what, OK, f"{peer.url} knows this site; it was started {seen.starts} times")
+        yield Finding(what, OK, f"{peer.url} knows this site; its start number {seen.starts}")
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
         yield from _clock(what, seen.ahead_s)

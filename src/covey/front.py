@@ -1,7 +1,7 @@
 """The side of a node that its clients see: Open Inference Protocol v2, and feedback, on bytes."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -10,6 +10,7 @@ from covey import messages, openapi, wire
 from covey.books import OWN, Question
 from covey.calls import Call, Problem, Reply
 from covey.errors import ConflictingLabel, DataError, LateLabel, TicketError, UnknownTicket
+from covey.lots import Lot
 from covey.node import Node
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
@@ -111,12 +112,13 @@ class Front:
         slot = wire.first_slot(request, self._serving, count=rows.count)
         id_ = request.id or f"{random.SystemRandom().getrandbits(128):032x}"
         question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
+        columns: Columns
+        parameters: dict[str, messages.Scalar] = {}
+        wanted = wire.wanted_of(request)
         if rows.count == 1:
             columns, parameters = await self._answer_one(rows.row(0), question, slot)
         else:
-            columns, parameters = {"label": await self._answer_all(rows, question, slot)}, {}
-            if wire.wants_tickets(request):
-                columns["ticket"] = wire.tickets_of(id_, rows.count)
+            columns = _columns_of(await self._answer_all(rows, question, slot), wanted)
         return wire.answer(
             columns, request, model=self._serving.name, id=id_, parameters=parameters
         )
@@ -134,10 +136,11 @@ class Front:
             "function": ticket.function,
             "price": ticket.price,
         }
-        return {"label": [ticket.answer], "ticket": [ticket.id]}, parameters
+        how: Columns = {name: [value] for name, value in parameters.items()}
+        return {"label": [ticket.answer], "ticket": [ticket.id], **how}, parameters
 
-    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> list[Label]:
-        """Return the labels of many rows, which are decided together."""
+    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> Lot:
+        """Return what is said to many rows, which are decided together."""
         contexts = rows.points()
         if self._served.has_contexts:
             contexts = self._contexts.extract_rows(
@@ -148,8 +151,7 @@ class Front:
             )
         is_record = self._serving.instance == "record"
         instances = rows.records() if is_record else rows.matrix()
-        lot = await self._node.predict_batch(instances, contexts, question=question, slot=slot)
-        return lot.answers
+        return await self._node.predict_batch(instances, contexts, question=question, slot=slot)
 
     async def _feedback(self, call: Call) -> Reply:
         head, tail = wire.halves(call, self._limits)
@@ -215,6 +217,20 @@ class Front:
     def _instance(self, row: Row) -> Any:
         is_record = self._serving.instance == "record"
         return row.record if is_record else list(row.record.values())
+
+
+def _columns_of(lot: Lot, wanted: Sequence[messages.OutputName]) -> Columns:
+    """Return outputs of many rows, no more than are wanted: there may be many."""
+    rows = range(len(lot))
+    make: dict[messages.OutputName, Callable[[], list[Any]]] = {
+        "label": lambda: lot.answers,
+        "ticket": lambda: wire.tickets_of(lot.id, len(lot)),
+        "phase": lambda: [lot.kind(row).phase for row in rows],
+        "arm": lambda: [lot.kind(row).arm for row in rows],
+        "function": lambda: [lot.function(row) for row in rows],
+        "price": lambda: [lot.kind(row).price for row in rows],
+    }
+    return {name: make[name]() for name in wanted}
 
 
 def _asker(call: Call, client: messages.Scalar) -> str:

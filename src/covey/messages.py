@@ -42,10 +42,13 @@ class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     parameters: dict[str, Scalar] = {}
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that a client asks for."""
+OutputName = Literal["label", "ticket", "phase", "arm", "function", "price"]
 
-    name: Literal["label", "ticket"]
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client asks for; label and ticket, if it says nothing."""
+
+    name: OutputName
     parameters: dict[str, Scalar] = {}
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from covey.messages import (
     Feedback,
     Inference,
     Model,
+    OutputName,
     Scalar,
     Tensor,
     TensorKind,
@@ -29,6 +30,7 @@ from covey.sites import Datatype, Serving
 from covey.tensors import CONTEXT, MOST_WHOLE, Parts, Table, invalid
 
 SLOT = "slot"
+USUAL: tuple[OutputName, ...] = ("label", "ticket")  # what is answered to who asks for nothing more
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
 LENGTH = "Inference-Header-Content-Length"  # of the JSON before the bytes of tensors
 NOTHING = b""
@@ -93,9 +95,9 @@ def row_of(ticket: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def wants_tickets(request: Inference) -> bool:
-    """Say whether the client wants to be told tickets, which it could make up itself."""
-    return request.outputs is None or any(one.name == "ticket" for one in request.outputs)
+def wanted_of(request: Inference) -> Sequence[OutputName]:
+    """Return the names of the outputs that a client wants, in order."""
+    return USUAL if request.outputs is None else [one.name for one in request.outputs]
 
 
 def tickets_of(id: str, rows: int) -> list[str]:  # noqa: A002 - the protocol's word
@@ -146,9 +148,9 @@ def answer(
     id: str,  # noqa: A002 - the protocol's word
     parameters: Mapping[str, Scalar],
 ) -> Reply:
-    """Return the answer to a request: all columns or those it wants, in JSON or in bytes."""
+    """Return the answer to a request: the columns that it wants, in JSON or in bytes."""
     is_usual = _is_said(request.parameters, ALL_BINARY)
-    wanted = [(name, is_usual) for name in columns]
+    wanted = [(str(name), is_usual) for name in USUAL]
     if request.outputs is not None:
         wanted = [
             (str(one.name), _is_said(one.parameters, tensors.BINARY, is_usual))
@@ -170,7 +172,10 @@ def metadata(serving: Serving, *, dimension: int | None) -> bytes:
     inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
         inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
-    outputs = [TensorKind(name, "BYTES", [-1]) for name in ("label", "ticket")]
+    outputs = [
+        TensorKind(name, "FP64" if name == "price" else "BYTES", [-1])
+        for name in get_args(OutputName)
+    ]
     return msgspec.json.encode(Model(serving.name, "covey", inputs, outputs))
 
 
