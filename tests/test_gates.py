@@ -142,6 +142,12 @@ def test_who_labels_for_everybody_says_for_whom(tmp_path: Path) -> None:
         ]
 
         assert said == [403, 404, 404, 422, 202, 404]
+        hints = [
+            '"parameters": {"client"'
+            in (await one.post(FEEDBACK, {**LABEL, "id": "x"}))[1]["detail"]
+            for one in (expert, door)
+        ]
+        assert hints == [True, False]  # who may not label for others need not know of them
 
     told(tmp_path, story)
 

@@ -1,6 +1,7 @@
 """Whatever bytes come, a message is understood whole or refused with a status below 500."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -8,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey import wire
+from covey import tensors, wire
 from covey.calls import Problem
-from covey.messages import Inference
+from covey.messages import Inference, Tensor
 from covey.sites import Serving
 from covey.tensors import Row
 
@@ -89,6 +90,20 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
     ]
 
     assert [row.record for row in rows(body(*apart))] == [{"size": 1.0, "count": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        ([tensor(), tensor(name="sex", shape=[1], data=[1])], "so 'sex' cannot stand beside it"),
+        ([tensor(data=[1, None])], "holds null, which is no FP64"),
+        ([tensor(data=[1, 10**400])], "holds 1000000000"),
+    ],
+)
+def test_what_is_wrong_with_a_tensor_is_said(sent: list[Any], says: str) -> None:
+    asked = [msgspec.convert(one, Tensor) for one in sent]
+    with pytest.raises(Problem, match=re.escape(says)):
+        tensors.table_of(asked, {}, SERVING.features, dimension=None, most=4)
 
 
 def test_contexts_are_read_row_by_row() -> None:

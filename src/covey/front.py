@@ -21,6 +21,7 @@ from covey.watchers import Watcher
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
 Columns = dict[str, list[Any]]  # outputs by name
 Answerer = Callable[[Call], Awaitable[Reply]]
+WHOSE = '"parameters": {"client": its name}'
 # What the refusals of labels are called where they are counted.
 WORDS = ((LateLabel, "late"), (UnknownTicket, "unknown"), (ConflictingLabel, "conflict"))
 
@@ -171,6 +172,8 @@ class Front:
         except TicketError as error:
             word = next(word for kind, word in WORDS if isinstance(error, kind))
             self._watcher.take(word, count)
+            if word == "unknown" and "feedback-any" in call.rights and source == _source(call.who):
+                raise UnknownTicket(f"{error}; one of another client needs {WHOSE}") from None
             raise
         new = sum(settled.new) if isinstance(settled.new, list) else int(settled.new)
         for word, labels in (("joined", new), ("repeated", count - new)):

@@ -199,6 +199,9 @@ def _columns(
     """Return a column per feature, sent one by one or together as `instances`."""
     if INSTANCES in tensors and len(tensors) == 1:
         return _together(tensors[INSTANCES], parts, features)
+    if INSTANCES in tensors and INSTANCES not in features:
+        others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
+        raise invalid(f"'instances' has all features, so {others} cannot stand beside it")
     for name in tensors:
         if name not in features:
             raise invalid(f"there is no feature {name!r}; there are {', '.join(features)}")
@@ -237,7 +240,7 @@ def _values(tensor: Tensor, parts: Parts, kind: Datatype) -> Column:
         return values
     for value in values:
         if not is_one(value):
-            raise invalid(f"input {tensor.name!r} holds {str(value)[:40]!r}, which is no {kind}")
+            raise invalid(f"input {tensor.name!r} holds {_shown(value)}, which is no {kind}")
     return list(map(float, values)) if kind == "FP64" else values
 
 
@@ -251,6 +254,11 @@ def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
         values = [value for inner in values for value in inner]
         types = set(map(type, values))
     return values, types
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it was sent, or how it begins."""
+    return "null" if value is None else repr(value)[:40]
 
 
 def _is_whole(value: Any) -> bool:
