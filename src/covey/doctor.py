@@ -284,6 +284,10 @@ def _answering(site: ServedSite, function: Function) -> Finding:
         # Made-up text may be none that it knows.
         state = WARNING if "BYTES" in site.serving.features.values() else FAILURE
         return Finding(what, state, f"no answer to a made-up instance: {error}")
+    for answer in answers:
+        if not site.labels.has(answer):
+            said = f"answers a made-up instance with {answer!r}, which is not {site.labels.wanted}"
+            return Finding(what, FAILURE, f"{said}; no true label can ever be that")
     return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
 
 

@@ -31,6 +31,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.journal import Journal
+from covey.labelsets import ANY, LabelSet
 from covey.learner import Learner
 from covey.lotbook import Settlements
 from covey.lots import Lot
@@ -79,12 +80,14 @@ class Node:
         trust: Mapping[str, Trust] | None = None,
         patience: Patience | None = None,
         limits: Limits | None = None,
+        labels: LabelSet = ANY,
     ) -> None:
         """`trust` says how the labels of each peer count; `isolated` for those not named."""
         self.name = site.name
         self.learner = learner
         self._functions = functions
         self._views = site.views
+        self._labels = labels
         self._doors = doors
         self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
@@ -204,10 +207,11 @@ class Node:
         """Take a true label from who asked, and return when it is on the disk.
 
         The function that answered is taught first, if it can be. Raises `UnknownTicket`,
-        `LateLabel`, `ConflictingLabel`, or `FunctionError` if the function cannot learn from it;
-        then no counter has moved, and the label can be sent again.
+        `LateLabel`, `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if the function cannot
+        learn from it; then no counter has moved, and the label can be sent again.
         """
         label = plain_label(label)
+        self._check_fits([label], source)
         self._check_alive()
         await self._teaching.over((source, id))
         ticket = self._book.find(source, id)
@@ -274,6 +278,7 @@ class Node:
         if not isinstance(lot, Lot):
             raise UnknownRow(f"{id!r} is one row; send its label without a row")
         truths = told_of(lot, rows, labels)
+        self._check_fits(list(truths.values()), source)
         self._check_takes_labels(source)
         lotbook.check(lot, truths)
         await self._teaching.teach_rows((source, id), lot.lessons, truths)
@@ -286,6 +291,9 @@ class Node:
         """Return what the store has of a ticket that the book knows no longer."""
         await self._journal.flush()  # its label may be on the way to the store
         return await self._doors.work(self._doors.store.find, source, id)
+
+    def _check_fits(self, labels: Sequence[Label], source: str) -> None:
+        (self._labels.check_own if is_own(source) else self._labels.check)(labels)
 
     def _check_takes_labels(self, source: str) -> None:
         if not self.learner.is_supervised and is_own(source):

@@ -40,7 +40,9 @@ def functions_from(
         if table.name in functions:
             raise ConfigError(f"{where}: the name {table.name!r} is taken; names must differ")
         _check_own_lessons(table, folder, files)
-        functions[table.name] = _function(table, owner, folder, remember)
+        function = _function(table, owner, folder, remember)
+        classes = getattr(table, "classes", None) or ()
+        functions[table.name] = function._replace(classes=tuple(classes))
     return functions
 
 
