@@ -253,6 +253,10 @@ class Book:
         desk.learner.abandon(decision)
         self._note(desk, decision)
 
+    def or_abandoned(self, decision: Decision, source: str = OWN) -> "_OrAbandoned":
+        """Take a decision back if what is done meanwhile comes to nothing."""
+        return _OrAbandoned(self, decision, source)
+
     @property
     def previous_label(self) -> Label | None:
         """The label of the latest own instance of which it is known; None: of none is."""
@@ -385,6 +389,24 @@ class Book:
                 for apart in self._apart.values():
                     apart.forget(ticket.decision())
         self._waits_from = oldest
+
+
+class _OrAbandoned:
+    """Not of `contextlib`, which costs more than most decisions do."""
+
+    __slots__ = ("_book", "_decision", "_source")
+
+    def __init__(self, book: Book, decision: Decision, source: str) -> None:
+        self._book = book
+        self._decision = decision
+        self._source = source
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._book.abandon(self._decision, self._source)
 
 
 def settle_old(
