@@ -266,11 +266,10 @@ class Book:
         """Take the true label of a ticket; raise as the learner does, and `LateLabel`."""
         desk = self._desk_named(ticket.desk)
         decision = desk.learner.held(ticket.ticket)
-        if decision is None:
+        ticket = self._tickets.get((ticket.source, ticket.id), ticket)
+        if decision is None or ticket.truth is not UNKNOWN:
             return settle_old(ticket, label, id=ticket.id)
         settlement = desk.learner.settle(ticket.ticket, label)
-        if not settlement.is_new:
-            return settlement
         if desk is self._site:
             for apart in self._apart.values():
                 apart.learn(decision, label, is_right=settlement.is_right)
@@ -415,7 +414,7 @@ def settle_old(
     *,
     id: str,  # noqa: A002 - the problem's word
 ) -> Settlement:
-    """Say what a label does for a ticket that the learner knows no longer: nothing, or an error."""
+    """Say what a label does for a ticket that is settled, or too old: nothing, or an error."""
     if ticket is None:
         raise UnknownTicket(f"there is no ticket {id!r}")
     if ticket.truth is UNKNOWN:

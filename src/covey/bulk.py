@@ -25,6 +25,7 @@ from covey.errors import (
 from covey.lotbook import Draft, Said
 from covey.lots import Helped, Lot
 from covey.peers import NO_INSTANCE, Help, Request, plain_label
+from covey.records import Ticket
 from covey.standins import OwnFunctions
 from covey.types import Label
 from covey.views import ALL, View, cut, shown
@@ -306,19 +307,21 @@ def _put(column: list[Any], places: Sequence[int], values: Sequence[Any]) -> Non
         column[place] = value
 
 
-def told_of(lot: Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
+def told_of(found: Ticket | Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
     """Return the label of each row that is spoken of; raise `DataError` or `ConflictingLabel`."""
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(rows) != len(given):
         raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
-    if len(rows) and not 0 <= min(rows) <= max(rows) < len(lot):
-        raise UnknownRow(f"{lot.id!r} has rows from 0 to {len(lot) - 1}; speak of no other")
+    count = len(found) if isinstance(found, Lot) else 1
+    if len(rows) and not 0 <= min(rows) <= max(rows) < count:
+        there = f"rows from 0 to {count - 1}" if count > 1 else "one row, which is 0"
+        raise UnknownRow(f"{found.id!r} has {there}; speak of no other")
     _check_plain(given)
     truths: dict[int, Label] = dict(zip(rows, given, strict=True))
     if len(truths) < len(rows):
         for row, label in zip(rows, given, strict=True):
             if truths[row] != label:
                 raise ConflictingLabel(
-                    f"row {row} of {lot.id!r} is given two labels; none was taken"
+                    f"row {row} of {found.id!r} is given two labels; none was taken"
                 )
     return truths

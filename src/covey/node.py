@@ -27,7 +27,6 @@ from covey.errors import (
     LimitError,
     PeerError,
     StoreError,
-    UnknownRow,
     UnknownTicket,
 )
 from covey.journal import Journal
@@ -271,7 +270,8 @@ class Node:
     ) -> Settlements:
         """Take true labels of rows of a batch, all or none; return when they are on the disk.
 
-        Raises as `learn` does, and `UnknownRow` for a row that there is not.
+        What was asked alone is row 0. Raises as `learn` does, and `UnknownRow` for a row that there
+        is not.
         """
         self._check_alive()
         await self._teaching.over((source, id))
@@ -280,9 +280,10 @@ class Node:
             lot = await self._find_old(source, id)
         if lot is None:
             raise UnknownTicket(f"there is no ticket {id!r}")
-        if not isinstance(lot, Lot):
-            raise UnknownRow(f"{id!r} is one row; send its label without a row")
         truths = told_of(lot, rows, labels)
+        if not isinstance(lot, Lot):
+            told = [await self.learn(id, label, source=source) for label in truths.values()]
+            return Settlements([one.is_new for one in told], [one.is_right for one in told])
         self._check_fits(list(truths.values()), source)
         self._check_takes_labels(source)
         lotbook.check(lot, truths)
