@@ -24,6 +24,8 @@ def test_the_label_of_one_row_may_be_said_by_its_row(tmp_path: Path) -> None:
         assert (await client.post(FEEDBACK, labels([0], [1])))[1]["code"] == "conflict"
         assert (await client.post(FEEDBACK, {"id": "a", "truth": 0}))[0] == 200
         assert await in_bytes(client, [0]) == 200
+        assert (await client.post(FEEDBACK, {"id": "a:0", "truth": 0}))[0] == 200
+        assert (await client.post(FEEDBACK, {"id": "a:1", "truth": 0}))[0] == 404
 
     run(tmp_path, story)
     store = Store(tmp_path / "north.store")
