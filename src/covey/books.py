@@ -6,6 +6,7 @@ learners; those that are opened from what the store then holds go on as these wo
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -266,10 +267,14 @@ class Book:
         """Take the true label of a ticket; raise as the learner does, and `LateLabel`."""
         desk = self._desk_named(ticket.desk)
         decision = desk.learner.held(ticket.ticket)
-        ticket = self._tickets.get((ticket.source, ticket.id), ticket)
-        if decision is None or ticket.truth is not UNKNOWN:
+        if decision is None:
             return settle_old(ticket, label, id=ticket.id)
-        settlement = desk.learner.settle(ticket.ticket, label)
+        try:
+            settlement = desk.learner.settle(ticket.ticket, label)
+        except ConflictingLabel:  # it knows the ticket by a number that nobody else knows
+            raise _conflict(ticket.id, decision.truth, label) from None
+        if not settlement.is_new:
+            return settlement
         if desk is self._site:
             for apart in self._apart.values():
                 apart.learn(decision, label, is_right=settlement.is_right)
@@ -414,17 +419,20 @@ def settle_old(
     *,
     id: str,  # noqa: A002 - the problem's word
 ) -> Settlement:
-    """Say what a label does for a ticket that is settled, or too old: nothing, or an error."""
+    """Say what a label does for a ticket that the learner knows no longer: nothing, or an error."""
     if ticket is None:
         raise UnknownTicket(f"there is no ticket {id!r}")
     if ticket.truth is UNKNOWN:
         raise LateLabel(f"the label of ticket {id!r} was waited for too long; it was not taken")
     if ticket.truth != label:
-        raise ConflictingLabel(
-            f"ticket {id!r} was settled with {ticket.truth!r}; {label!r} contradicts it and was "
-            "not taken"
-        )
+        raise _conflict(id, ticket.truth, label)
     return Settlement(False, ticket.prediction is not NO_ANSWER and ticket.prediction == label)
+
+
+def _conflict(id: str, truth: Any, label: Label) -> ConflictingLabel:  # noqa: A002
+    return ConflictingLabel(
+        f"ticket {id!r} was settled with {truth!r}; {label!r} contradicts it and was not taken"
+    )
 
 
 def shape_of(learner: Learner) -> str:
