@@ -70,13 +70,18 @@ def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
     assert "truediv expected 2 arguments" in found["function one"].said
 
 
-def test_a_function_that_fails_with_made_up_text_may_work_with_other_text(tmp_path: Path) -> None:
+def test_of_a_function_that_fails_with_made_up_text_it_is_said_what_that_may_mean(
+    tmp_path: Path,
+) -> None:
     text = SITE.replace(
         'name = "one"\nkind = "constant"\nlabel = 1',
         'name = "one"\nkind = "python"\nentry = "operator:truediv"',
     )
 
-    assert states(examine(tmp_path, text)) == {"function one": "warning"}
+    found = examine(tmp_path, text)
+
+    assert states(found) == {"function one": "failure"}
+    assert found["function one"].said.endswith("made-up text may be none that it knows")
 
 
 def test_a_port_of_somebody_else_is_a_failure(tmp_path: Path) -> None:

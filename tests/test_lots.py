@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import virtual
 from covey.books import Question
 from covey.desks import Trust
-from covey.errors import ConflictingLabel, ContextError, DataError, LimitError
+from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
 from covey.node import Limits, Node
 from lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, Life, live, row_of, script_of, world_of
 from virtual import Weather, World
@@ -105,8 +105,8 @@ def test_an_id_stands_for_one_question_whatever_its_form() -> None:
             await node.predict_batch(ROWS, POINTS, question=Question("", "b"))
         with pytest.raises(DataError, match="has 8 rows; say of which"):
             await node.learn("a", 1)
-        with pytest.raises(DataError, match="is one row"):
-            await node.learn_many("b", [0], [1])
+        with pytest.raises(UnknownRow, match="'b' has one row, which is 0; speak of no other"):
+            await node.learn_many("b", [0, 1], [1, 1])
 
     live(story)
 

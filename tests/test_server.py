@@ -368,10 +368,11 @@ def test_broken_http_is_4xx_or_cut_off(tmp_path: Path, raw: bytes) -> None:
     run(tmp_path, story)
 
 
-def test_a_function_that_fails_is_500_with_a_code(tmp_path: Path) -> None:
-    text = SITE.replace(
-        'kind = "constant"\nlabel = 0', 'kind = "python"\nentry = "operator:truediv"'
-    )
+def test_a_site_whose_functions_all_fail_is_500_with_a_code(tmp_path: Path) -> None:
+    text = SITE
+    for label in (0, 1):
+        old = f'kind = "constant"\nlabel = {label}'
+        text = text.replace(old, 'kind = "python"\nentry = "operator:truediv"')
 
     async def story(client: Client) -> None:
         status, told = await client.post(INFER, infer("a"))

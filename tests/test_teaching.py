@@ -151,6 +151,70 @@ def test_a_label_that_cannot_be_learnt_counts_nowhere_and_can_be_sent_again() ->
     assert lived(story).lessons == [("x", 0)]
 
 
+def test_after_three_lessons_in_a_row_that_failed_labels_count_without_teaching(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(node: Node, world: World) -> None:
+        tickets = [await node.predict(k, (0.5,)) for k in range(4)]
+        for _ in range(3):
+            with pytest.raises(FunctionError, match="nine"):
+                await node.learn(tickets[0].id, 9)
+        assert (await node.learn(tickets[0].id, 9)).is_new
+        for ticket in tickets[1:]:
+            assert (await node.learn(ticket.id, 0)).is_new
+        lot = await node.predict_batch(["y", "z"], [(0.5,)] * 2)
+        assert (await node.learn_many(lot.id, [0, 1], [9, 0])).is_new == [True, True]
+        assert list(world.stores["north"].counters().values()) == [(6, 0)]
+
+    assert lived(story).lessons == []
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("function 'pupil' of learner 'north' raised ValueError at ")
+    assert "taught no more until the site is started again" in line
+
+
+def test_a_restart_begins_to_teach_anew() -> None:
+    async def story(node: Node, world: World) -> None:
+        ticket = await node.predict("x", (0.5,))
+        for _ in range(3):
+            with pytest.raises(FunctionError):
+                await node.learn(ticket.id, 9)
+        world.crash("north")
+        world.boot("north")
+        node = world.nodes["north"]
+        await node.learn((await node.predict("y", (0.5,))).id, 0)
+
+    assert lived(story).lessons == [("y", 0)]
+
+
+def test_a_lesson_that_is_learnt_begins_the_count_anew() -> None:
+    async def story(node: Node, world: World) -> None:
+        for k in range(4):
+            ticket = await node.predict(k, (0.5,))
+            lot = await node.predict_batch(["y", "z"], [(0.5,)] * 2)
+            with pytest.raises(FunctionError):
+                await node.learn(ticket.id, 9)
+            with pytest.raises(FunctionError):
+                await node.learn_many(lot.id, [0, 1], [9, 0])
+            await node.learn(ticket.id, 0)
+            with pytest.raises(FunctionError):
+                await node.learn_many(lot.id, [0, 1], [0, 9])  # the first of them is learnt
+            await node.learn_many(lot.id, [0, 1], [0, 1])
+
+    taught = [lesson for k in range(4) for lesson in ((k, 0), ("y", 0), ("z", 1))]
+    assert lived(story).lessons == taught
+
+
+def test_three_batches_that_teach_nothing_are_enough_to_give_up() -> None:
+    async def story(node: Node, world: World) -> None:
+        lot = await node.predict_batch(["y", "z"], [(0.5,)] * 2)
+        for _ in range(3):
+            with pytest.raises(FunctionError):
+                await node.learn_many(lot.id, [0, 1], [9, 0])
+        assert (await node.learn_many(lot.id, [0, 1], [9, 0])).is_new == [True, True]
+
+    assert lived(story).lessons == []
+
+
 @pytest.mark.parametrize(("trust", "taught"), [("isolated", []), ("robust", []), ("full", ["x"])])
 def test_only_peers_with_full_trust_teach(trust: Trust, taught: list[str]) -> None:
     async def story(node: Node, world: World) -> None:

@@ -19,6 +19,7 @@ from covey.books import Question
 from covey.config import load
 from covey.desks import Trust
 from covey.errors import PeerError
+from covey.labelsets import ANY
 from covey.network import functions_of, learner_of
 from covey.node import Doors, Limits, Node
 from covey.peers import Help, Patience, Request, outcome
@@ -162,6 +163,7 @@ class World:
     """The sites of a configuration, each with a node that may be down and a store that stays."""
 
     limits = Limits()
+    labels = ANY  # that the first site takes
 
     def __init__(  # noqa: PLR0913 - a world is all that may differ between two of them
         self,
@@ -221,6 +223,7 @@ class World:
             trust=self.trust[name],
             patience=self.patience,
             limits=self.limits,
+            labels=self.labels if name == self.names[0] else ANY,
         )
         self.nodes[name] = node
         at(name).run(node.start)

@@ -6,6 +6,7 @@ learners; those that are opened from what the store then holds go on as these wo
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -261,6 +262,10 @@ class Book:
         desk.learner.abandon(decision)
         self._note(desk, decision)
 
+    def or_abandoned(self, decision: Decision, source: str = OWN) -> "_OrAbandoned":
+        """Take a decision back if what is done meanwhile comes to nothing."""
+        return _OrAbandoned(self, decision, source)
+
     @property
     def previous_label(self) -> Label | None:
         """The label of the latest own instance of which it is known; None: of none is."""
@@ -272,7 +277,10 @@ class Book:
         decision = desk.learner.held(ticket.ticket)
         if decision is None:
             return settle_old(ticket, label, id=ticket.id)
-        settlement = desk.learner.settle(ticket.ticket, label)
+        try:
+            settlement = desk.learner.settle(ticket.ticket, label)
+        except ConflictingLabel:  # it knows the ticket by a number that nobody else knows
+            raise _conflict(ticket.id, decision.truth, label) from None
         if not settlement.is_new:
             return settlement
         if desk is self._site:
@@ -395,6 +403,24 @@ class Book:
         self._waits_from = oldest
 
 
+class _OrAbandoned:
+    """Not of `contextlib`, which costs more than most decisions do."""
+
+    __slots__ = ("_book", "_decision", "_source")
+
+    def __init__(self, book: Book, decision: Decision, source: str) -> None:
+        self._book = book
+        self._decision = decision
+        self._source = source
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._book.abandon(self._decision, self._source)
+
+
 def settle_old(
     ticket: Ticket | None,
     label: Label,
@@ -407,11 +433,14 @@ def settle_old(
     if ticket.truth is UNKNOWN:
         raise LateLabel(f"the label of ticket {id!r} was waited for too long; it was not taken")
     if ticket.truth != label:
-        raise ConflictingLabel(
-            f"ticket {id!r} was settled with {ticket.truth!r}; {label!r} contradicts it and was "
-            "not taken"
-        )
+        raise _conflict(id, ticket.truth, label)
     return Settlement(False, ticket.prediction is not NO_ANSWER and ticket.prediction == label)
+
+
+def _conflict(id: str, truth: Any, label: Label) -> ConflictingLabel:  # noqa: A002
+    return ConflictingLabel(
+        f"ticket {id!r} was settled with {truth!r}; {label!r} contradicts it and was not taken"
+    )
 
 
 def shape_of(learner: Learner) -> str:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
-from typing import Any, NamedTuple
+from itertools import chain, repeat
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -14,13 +14,23 @@ from covey.books import Book, Question
 from covey.classifiers import PLAIN, Function
 from covey.counsel import Counsel, Talk
 from covey.decisions import NO_ANSWER, Choice
-from covey.errors import ConflictingLabel, DataError, PeerError, UnknownRow
+from covey.errors import (
+    ConflictingLabel,
+    CoveyError,
+    DataError,
+    FunctionError,
+    PeerError,
+    UnknownRow,
+)
 from covey.lotbook import Draft, Said
 from covey.lots import Helped, Lot
 from covey.peers import NO_INSTANCE, Help, Request, plain_label
-from covey.teaching import Work
+from covey.records import Ticket
+from covey.standins import OwnFunctions
 from covey.types import Label
 from covey.views import ALL, View, cut, shown
+
+Broken = dict[int, FunctionError]  # own functions that failed for a request
 
 
 class Group(NamedTuple):
@@ -57,18 +67,16 @@ class Bulk:
         self,
         book: Book,
         counsel: Counsel,
-        functions: Sequence[Function],
+        own: OwnFunctions,
         *,
         views: Sequence[View],
-        work: Work,
         new_id: Callable[[], str],
     ) -> None:
         self._learner = book.learner
         self._book = book
         self._counsel = counsel
-        self._functions = functions
+        self._own = own
         self._views = views
-        self._work = work
         self._new_id = new_id
 
     async def answer(self, rows: Rows, contexts: np.ndarray, question: Question, slot: int) -> Lot:
@@ -115,10 +123,11 @@ class Bulk:
         own = [group for group in groups if group.choice.function >= 0]
         asked = [group for group in groups if group.choice.function < 0]
         if not asked:
-            await self._run(sheet, own)
+            broken = await self._run(sheet, own, sheet.predictions)
+            await self._stand_in(sheet, broken)
             return
         done = await asyncio.gather(
-            self._run(sheet, own),
+            self._run(sheet, own, sheet.predictions),
             *(self._ask(sheet, group) for group in asked),
             return_exceptions=True,
         )
@@ -130,51 +139,80 @@ class Bulk:
             for group, one in zip(asked, done[1:], strict=True)
             for place in (group.places if isinstance(one, PeerError) else ())
         ]
-        await self._answer_alone(sheet, failed)
-        await self._stand_in(sheet)
+        broken = {**cast("Broken", done[0]), **await self._answer_alone(sheet, failed)}
+        await self._stand_in(sheet, broken)
 
-    async def _answer_alone(self, sheet: Sheet, places: Sequence[int]) -> None:
+    async def _answer_alone(self, sheet: Sheet, places: Sequence[int]) -> Broken:
         """Decide and answer rows whose peer failed as if there were nobody to ask."""
         for draft in self._book.lots.decide_again(sheet.draft, places):
             self._counsel.decide_rest_alone(draft)
-        if places:
-            await self._run(sheet, self._groups(sheet.draft, places))
+        groups = self._groups(sheet.draft, places) if places else []
+        return await self._run(sheet, groups, sheet.predictions) if groups else {}
 
-    async def _stand_in(self, sheet: Sheet) -> None:
-        """Where a peer has no answer, the own best function has one."""
-        silent = [row for row in sheet.helped if sheet.predictions[row] is NO_ANSWER]
-        codes, table = sheet.draft.codes, self._learner.tables[self._learner.space]
-        best = {row: table.best_own(int(codes[row]) >> 20) for row in silent}
-        choices = {number: self._learner.choice(number << 2) for number in set(best.values())}
-        groups = []
-        for (number, view), places in grouped(
-            (best[row], self._view(sheet.draft, row)) for row in silent
-        ).items():
-            groups.append(Group(choices[number], view, [silent[k] for k in places]))
-        if not groups:
+    async def _stand_in(self, sheet: Sheet, broken: Broken) -> None:
+        """Where a peer has no answer, or a function failed, an own function has one."""
+        if not sheet.helped and not broken:
             return
-        predictions = list(sheet.predictions)
-        await self._run(sheet, groups)
-        for group in groups:
-            for row in group.places:
-                sheet.answers[row] = sheet.predictions[row]
-                sheet.helped[row] = sheet.helped[row]._replace(function=group.choice.arm)
-        sheet.predictions = predictions
+        silent = [row for row, said in enumerate(sheet.predictions) if said is NO_ANSWER]
+        answers: list[Any] = [NO_ANSWER] * len(sheet.predictions)
+        while silent:
+            groups = self._groups_standing_in(sheet, silent, broken)
+            broken = {**broken, **await self._run(sheet, groups, answers)}
+            for group in groups:
+                for row in group.places:
+                    if row in sheet.helped:
+                        one = sheet.helped[row]
+                        sheet.helped[row] = one._replace(function=group.choice.arm)
+            silent = [row for row in silent if answers[row] is NO_ANSWER]
+        sheet.answers = {row: one for row, one in enumerate(answers) if one is not NO_ANSWER}
 
-    async def _run(self, sheet: Sheet, groups: Sequence[Group]) -> None:
-        """Let own functions answer their rows."""
-        functions = [self._functions[group.choice.function] for group in groups]
+    def _groups_standing_in(
+        self, sheet: Sheet, silent: Sequence[int], broken: Broken
+    ) -> list[Group]:
+        """Return rows by who may stand in; raise `FunctionError` if nobody is left."""
+        draft, found = sheet.draft, dict[int, int]()  # by the kernel's decision
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row in silent:
+            code = int(draft.codes[row])
+            if code not in found:
+                found[code] = self._stand_in_for(code, broken)
+            number = found[code]
+            is_asked = row in sheet.helped
+            view = self._view(draft, row, "" if is_asked else self._learner.arms[number])
+            groups.setdefault((number, view), []).append(row)
+        choices = {number: self._learner.choice(number << 2) for number, _ in groups}
+        return [Group(choices[number], view, rows) for (number, view), rows in groups.items()]
+
+    def _stand_in_for(self, code: int, broken: Broken) -> int:
+        """Return the best function that has not failed."""
+        cell, first = code >> 20, self._learner.choice(code).function
+        if first < 0:
+            first = self._learner.tables[self._learner.space].best_own(cell)
+        for number in chain((first,), self._own.others(cell, first)):
+            if number not in broken:
+                return number
+        raise next(iter(broken.values()))
+
+    async def _run(self, sheet: Sheet, groups: Sequence[Group], into: list[Any]) -> Broken:
+        """Let own functions answer their rows; return those that failed, which answer none."""
+        functions = [self._own.functions[group.choice.function] for group in groups]
         shares = [
             _as_taken(function, self._share(sheet.rows, group))
             for function, group in zip(functions, groups, strict=True)
         ]
-        given = await self._work(_answer_all, functions, shares)
-        for group, function, share, labels in zip(groups, functions, shares, given, strict=True):
-            _check_plain(labels)
-            _put(sheet.predictions, group.places, labels)
-            if function.teach is not None:
-                lessons = zip(repeat(group.choice.function), share)
+        broken: Broken = {}
+        given = await self._own.work(_answer_all, functions, shares)
+        for group, share, labels in zip(groups, shares, given, strict=True):
+            number = group.choice.function
+            if isinstance(labels, CoveyError):
+                broken[number] = self._own.failed(number, labels)
+                _put(into, group.places, [NO_ANSWER] * len(group.places))
+                continue
+            _put(into, group.places, labels)
+            if self._own.functions[number].teach is not None:
+                lessons = zip(repeat(number), share)
                 sheet.lessons.update(zip(group.places, lessons, strict=True))
+        return broken
 
     async def _ask(self, sheet: Sheet, group: Group) -> None:
         """Ask a peer for all its rows at once."""
@@ -216,10 +254,11 @@ class Bulk:
                 groups.append(Group(choice, view, [rows[k] for k in some]))
         return groups
 
-    def _view(self, draft: Draft, row: int) -> int:
+    def _view(self, draft: Draft, row: int, arm: str = "") -> int:
+        """Return what the arm of a row gets to see, or another in its place."""
         if not self._views:
             return ALL
-        arm = self._learner.choice(int(draft.codes[row])).arm
+        arm = arm or self._learner.choice(int(draft.codes[row])).arm
         return shown(self._views, arm, tuple(draft.contexts[row].tolist()))
 
     def _share(self, rows: Rows, group: Group) -> Rows:
@@ -235,8 +274,20 @@ def _as_taken(function: Function, share: Rows) -> Rows:
     return share if takes_arrays or not isinstance(share, np.ndarray) else share.tolist()
 
 
-def _answer_all(functions: Sequence[Function], shares: Sequence[Rows]) -> list[list[Label]]:
-    return [one.answer_many(share) for one, share in zip(functions, shares, strict=True)]
+def _answer_all(
+    functions: Sequence[Function], shares: Sequence[Rows]
+) -> list[list[Label] | CoveyError]:
+    return [_answers(one, share) for one, share in zip(functions, shares, strict=True)]
+
+
+def _answers(function: Function, share: Rows) -> list[Label] | CoveyError:
+    """Return the labels of rows, or why there are none."""
+    try:
+        labels = function.answer_many(share)
+        _check_plain(labels)
+    except (FunctionError, DataError) as error:
+        return error
+    return labels
 
 
 def _check_plain(labels: list[Any]) -> None:
@@ -256,19 +307,21 @@ def _put(column: list[Any], places: Sequence[int], values: Sequence[Any]) -> Non
         column[place] = value
 
 
-def told_of(lot: Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
+def told_of(found: Ticket | Lot, rows: Sequence[int], labels: Any) -> dict[int, Label]:
     """Return the label of each row that is spoken of; raise `DataError` or `ConflictingLabel`."""
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(rows) != len(given):
         raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
-    if len(rows) and not 0 <= min(rows) <= max(rows) < len(lot):
-        raise UnknownRow(f"{lot.id!r} has rows from 0 to {len(lot) - 1}; speak of no other")
+    count = len(found) if isinstance(found, Lot) else 1
+    if len(rows) and not 0 <= min(rows) <= max(rows) < count:
+        there = f"rows from 0 to {count - 1}" if count > 1 else "one row, which is 0"
+        raise UnknownRow(f"{found.id!r} has {there}; speak of no other")
     _check_plain(given)
     truths: dict[int, Label] = dict(zip(rows, given, strict=True))
     if len(truths) < len(rows):
         for row, label in zip(rows, given, strict=True):
             if truths[row] != label:
                 raise ConflictingLabel(
-                    f"row {row} of {lot.id!r} is given two labels; none was taken"
+                    f"row {row} of {found.id!r} is given two labels; none was taken"
                 )
     return truths

@@ -33,6 +33,7 @@ class Function(NamedTuple):
     teach: Callable[[Any, Label], Any] | None  # None: it cannot be taught
     teach_many: Callable[[list[Any], list[Label]], Any] | None
     is_instant: bool = False  # it looks at nothing, and is not worth a thread
+    classes: tuple[Label, ...] = ()  # all labels that there are; none: that is not said
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` that will know it.

@@ -281,9 +281,13 @@ def _answering(site: ServedSite, function: Function) -> Finding:
         given = [_made_up(site, function.name, k) for k in (0, 1)]
         answers = [plain_label(function.answer(instance)) for instance in given]
     except (FunctionError, DataError) as error:
-        # Made-up text may be none that it knows.
-        state = WARNING if "BYTES" in site.serving.features.values() else FAILURE
-        return Finding(what, state, f"no answer to a made-up instance: {error}")
+        has_text = "BYTES" in site.serving.features.values()
+        hint = "; made-up text may be none that it knows" if has_text else ""
+        return Finding(what, FAILURE, f"no answer to a made-up instance: {error}{hint}")
+    for answer in answers:
+        if not site.labels.has(answer):
+            said = f"answers a made-up instance with {answer!r}, which is not {site.labels.wanted}"
+            return Finding(what, FAILURE, f"{said}; no true label can ever be that")
     return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
 
 

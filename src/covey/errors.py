@@ -3,7 +3,8 @@
 CoveyError
 ├── ConfigError         a configuration that cannot be used            (ValueError)
 ├── DataError           a row or column that cannot be used            (ValueError)
-│   └── ContextError    a context outside the unit cube
+│   ├── ContextError    a context outside the unit cube
+│   └── UnfitLabel      a label that a site does not have
 ├── FunctionError       a classification function failed               (RuntimeError)
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
@@ -35,6 +36,10 @@ class DataError(CoveyError, ValueError):
 
 class ContextError(DataError):
     """A context of the wrong length, not finite, or outside [0, 1]."""
+
+
+class UnfitLabel(DataError):
+    """A true label that is not one of those that a site has."""
 
 
 class FunctionError(CoveyError, RuntimeError):

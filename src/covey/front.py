@@ -9,7 +9,13 @@ import msgspec
 from covey import messages, openapi, wire
 from covey.books import OWN, Question
 from covey.calls import Call, Problem, Reply
-from covey.errors import ConflictingLabel, DataError, LateLabel, TicketError, UnknownTicket
+from covey.errors import (
+    ConflictingLabel,
+    LateLabel,
+    TicketError,
+    UnfitLabel,
+    UnknownTicket,
+)
 from covey.lots import Lot
 from covey.node import Node
 from covey.routes import ROUTES, Route
@@ -23,7 +29,12 @@ Columns = dict[str, list[Any]]  # outputs by name
 Answerer = Callable[[Call], Awaitable[Reply]]
 WHOSE = '"parameters": {"client": its name}'
 # What the refusals of labels are called where they are counted.
-WORDS = ((LateLabel, "late"), (UnknownTicket, "unknown"), (ConflictingLabel, "conflict"))
+WORDS = (
+    (LateLabel, "late"),
+    (UnknownTicket, "unknown"),
+    (ConflictingLabel, "conflict"),
+    (UnfitLabel, "unfit"),
+)
 
 
 class Front:
@@ -169,7 +180,7 @@ class Front:
         source = _asker(call, told.parameters.get("client", call.who))
         try:
             settled = await self._settle(told, source)
-        except TicketError as error:
+        except (TicketError, UnfitLabel) as error:
             word = next(word for kind, word in WORDS if isinstance(error, kind))
             self._watcher.take(word, count)
             if word == "unknown" and "feedback-any" in call.rights and source == _source(call.who):
@@ -184,7 +195,6 @@ class Front:
     async def _settle(self, told: messages.Feedback, source: str) -> messages.Settled:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
         id_, truth = told.id, cast("Any", told.truth)
-        self._contexts.check_labels([truth] if told.rows is None else truth)
         if told.rows is not None:
             many = await self._node.learn_many(id_, told.rows, truth, source=source)
             return messages.Settled(id_, many.is_new, many.is_right)
@@ -212,8 +222,8 @@ class Front:
         """Return the label to look back at; None if it is from before the classes were changed."""
         label = self._node.previous_label
         try:
-            self._contexts.check_labels([] if label is None else [label])
-        except DataError:
+            self._served.labels.check_own([] if label is None else [label])
+        except UnfitLabel:
             return None
         return label
 

@@ -213,7 +213,7 @@ def _row(lot: Lot) -> tuple[Any, ...]:
         _text(lot.kinds),
         lot.which.tobytes(),
         lot.contexts.tobytes(),
-        _text(_said(lot.predictions) if lot.helped else lot.predictions),
+        _text(lot.predictions if is_plain else _said(lot.predictions)),
         None if is_plain else _text(_said(lot.answers)),
         _text(lot.helped) if lot.helped else None,
         1,

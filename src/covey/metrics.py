@@ -134,6 +134,7 @@ class _Standing(Collector):
         yield self._build()
         yield from self._decisions()
         yield from self._labels()
+        yield self._failures()
         yield from self._gauges(state)
         yield from self._peers(state)
 
@@ -179,6 +180,14 @@ class _Standing(Collector):
         )
         waits.add_metric([], _cumulated(ledger.waits), ledger.waited_slots)
         yield waits
+
+    def _failures(self) -> Metric:
+        failures = CounterMetricFamily(
+            "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
+        )
+        for name, count in self._node.failures.items():
+            failures.add_metric([name], count)
+        return failures
 
     def _gauges(self, state: State) -> Iterator[Metric]:
         for name, says, value in (

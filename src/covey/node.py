@@ -27,16 +27,17 @@ from covey.errors import (
     LimitError,
     PeerError,
     StoreError,
-    UnknownRow,
     UnknownTicket,
 )
 from covey.journal import Journal
+from covey.labelsets import ANY, LabelSet
 from covey.learner import Learner
 from covey.lotbook import Settlements
 from covey.lots import Lot
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
 from covey.records import Batch, Owed, Ticket
+from covey.standins import OwnFunctions
 from covey.states import Ledger, PeerState, State, arms_of
 from covey.store import Store
 from covey.teaching import Teaching, Work
@@ -79,13 +80,15 @@ class Node:
         trust: Mapping[str, Trust] | None = None,
         patience: Patience | None = None,
         limits: Limits | None = None,
+        labels: LabelSet = ANY,
     ) -> None:
         """`trust` says how the labels of each peer count; `isolated` for those not named."""
         self.name = site.name
         self.learner = learner
-        self._functions = functions
         self._views = site.views
+        self._labels = labels
         self._doors = doors
+        self._own = OwnFunctions(functions, learner, doors.work)
         self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
         loaded = doors.store.load(site.name, shape_of(learner))
@@ -96,9 +99,8 @@ class Node:
         self._bulk = Bulk(
             self._book,
             self._counsel,
-            functions,
+            self._own,
             views=site.views,
-            work=doors.work,
             new_id=self._new_id,
         )
         self._latest = learner.slot
@@ -126,6 +128,11 @@ class Node:
     def ledger(self) -> Ledger:
         """What was decided and labelled so far."""
         return self._book.ledger
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How many calls of each own function have failed since the start."""
+        return self._own.failures
 
     @property
     def previous_label(self) -> Label | None:
@@ -205,10 +212,11 @@ class Node:
         """Take a true label from who asked, and return when it is on the disk.
 
         The function that answered is taught first, if it can be. Raises `UnknownTicket`,
-        `LateLabel`, `ConflictingLabel`, or `FunctionError` if the function cannot learn from it;
-        then no counter has moved, and the label can be sent again.
+        `LateLabel`, `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if the function cannot
+        learn from it; then no counter has moved, and the label can be sent again.
         """
         label = plain_label(label)
+        self._check_fits([label], source)
         self._check_alive()
         await self._teaching.over((source, id))
         ticket = self._book.find(source, id)
@@ -263,7 +271,8 @@ class Node:
     ) -> Settlements:
         """Take true labels of rows of a batch, all or none; return when they are on the disk.
 
-        Raises as `learn` does, and `UnknownRow` for a row that there is not.
+        What was asked alone is row 0. Raises as `learn` does, and `UnknownRow` for a row that there
+        is not.
         """
         self._check_alive()
         await self._teaching.over((source, id))
@@ -272,9 +281,11 @@ class Node:
             lot = await self._find_old(source, id)
         if lot is None:
             raise UnknownTicket(f"there is no ticket {id!r}")
-        if not isinstance(lot, Lot):
-            raise UnknownRow(f"{id!r} is one row; send its label without a row")
         truths = told_of(lot, rows, labels)
+        if not isinstance(lot, Lot):
+            told = [await self.learn(id, label, source=source) for label in truths.values()]
+            return Settlements([one.is_new for one in told], [one.is_right for one in told])
+        self._check_fits(list(truths.values()), source)
         self._check_takes_labels(source)
         lotbook.check(lot, truths)
         await self._teaching.teach_rows((source, id), lot.lessons, truths)
@@ -287,6 +298,9 @@ class Node:
         """Return what the store has of a ticket that the book knows no longer."""
         await self._journal.flush()  # its label may be on the way to the store
         return await self._doors.work(self._doors.store.find, source, id)
+
+    def _check_fits(self, labels: Sequence[Label], source: str) -> None:
+        (self._labels.check_own if is_own(source) else self._labels.check)(labels)
 
     def _check_takes_labels(self, source: str) -> None:
         if not self.learner.is_supervised and is_own(source):
@@ -305,8 +319,9 @@ class Node:
                 said = decision.label
                 return self._book.keep(decision, asked, Reply(said, said, MEMORY))
             decision = self._book.assist(source, cell, slot)
-            with self._or_abandoned(decision, source):
-                reply = await self._run(decision.choice.function, request.instance)
+            with self._book.or_abandoned(decision, source):
+                said = await self._own.answer(decision.choice.function, request.instance)
+                reply = Reply(said, said, decision.choice.arm)
             if self._book.is_pooled(source):
                 self._teaching.prepare(decision, decision.choice.function, request.instance)
             return self._book.accept(decision, asked, reply)
@@ -362,20 +377,15 @@ class Node:
         talk = self._counsel.begin()
         decision = self._book.decide(context, slot)
         try:
-            with self._or_abandoned(decision):
+            with self._book.or_abandoned(decision):
                 while decision.asks:
                     await self._counsel.consult(decision, talk)
                 if decision.choice.function < 0:
                     return decision, await self._ask(instance, decision, talk.deadline_s)
         except PeerError:
             decision = self._counsel.decide_alone(context, slot)
-        with self._or_abandoned(decision):
-            part = self._seen(instance, decision)
-            return decision, await self._run_own(decision.choice.function, part, decision)
-
-    def _or_abandoned(self, decision: Decision, source: str = OWN) -> "_OrAbandoned":
-        """Take a decision back if it comes to nothing."""
-        return _OrAbandoned(self._book, decision, source)
+        with self._book.or_abandoned(decision):
+            return decision, await self._answer_own(instance, decision)
 
     async def _ask(self, instance: Any, decision: Decision, deadline_s: float) -> Reply:
         """Ask the chosen peer; where it has no answer, the own best function has one."""
@@ -391,23 +401,29 @@ class Node:
         decision.width = helped.width
         if helped.label is not NO_ANSWER:
             return Reply(helped.label, helped.label, helped.function, request.id)
-        own = await self._run_own(self.learner.best_own(decision), part, decision)
+        own = await self._run_own(self.learner.best_own(decision), lambda _: part, decision)
         return Reply(NO_ANSWER, own.answer, own.function, request.id)
 
-    async def _run(self, number: int, instance: Any) -> Reply:
-        """Run an own function."""
-        function = self._functions[number]
-        label = plain_label(await self._doors.work(function.answer, instance))
-        return Reply(label, label, function.name)
+    async def _answer_own(self, instance: Any, decision: Decision) -> Reply:
+        """Let the chosen function answer a client; where it fails, another one does."""
+        chosen = decision.choice.function
+        return await self._run_own(
+            chosen, lambda number: self._seen(instance, decision, number), decision
+        )
 
-    async def _run_own(self, number: int, instance: Any, decision: Decision) -> Reply:
-        """Run an own function for a client, which teaches it by the label."""
-        reply = await self._run(number, instance)
-        self._teaching.prepare(decision, number, instance)
-        return reply
+    async def _run_own(self, chosen: int, part: Callable[[int], Any], decision: Decision) -> Reply:
+        """Run own functions until one answers a client, which teaches it by the label."""
+        number, label = await self._own.first_answer(decision.code >> 20, chosen, part)
+        self._teaching.prepare(decision, number, part(number))
+        said = label if number == chosen else NO_ANSWER
+        return Reply(said, label, self.learner.arms[number])
 
-    def _seen(self, instance: Any, decision: Decision) -> Any:
-        number = shown(self._views, decision.choice.arm, decision.context) if self._views else ALL
+    def _seen(self, instance: Any, decision: Decision, function: int = -1) -> Any:
+        """Return what the chosen arm gets to see, or a function in its place."""
+        if not self._views:
+            return instance
+        arm = decision.choice.arm if function < 0 else self.learner.arms[function]
+        number = shown(self._views, arm, decision.context)
         return instance if number == ALL else cut(instance, self._views[number].columns)
 
     # -- the doors ------------------------------------------------------------------------------
@@ -449,24 +465,6 @@ class Node:
         for one in owed:
             self._book.tell(one)
         await self._journal.flush()
-
-
-class _OrAbandoned:
-    """Not of `contextlib`, which costs more than most decisions do."""
-
-    __slots__ = ("_book", "_decision", "_source")
-
-    def __init__(self, book: Book, decision: Decision, source: str) -> None:
-        self._book = book
-        self._decision = decision
-        self._source = source
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            self._book.abandon(self._decision, self._source)
 
 
 def _as(kind: type[Found], found: Ticket | Lot, asked: Question) -> Found:

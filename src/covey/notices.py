@@ -32,7 +32,7 @@ class _Line(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             event["error"] = record.exc_info[0].__name__
-            event["at"] = _place(record)
+            event["at"] = "" if record.exc_info[1] is None else place_of(record.exc_info[1])
         if self._is_json:
             return msgspec.json.encode(event).decode()
         return " ".join(event.values())
@@ -48,12 +48,12 @@ def set_up(form: str, stream: TextIO | None = None) -> None:
     ours.setLevel(logging.INFO)
 
 
+def place_of(error: BaseException) -> str:
+    """Return where in the code something was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
 def _printable(text: str) -> str:
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in short)
-
-
-def _place(record: logging.LogRecord) -> str:
-    assert record.exc_info is not None
-    frames = traceback.extract_tb(record.exc_info[2])
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -19,6 +19,7 @@ from covey.errors import (
     LateLabel,
     PeerBusy,
     PeerError,
+    UnfitLabel,
     UnknownTicket,
 )
 from covey.types import Label, Report
@@ -29,7 +30,8 @@ MOST_ARRIVALS = MOST_WHOLE = 2**53
 MOST_TEXT = 1_000  # characters of a label
 # What becomes of a label that a peer is told; the first two say that it has it.
 TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT = "taken", "repeated", "late", "unknown", "conflict"
-OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT)
+UNFIT = "unfit"
+OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT, UNFIT)
 # Until when whoever asks waits, by the loop's clock: a way to a peer may let it know.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 
@@ -77,6 +79,8 @@ async def outcome(settling: Awaitable[Settlement]) -> str:
         return UNKNOWN
     except ConflictingLabel:
         return CONFLICT
+    except UnfitLabel:
+        return UNFIT
     return TAKEN if settlement.is_new else REPEATED
 
 

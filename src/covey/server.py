@@ -106,6 +106,7 @@ def _node(served: ServedSite, doors: Doors) -> Node:
         doors,
         trust={name: one.trust for name, one in served.neighbours.items()},
         patience=served.patience,
+        labels=served.labels,
         limits=Limits(
             tickets=served.limits.tickets,
             peer_tickets=served.limits.peer_tickets,

@@ -10,15 +10,17 @@ import msgspec
 from covey import config, fields, limits, neighbours
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
-from covey.errors import ConfigError
+from covey.errors import ConfigError, DataError
+from covey.labelsets import LabelSet, declared, key_of
 from covey.learner import Learner
 from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
-from covey.peers import Patience
+from covey.peers import Patience, plain_label
 from covey.ports import Address
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
+from covey.sources.tables import Scalar
 
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
@@ -41,6 +43,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # what functions are given
     dimension: int | None = None  # of contexts that clients send
+    classes: list[Scalar] | None = None  # all labels that there are; None: any, or as functions say
     slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
     timeout_s: float = 1.0
 
@@ -66,6 +69,7 @@ class ServedSite(NamedTuple):
     patience: Patience
     neighbours: dict[str, Neighbour]
     limits: SiteLimits
+    labels: LabelSet
     tokens: Path | None = None
     identity: Identity | None = None
     has_tls: bool = False  # for clients
@@ -109,17 +113,19 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     learner = learner_of(setup, place, width)
     if setup.settings.pending is None:
         learner.count_under_way()  # many clients at once must not all explore the same arm
+    own = functions_of(setup.sites[place], given)
     return ServedSite(
         serving,
         setup,
         setup.sites[place],
         learner,
-        functions_of(setup.sites[place], given),
+        own,
         path.parent / serving.store,
         address,
         Patience(timeout_s=serving.timeout_s),
         known,
         limits.read(bounds, label_wait=learner.label_wait),
+        _labels(serving, setup, own),
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
         _has_tls(serving, address),
@@ -181,6 +187,20 @@ def _check_numbers(serving: Serving) -> None:
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
+
+
+def _labels(serving: Serving, setup: ReplayConfig, functions: list[Function]) -> LabelSet:
+    """Return the labels that the site takes; those of its functions if it does not say."""
+    if serving.classes is None:
+        return LabelSet(declared(functions), setup.context)
+    classes = serving.classes
+    if "" in classes or not 2 <= len(classes) == len(set(map(key_of, classes))):
+        raise ConfigError("[node] classes must be two or more, all different, and no empty text")
+    try:
+        setup.context.check_labels([plain_label(one) for one in classes])
+    except DataError as error:
+        raise ConfigError(f"[node] classes: {error}") from None
+    return LabelSet(classes, setup.context)
 
 
 def _identity(serving: Serving, folder: Path) -> Identity | None:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import SGDClassifier
 
+from covey.classifiers import Function, as_function
 from covey.errors import ConfigError, DataError, FunctionError
-from covey.sources.lessons import Lessons, plain
+from covey.sources.lessons import MOST_SKIPPED, Lessons, plain, recalling, remembering
 from covey.sources.registry import functions_from
 from models import LABELS, ROWS, Table, loaded, mapping, skops_table
 
@@ -119,8 +120,78 @@ def test_a_line_that_is_no_lesson_is_named(line: str, tmp_path: Path) -> None:
         loaded(counting(), tmp_path)
 
 
-def test_lessons_that_the_function_no_longer_takes_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "f.jsonl").write_text('[["x"],["unheard of"]]\n')
+@pytest.mark.parametrize("bad", [1, MOST_SKIPPED])
+def test_lessons_that_the_function_does_not_take_are_skipped(
+    bad: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ['[["x"],["spam"]]\n', '[["x"],["unheard of"]]\n' * bad, '[["x"],["spam"]]\n']
+    (tmp_path / "f.jsonl").write_text("".join(lines))
+
+    function = loaded(counting(), tmp_path)
+
+    assert function.answer("x") == "spam"
+    assert len(caplog.messages) == bad
+    assert "f.jsonl cannot be learnt, skipped: ValueError at" in caplog.text
+    assert (tmp_path / "f.jsonl").read_text() == "".join(lines)
+
+
+class Forgetful:
+    """Learns, and then fails if the label is b."""
+
+    def __init__(self) -> None:
+        self.taught: list[Any] = []
+
+    def predict(self, instance: Any) -> str:
+        return "a"
+
+    def learn(self, instance: Any, label: str) -> None:
+        self.taught.append((instance, label))
+        if label == "b":
+            raise ValueError("too late")
+
+
+FOUR = '[[1],["a"]]\n[[2],["b"]]\n[[3],["a"]]\n[[4],["b"]]\n'
+
+
+@pytest.mark.parametrize("load", [remembering, recalling])
+def test_a_function_that_failed_half_way_is_made_anew(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text(FOUR)
+    made: list[Forgetful] = []
+
+    def make() -> Function:
+        made.append(Forgetful())
+        return as_function(made[-1], name="f", owner="north")
+
+    function = load(make(), tmp_path / "f.jsonl", most=10, again=make)
+    function.learn(5, "a")
+
+    assert made[-1].taught == [(1, "a"), (3, "a"), (5, "a")]
+
+
+def test_what_cannot_be_made_anew_is_taught_each_lesson_once(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text(FOUR)
+    given = Forgetful()
+    function = as_function(given, name="f", owner="north")
+
+    remembering(function, tmp_path / "f.jsonl", most=10, again=None)
+
+    assert given.taught == [(1, "a"), (2, "b"), (3, "a"), (4, "b")]
+
+
+def test_an_object_that_an_entry_names_is_not_taken_for_one_that_it_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only.py").write_text("from models import Majority\nONLY = Majority()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "f.jsonl").write_text('[[1],["spam"]]\n[[2],["unheard of"]]\n[[3],["ham"]]\n' * 2)
+
+    function = loaded(counting(entry="only:ONLY"), tmp_path)
+
+    assert function.predict.__self__.counts == {"ham": 2, "spam": 2}  # type: ignore[attr-defined]
+
+
+def test_a_file_full_of_lessons_that_the_function_does_not_take_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text('[["x"],["unheard of"]]\n' * (MOST_SKIPPED + 1))
 
     with pytest.raises(ConfigError, match="f.jsonl does not fit: no such label; .*'f'.* changed"):
         loaded(counting(), tmp_path)

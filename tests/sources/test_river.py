@@ -90,6 +90,26 @@ def test_columns_name_the_values_of_a_row(tmp_path: Path) -> None:
         function.answer([1.0, 2.0])
 
 
+def test_columns_say_which_names_of_a_record_the_model_is_shown(tmp_path: Path) -> None:
+    model = naive_bayes.GaussianNB()
+    function = loaded(table(columns=COLUMNS[:2]), tmp_path)
+    for row, label in zip(ROWS, LABELS.tolist(), strict=True):
+        model.learn_one({name: mapping(row)[name] for name in COLUMNS[:2]}, label)
+        function.learn({**mapping(row), "note": None}, label)
+
+    shown = [{name: mapping(row)[name] for name in COLUMNS[:2]} for row in ROWS]
+    expected = [model.predict_one(row) for row in shown]
+    assert function.answer_many(list(map(mapping, ROWS))) == expected
+    assert len(set(expected)) > 1
+
+
+def test_a_record_without_a_name_that_columns_has_is_refused(tmp_path: Path) -> None:
+    function = loaded(table(columns=["bytez"], classes=["ham"]), tmp_path)
+
+    with pytest.raises(FunctionError, match="an instance has no 'bytez', which columns names"):
+        function.answer(mapping(ROWS[0]))
+
+
 def test_what_is_no_model_of_river_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="made a function, without predict_one .*options = {}"):
         loaded(table("test_river:pipeline"), tmp_path)

@@ -6,6 +6,7 @@ the last of them, as lines of JSON, one line per call that taught.
 
 import errno
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -17,17 +18,28 @@ import numpy as np
 
 from covey.classifiers import Function
 from covey.errors import ConfigError, DataError, FunctionError
+from covey.notices import place_of
 from covey.types import Label
 
 Lesson = tuple[list[Any], list[Any]]  # instances, labels
+Again = Callable[[], Function]
+MOST_SKIPPED = 20  # lessons that cannot be learnt; with more the file is not the function's
 SCALARS = (str, int, float, bool)
+
+
+log = logging.getLogger(__name__)
 
 
 class Remember(Protocol):
     """Teaches a function what a file holds."""
 
-    def __call__(self, function: Function, path: Path, *, most: int) -> Function:
-        """Return the function so taught, by the last `most` instances at most."""
+    def __call__(
+        self, function: Function, path: Path, *, most: int, again: Again | None
+    ) -> Function:
+        """Return the function so taught, by the last `most` instances at most.
+
+        `again` makes it anew, as if it had learnt nothing; None: there is only this one.
+        """
 
 
 class Lessons:
@@ -106,13 +118,15 @@ class Lessons:
         return lessons[start:]
 
 
-def remembering(function: Function, path: Path, *, most: int) -> Function:
+def remembering(
+    function: Function, path: Path, *, most: int, again: Again | None = None
+) -> Function:
     """Return `function`, taught what the file holds, and keeping there what it is taught next.
 
     It is taught instances as JSON gives them back, so that it comes out the same next time.
     """
     lessons = Lessons(path, most=most)
-    _teach_again(function, lessons.path, lessons.recall)
+    function = _taught(function, lessons.path, lessons.recall, again)
 
     def teach_many(instances: list[Any], labels: list[Label]) -> None:
         lesson = ([plain(one) for one in instances], [_plain_label(one) for one in labels])
@@ -126,10 +140,9 @@ def remembering(function: Function, path: Path, *, most: int) -> Function:
     return function._replace(teach=teach, teach_many=teach_many if is_many else None)
 
 
-def recalling(function: Function, path: Path, *, most: int) -> Function:
+def recalling(function: Function, path: Path, *, most: int, again: Again | None = None) -> Function:
     """Return `function`, taught what the file holds, for a look at it: nothing is written."""
-    _teach_again(function, path, Lessons(path, most=most).look)
-    return function
+    return _taught(function, path, Lessons(path, most=most).look, again)
 
 
 def plain(instance: Any) -> Any:
@@ -164,17 +177,44 @@ def _teach(function: Function, lesson: Lesson) -> None:
             function.teach(instance, label)
 
 
-def _teach_again(function: Function, path: Path, recall: Callable[[], list[Lesson]]) -> None:
+def _taught(
+    function: Function, path: Path, recall: Callable[[], list[Lesson]], again: Again | None
+) -> Function:
+    """Return a function that has learnt what can be learnt; what cannot is skipped.
+
+    One that failed may have learnt half of a lesson, so it is made anew, if it can be.
+    """
     try:
-        for instances, labels in recall():
-            function.learn_many(instances, labels)
+        good = recall()
     except OSError as error:
         raise ConfigError(f"{function}: cannot keep lessons in {path}: {error.strerror}") from None
-    except FunctionError as error:
-        raise ConfigError(
-            f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
-            "file away to begin anew"
-        ) from error
+    bad = begin = 0
+    while (place := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
+        bad += 1
+        del good[place]
+        begin = place if again is None else 0
+        function = function if again is None else again()
+    return function
+
+
+def _first_failure(
+    function: Function, lessons: list[Lesson], path: Path, begin: int, *, is_last: bool
+) -> int:
+    """Teach lessons from `begin` on, and return the place of the first that fails; -1: none."""
+    for place in range(begin, len(lessons)):
+        try:
+            function.learn_many(*lessons[place])
+        except FunctionError as error:
+            if is_last:
+                raise ConfigError(
+                    f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
+                    "file away to begin anew"
+                ) from error
+            cause = error.__cause__ or error
+            said = f"{type(cause).__name__} at {place_of(cause)}"
+            log.warning("%s: a lesson in %s cannot be learnt, skipped: %s", function, path, said)
+            return place
+    return -1
 
 
 def _line(lesson: Lesson) -> bytes:

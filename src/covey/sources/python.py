@@ -19,7 +19,7 @@ class Entry(Taught, frozen=True, kw_only=True):
 def load(table: Entry, folder: Path) -> Any:
     """Return what the entry names, or makes of its options."""
     found = _found(table)
-    if table.options is None and not isinstance(found, type):
+    if is_shared(table):
         return found
     try:
         return found(**(table.options or {}))
@@ -28,6 +28,11 @@ def load(table: Entry, folder: Path) -> Any:
             f"function {table.name!r}: {table.entry} raised {type(error).__name__} when it was "
             f"called with its options: {error}"
         ) from error
+
+
+def is_shared(table: Entry) -> bool:
+    """Say whether the entry names the object itself, of which there is one."""
+    return table.options is None and not isinstance(_found(table), type)
 
 
 def _found(table: Entry) -> Any:

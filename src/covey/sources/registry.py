@@ -1,6 +1,7 @@
 """The kinds of `[[function]]` tables by name, and the functions that tables describe."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +77,30 @@ def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None
 def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
     if isinstance(table, Taught):
         _check_lessons(table)
-    given = KINDS[table.kind].load(table, folder)
-    if not isinstance(table, Taught):
-        return as_function(given, name=table.name, owner=owner)
-    if table.classes:
-        given = fresh(given, classes=table.classes)
-    if not table.learns:
-        given = frozen(given)
-    function = as_function(given, name=table.name, owner=owner)
-    if table.lessons is None:
+    function = _made(table, owner, folder)
+    if not isinstance(table, Taught) or table.lessons is None:
         return function
     if function.teach is None:
         raise ConfigError(
             f"function {table.name!r} cannot be taught, so it has no lessons to keep; leave out "
             "lessons"
         )
-    return remember(function, folder / table.lessons, most=table.lessons_kept)
+    again = None if _is_shared(table) else partial(_made, table, owner, folder)
+    return remember(function, folder / table.lessons, most=table.lessons_kept, again=again)
+
+
+def _made(table: Any, owner: str, folder: Path) -> Function:
+    given = KINDS[table.kind].load(table, folder)
+    classes = tuple(getattr(table, "classes", None) or ())
+    if isinstance(table, Taught):
+        given = fresh(given, classes=classes) if classes else given
+        given = given if table.learns else frozen(given)
+    return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
+
+
+def _is_shared(table: Taught) -> bool:
+    """Say whether the function is an object of installed code, which nobody can make anew."""
+    return isinstance(table, python.Entry) and python.is_shared(table)
 
 
 def _check_lessons(table: Taught) -> None:

@@ -36,8 +36,16 @@ class Model:
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:
-        named = instance if isinstance(instance, Mapping) else self._named(instance)
+        named = self._selected(instance) if isinstance(instance, Mapping) else self._named(instance)
         return {name: _value(name, value) for name, value in named.items()}
+
+    def _selected(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.columns is None:
+            return record
+        for column in self.columns:
+            if column not in record:
+                raise DataError(f"an instance has no {column!r}, which columns names")
+        return {column: record[column] for column in self.columns}
 
     def _named(self, row: Any) -> dict[str, Any]:
         if self.columns is None:

@@ -1,0 +1,71 @@
+"""Which true labels a site takes: those of its classes, that later instances can look back at."""
+
+import reprlib
+from collections.abc import Iterable, Sequence
+
+from covey.classifiers import Function
+from covey.contexts import Contexts
+from covey.errors import DataError, UnfitLabel
+from covey.types import Label
+
+SHOWN = 5  # classes in a sentence
+Key = tuple[str, Label]
+
+
+class LabelSet:
+    """What a label may be. Text, numbers and truth values are never each other: 1 is not true."""
+
+    def __init__(self, classes: Sequence[Label] = (), contexts: Contexts | None = None) -> None:
+        """Without `classes` any label will do, and without `contexts` nobody looks back at it."""
+        self.classes = tuple(classes)
+        self._contexts = contexts
+        self._keys = frozenset(map(key_of, classes))
+
+    def check(self, labels: Iterable[Label]) -> None:
+        """Raise `UnfitLabel` for a label that there is not."""
+        for label in set(map(key_of, labels)):
+            self._check(label)
+
+    def check_own(self, labels: Sequence[Label]) -> None:
+        """Raise `UnfitLabel` for a label that no own instance can have."""
+        self.check(labels)
+        if self._contexts is not None:
+            try:
+                self._contexts.check_labels(labels)
+            except DataError as error:
+                raise UnfitLabel(f"truth: {error}") from None
+
+    def _check(self, key: Key) -> None:
+        label = key[1]
+        if label == "":
+            raise UnfitLabel("truth is an empty text, which is not a label")
+        if self._keys and key not in self._keys:
+            raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
+
+    @property
+    def wanted(self) -> str:
+        """What a label must be, in words."""
+        few = ", ".join(map(reprlib.repr, self.classes[:SHOWN]))
+        more = len(self.classes) - SHOWN
+        return f"one of the classes {few}" + (f" and {more} more" if more > 0 else "")
+
+    def has(self, label: Label) -> bool:
+        """Say whether a label is one of the classes, if there are any."""
+        return not self._keys or key_of(label) in self._keys
+
+
+def key_of(label: Label) -> Key:
+    """Return a label with the kind of thing that it is, as JSON has it: 1 and 1.0 are the same."""
+    if isinstance(label, bool):
+        return "truth value", label
+    return ("text" if isinstance(label, str) else "number"), label
+
+
+def declared(functions: Iterable[Function]) -> tuple[Label, ...]:
+    """Return the classes that functions declare, if all that do declare the same ones."""
+    found = [one.classes for one in functions if one.classes]
+    sets = {frozenset(map(key_of, classes)) for classes in found}
+    return found[0] if len(sets) == 1 else ()
+
+
+ANY = LabelSet()

@@ -1,0 +1,93 @@
+"""The own functions of a site at work: what they answer, how often they fail, who stands in."""
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from covey.classifiers import Function
+from covey.errors import CoveyError, DataError, FunctionError
+from covey.learner import Learner
+from covey.notices import place_of
+from covey.peers import plain_label
+from covey.teaching import Work
+from covey.types import Label
+
+QUIET_S = 60.0  # for which a function that fails again is not a line of the log again
+FIRST_COUNTER = 3  # of a cell: after these come the labels of each arm, and how many were right
+log = logging.getLogger(__name__)
+
+
+class OwnFunctions:
+    """The functions of a site; whatever goes wrong with one is a `FunctionError`, and counted."""
+
+    def __init__(self, functions: Sequence[Function], learner: Learner, work: Work) -> None:
+        self.functions = functions
+        self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
+        self._learner = learner
+        self.work = work
+        self._quiet_until_s: dict[str, float] = {}
+
+    async def answer(self, number: int, instance: Any) -> Label:
+        """Return what a function says; raise `FunctionError` if it fails."""
+        try:
+            return plain_label(await self.work(self.functions[number].answer, instance))
+        except (FunctionError, DataError) as error:
+            raise self.failed(number, error) from error.__cause__
+
+    async def first_answer(
+        self, cell: int, chosen: int, part: Callable[[int], Any]
+    ) -> tuple[int, Label]:
+        """Return who answers, `chosen` or else another, and what; `part` is what each is shown.
+
+        Raises the first `FunctionError` if all fail.
+        """
+        failed = None
+        for number in chain((chosen,), self.others(cell, chosen)):
+            try:
+                return number, await self.answer(number, part(number))
+            except FunctionError as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+    def failed(self, number: int, error: CoveyError) -> FunctionError:
+        """Count a failure, and return what is to be said of it."""
+        function = self.functions[number]
+        self.failures[function.name] += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until_s.get(function.name, -math.inf):
+            self._quiet_until_s[function.name] = now_s + QUIET_S
+            count = self.failures[function.name]
+            log.warning("%s; %d failures since the start", _shown(function, error), count)
+        if isinstance(error, FunctionError):
+            return error
+        return FunctionError(f"{function} answered what is no label: {error}")
+
+    def others(self, cell: int, first: int) -> Iterator[int]:
+        """Yield who may answer in the place of `first` in a cell, which its row tells: the best.
+
+        Where nothing tells them apart they follow each other.
+        """
+        arms, count = len(self._learner.arms), len(self.functions)
+        known = self._learner.tables[self._learner.space].counters(cell)[FIRST_COUNTER:]
+
+        def worth(number: int) -> float:
+            labels, right = known[number], known[arms + number]
+            return (right / labels if labels else 0.0) - self._learner.costs[number]
+
+        others = [(first + k) % count for k in range(1, count)]
+        yield from sorted(others, key=worth, reverse=True)
+
+
+def _shown(function: Function, error: CoveyError) -> str:
+    """Return what went wrong; the words of others may quote an instance, and are left out."""
+    cause = error.__cause__
+    if not isinstance(error, FunctionError):
+        return f"{function} answered what is no label"
+    if cause is None:
+        return str(error)
+    return f"{function} raised {type(cause).__name__} at {place_of(cause)}"

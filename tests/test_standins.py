@@ -1,0 +1,294 @@
+"""A function that fails is stood in for: the client is answered, and the arm is judged by it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import virtual
+from covey.decisions import NO_ANSWER
+from covey.errors import FunctionError
+from covey.node import Node
+from covey.peers import Help, Request
+from served import INFER, SITE, Client, infer, run
+from test_metrics import metrics_of
+from virtual import Link, World
+
+NAMES = ("a", "b", "c")
+
+
+def broken(instance: Any) -> int:
+    raise ValueError(f"cannot read {instance!r}")
+
+
+def config(functions: Any = NAMES, *, peers: Any = None, **policy: Any) -> dict[str, Any]:
+    return {
+        "policy": {"preset": "cos", "slices": 1, **policy},
+        "learner": [
+            {"name": "north", "functions": list(functions), "peers": peers or {}},
+            {"name": "south", "functions": ["other"], "peers": {}},
+        ],
+    }
+
+
+def lived(
+    story: Callable[[Node, World], Any],
+    *,
+    kind: type[Link] | None = None,
+    setup: Any = None,
+    **functions: Any,
+) -> None:
+    async def main() -> None:
+        given = {"other": int, **functions}
+        world = World(setup or config(functions), given, dimension=1, link=kind)
+        await story(world.nodes["north"], world)
+
+    virtual.run(main())
+
+
+def counted(node: Node) -> list[tuple[int, int]]:
+    """Return labels and right ones of each arm, over all cells."""
+    learner = node.learner
+    table, arms = learner.tables[""], len(learner.arms)
+    rows = np.array([table.counters(row) for row in range(len(table))])[:, 3 : 3 + 2 * arms]
+    sums = rows.sum(axis=0).tolist()
+    return list(zip(sums[:arms], sums[arms:], strict=True))
+
+
+def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that_failed() -> None:
+    async def story(node: Node, world: World) -> None:
+        ticket = await node.predict("x", (0.5,))
+        assert (ticket.arm, ticket.function, ticket.answer) == ("a", "b", 1)
+        assert ticket.prediction is NO_ANSWER
+        assert not (await node.learn(ticket.id, 1)).is_right
+        assert counted(node)[0] == (1, 0)
+        assert world.stores["north"].check() == []
+        assert node.failures == {"a": 1, "b": 0}
+
+    lived(story, a=broken, b=lambda _: 1)
+
+
+def test_a_site_turns_away_from_a_function_that_fails() -> None:
+    async def story(node: Node, world: World) -> None:
+        arms = []
+        for _ in range(300):
+            ticket = await node.predict("x", (0.5,))
+            arms.append(ticket.arm)
+            assert ticket.answer == 1
+            await node.learn(ticket.id, 1)
+        assert "a" in arms[:50]
+        assert arms[-100:].count("a") < 10
+
+    lived(story, a=broken, b=lambda _: 1, setup=config(("a", "b"), preset="auto"))
+
+
+@pytest.mark.parametrize("second", ["b", "c"])
+def test_the_best_other_function_stands_in_by_what_labels_say(second: str) -> None:
+    calls = 0
+    is_broken = False
+
+    def best(instance: Any) -> int:
+        return broken(instance) if is_broken else 1
+
+    def half(instance: Any) -> int:
+        nonlocal calls
+        calls += 1
+        return calls % 2
+
+    async def story(node: Node, world: World) -> None:
+        nonlocal is_broken
+        for _ in range(200):
+            ticket = await node.predict("x", (0.5,))
+            await node.learn(ticket.id, 1)
+        assert ticket.arm == "a"
+        is_broken = True
+        ticket = await node.predict("x", (0.5,))
+        assert (ticket.arm, ticket.function) == ("a", second)
+
+    functions = {"a": best, "b": int, "c": int, second: half}
+    lived(story, **{k: (lambda _: 0) if one is int else one for k, one in functions.items()})
+
+
+def test_only_if_all_functions_fail_there_is_no_answer_and_nothing_moves() -> None:
+    async def story(node: Node, world: World) -> None:
+        with pytest.raises(FunctionError, match="function 'a' .* cannot read 'x'"):
+            await node.predict("x", (0.5,))
+        with pytest.raises(FunctionError, match="function 'a' .* cannot read 'x'"):
+            await node.predict_batch(["x"] * 9, [(0.5,)] * 9)
+
+        assert node.learner.open_tickets == 0
+        assert counted(node) == [(0, 0)] * 3
+        assert set(node.failures.values()) == {2}
+
+    lived(story, a=broken, b=broken, c=broken)
+
+
+def test_an_answer_that_is_no_label_is_a_failure_of_the_function() -> None:
+    async def story(node: Node, world: World) -> None:
+        assert (await node.predict("x", (0.5,))).function == "c"
+        lot = await node.predict_batch(["x"] * 9, [(0.5,)] * 9)
+        assert set(lot.answers) == {1}
+        assert node.failures["a"] > 1 < node.failures["b"]
+
+    lived(story, a=lambda _: (1, 2), b=lambda _: None, c=lambda _: 1)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**31), dead=st.sets(st.sampled_from(NAMES), max_size=2))
+def test_a_batch_is_stood_in_for_as_its_rows_would_be(seed: int, dead: set[str]) -> None:
+    """Functions fail from the second batch on; who stands in is the same in both ways."""
+    points = np.random.default_rng(seed).random((3, 12, 1))
+    truths = np.random.default_rng([seed, 1]).integers(0, 3, (3, 12)).tolist()
+
+    def told(*, is_batched: bool) -> Any:
+        now: set[str] = set()
+        said: list[Any] = []
+
+        def made(name: str) -> Callable[[Any], int]:
+            return lambda row: broken(row) if name in now else NAMES.index(name)
+
+        async def story(node: Node, world: World) -> None:
+            for points_now, labels in zip(points.tolist(), truths, strict=True):
+                if is_batched:
+                    lot = await node.predict_batch(list(range(12)), points_now)
+                    said.append((lot.predictions, lot.answers))
+                    world.crash("north")
+                    world.boot("north")
+                    node = world.nodes["north"]
+                    await node.learn_many(lot.id, range(12), labels)
+                else:
+                    given = [await node.predict(k, tuple(points_now[k])) for k in range(12)]
+                    said.append(([x.prediction for x in given], [x.answer for x in given]))
+                    for ticket, label in zip(given, labels, strict=True):
+                        await node.learn(ticket.id, label)
+                now.update(dead)
+            said.append(node.learner.snapshot())
+            assert world.stores["north"].check() == []
+
+        functions = {name: made(name) for name in NAMES}
+        lived(story, **functions, setup=config(NAMES, slices=2, pending=True))
+        return said
+
+    assert told(is_batched=True) == told(is_batched=False)
+
+
+class Silent(Link):
+    async def ask(self, requests: Any) -> list[Help]:
+        return [Help(NO_ANSWER, "memory") for _ in requests]
+
+
+@pytest.mark.parametrize("is_batched", [True, False])
+def test_where_a_peer_is_silent_and_the_best_function_fails_another_one_answers(
+    is_batched: bool,
+) -> None:
+    async def story(node: Node, world: World) -> None:
+        functions = set()
+        for _ in range(20):
+            if is_batched:
+                lot = await node.predict_batch(["x"] * 4, [(0.5,)] * 4)
+                functions |= {one.function for one in lot.helped.values()}
+                assert lot.answers == [1] * 4
+                await node.learn_many(lot.id, range(4), [1] * 4)
+            else:
+                ticket = await node.predict("x", (0.5,))
+                functions |= {ticket.function} if ticket.peer else set()
+                assert ticket.answer == 1
+                await node.learn(ticket.id, 1)
+        assert functions == {"b"}
+
+    setup = config(("a", "b"), peers={"south": 0.0})
+    lived(story, a=broken, b=lambda _: 1, setup=setup, kind=Silent)
+
+
+def test_a_peer_that_asks_is_told_of_the_failure() -> None:
+    async def story(node: Node, world: World) -> None:
+        cell = (await node.predict("y", (0.5,))).cell
+        with pytest.raises(FunctionError, match="cannot read 'x'"):
+            await node.assist(Request("q", cell, 1, "x"), source="south")
+
+        assert sum(node.failures.values()) == 1
+        assert world.stores["north"].size()["tickets"] == 1
+
+    def picky(row: Any) -> int:
+        return 1 if row == "y" else broken(row)
+
+    lived(story, a=picky, b=picky)
+
+
+def test_who_stands_in_sees_its_own_columns() -> None:
+    setup = config(("a", "b"))
+    setup["learner"][0]["view"] = [
+        {"arms": ["a"], "columns": ["x"]},
+        {"arms": ["b"], "columns": ["y"]},
+    ]
+
+    async def story(node: Node, world: World) -> None:
+        record = {"x": 1, "y": 2}
+        assert (await node.predict(record, (0.5,))).answer == 2
+        lot = await node.predict_batch([record] * 8, [(0.5,)] * 8)
+        assert lot.answers == [2] * 8
+
+    lived(story, a=broken, b=lambda row: row["y"] if list(row) == ["y"] else -1, setup=setup)
+
+
+def test_who_stands_in_is_taught_by_the_label() -> None:
+    lessons = []
+
+    class Pupil:
+        def predict(self, instance: Any) -> int:
+            return 1
+
+        def learn(self, instance: Any, label: Any) -> None:
+            lessons.append((instance, label))
+
+    async def story(node: Node, world: World) -> None:
+        ticket = await node.predict("x", (0.5,))
+        await node.learn(ticket.id, 0)
+        lot = await node.predict_batch(["y", "z"], [(0.5,)] * 2)
+        await node.learn_many(lot.id, [0, 1], [1, 2])
+
+    lived(story, a=broken, b=Pupil())
+    assert lessons == [("x", 0), ("y", 1), ("z", 2)]
+
+
+def test_a_failure_is_a_line_a_minute_and_quotes_no_instance(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(node: Node, world: World) -> None:
+        for _ in range(4):
+            await node.predict("secret", (0.5,))
+            await node.predict_batch(["secret"] * 9, [(0.5,)] * 9)
+            await asyncio.sleep(20)
+
+    with caplog.at_level(logging.WARNING, "covey"):
+        lived(story, a=broken, b=lambda _: 1)
+
+    lines = [one.getMessage() for one in caplog.records if one.name == "covey.standins"]
+    assert len(lines) == 2
+    assert "function 'a' of learner 'north' raised ValueError at " in lines[0]
+    assert lines[0].endswith("; 1 failures since the start")
+    assert "test_standins.py" in lines[0]
+    assert "secret" not in caplog.text
+
+
+def test_failures_are_counted_in_the_metrics(tmp_path: Path) -> None:
+    text = SITE.replace(
+        'kind = "constant"\nlabel = 0', 'kind = "python"\nentry = "operator:truediv"'
+    )
+
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a"))
+        assert (status, told["outputs"][0]["data"]) == (200, [1])
+        assert (told["parameters"]["arm"], told["parameters"]["function"]) == ("zero", "one")
+
+        told = await metrics_of(client)
+        assert told["covey_function_failures_total", "zero"] == 1
+        assert told["covey_function_failures_total", "one"] == 0
+
+    run(tmp_path, story, text)
