@@ -17,6 +17,7 @@ from covey.labelsets import LabelSet
 from covey.peers import Request, outcome
 from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
+from test_metrics import metrics_of
 from virtual import World
 
 SET = SITE.replace("dimension = 1", "dimension = 1\nclasses = [0, 1]")
@@ -64,6 +65,8 @@ def test_a_label_outside_the_classes_is_refused_and_moves_nothing(tmp_path: Path
             assert "truth is" in told["detail"]
         assert "one of the classes 0, 1" in told["detail"]
         assert (await client.post(FEEDBACK, {"id": "a", "truth": 1.0}))[0] == 202
+        told = await metrics_of(client)
+        assert (told["covey_labels_total", "unfit"], told["covey_labels_total", "joined"]) == (6, 1)
 
     run(tmp_path, story, SET)
     store = Store(tmp_path / "north.store")
