@@ -366,8 +366,8 @@ class Node:
                     await self._counsel.consult(decision, talk)
                 if decision.choice.function < 0:
                     return decision, await self._ask(instance, decision, talk.deadline_s)
-        except PeerError:
-            decision = self._counsel.decide_alone(context, slot)
+        except PeerError as error:
+            decision = self._counsel.decide_alone(context, slot, error)
         with self._or_abandoned(decision):
             part = self._seen(instance, decision)
             return decision, await self._run_own(decision.choice.function, part, decision)
