@@ -13,8 +13,8 @@ from covey.decisions import Decision
 from covey.errors import ConfigError, PeerError
 from covey.learner import Learner
 from covey.lotbook import Draft
-from covey.notices import Seldom
 from covey.peers import Guard, Patience, Peer
+from covey.rates import Seldom
 from covey.types import Context, Report
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Counsel:
     def _note_alone(self, rows: int, why: PeerError) -> None:
         self._book.ledger.alone += rows
         self._unsaid += rows
-        if self._lines.is_due("alone"):
+        if self._lines.is_due(asyncio.get_running_loop().time()):
             log.warning("%d rows were decided without peers: %s", self._unsaid, why)
             self._unsaid = 0
 

@@ -3,9 +3,7 @@
 Of an unexpected failure the place is written and not the message, which may quote an instance.
 """
 
-import asyncio
 import logging
-import math
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -15,22 +13,6 @@ import msgspec
 
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence
-
-
-class Seldom:
-    """Keeps what happens often from filling the log; the clock is that of the event loop."""
-
-    def __init__(self, every_s: float = 60.0) -> None:
-        self._every_s = every_s
-        self._next_s: dict[str, float] = {}
-
-    def is_due(self, what: str) -> bool:
-        """Say whether a line about `what` is to be written now; then the next must wait."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._next_s.get(what, -math.inf):
-            return False
-        self._next_s[what] = now_s + self._every_s
-        return True
 
 
 class _Line(logging.Formatter):

@@ -111,7 +111,8 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
     _check_ways(serving, setup.sites[place], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
-    learner = learner_of(setup, place, width)
+    is_asked_by_context = any(one.asks_by_context for one in known.values())
+    learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_under_way()  # many clients at once must not all explore the same arm
     return ServedSite(
