@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from covey import cli, doctor, sites
-from covey.books import shape_of
 from covey.doctor import Finding
 from covey.store import Store
 from examined import FEATURES, FUNCTION, examine, states
@@ -66,7 +65,7 @@ def test_peers_that_work_have_nothing_to_mend_and_nothing_changes_there(
 
 
 def store_shape(offices: Offices, name: str) -> str:
-    return shape_of(sites.load(offices.folder / f"{name}.toml").learner)
+    return sites.load(offices.folder / f"{name}.toml").shape
 
 
 def test_a_peer_that_does_not_let_itself_be_asked_is_a_failure(offices: Offices) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from covey import neighbours, sites
-from covey.books import shape_of
 from covey.errors import ConfigError, PeerError
 from covey.neighbours import Neighbour
 from covey.peers import Request
+from covey.shapes import shape_of
 
 KEY = "sha256:" + "0" * 64
 SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'

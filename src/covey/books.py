@@ -404,13 +404,3 @@ def settle_old(
             "not taken"
         )
     return Settlement(False, ticket.prediction is not NO_ANSWER and ticket.prediction == label)
-
-
-def shape_of(learner: Learner) -> str:
-    """Return what counters mean, in words: if this changes, what is stored does not fit."""
-    cells = [f"{one.partition} of {one.dimension} dimensions" for one in learner.policies.values()]
-    settings = next(iter(learner.policies.values())).settings
-    return (
-        f"the arms {', '.join(learner.arms)}; cells of {' and '.join(cells)}; preset "
-        f"{settings.preset}, forget {settings.forget.window} and {settings.forget.discount}"
-    )

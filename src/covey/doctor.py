@@ -15,7 +15,6 @@ from typing import Any, Literal
 import msgspec
 
 from covey import keys, sites, tokens, visits
-from covey.books import shape_of
 from covey.classifiers import Function
 from covey.errors import (
     CoveyError,
@@ -258,7 +257,7 @@ def _opened(site: ServedSite, copy: Path) -> Finding:
     try:
         store = Store(copy)
         try:
-            loaded = store.load(site.serving.name, shape_of(site.learner))
+            loaded = store.load(site.serving.name, site.shape)
         finally:
             store.close()
     except StoreError as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from covey import lotbook
 from covey.batches import points_of, rows_of
-from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old, shape_of
+from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old
 from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
 from covey.config import Site
@@ -37,6 +37,7 @@ from covey.lots import Lot
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
 from covey.records import Batch, Owed, Ticket
+from covey.shapes import shape_of
 from covey.states import Ledger, PeerState, State, arms_of
 from covey.store import Store
 from covey.teaching import Teaching, Work
@@ -79,8 +80,12 @@ class Node:
         trust: Mapping[str, Trust] | None = None,
         patience: Patience | None = None,
         limits: Limits | None = None,
+        shape: str | None = None,
     ) -> None:
-        """`trust` says how the labels of each peer count; `isolated` for those not named."""
+        """`trust` says how the labels of each peer count; `isolated` for those not named.
+
+        `shape` says what its counters mean, if that is more than the learner shows.
+        """
         self.name = site.name
         self.learner = learner
         self._functions = functions
@@ -88,7 +93,7 @@ class Node:
         self._doors = doors
         self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
-        loaded = doors.store.load(site.name, shape_of(learner))
+        loaded = doors.store.load(site.name, shape_of(learner) if shape is None else shape)
         self.starts = loaded.starts  # this one included
         self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
         patience = Patience() if patience is None else patience

@@ -110,6 +110,7 @@ def _node(served: ServedSite, doors: Doors) -> Node:
             peer_tickets=served.limits.peer_tickets,
             cells=served.limits.cells,
         ),
+        shape=served.shape,
     )
 
 

@@ -16,6 +16,7 @@ from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience
+from covey.shapes import shape_of
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 
@@ -81,6 +82,11 @@ class ServedSite(NamedTuple):
     def has_contexts(self) -> bool:
         """Whether contexts are made of features; else clients send them."""
         return bool(self.setup.context.dimension)
+
+    @property
+    def shape(self) -> str:
+        """What its counters mean, which a store must agree with."""
+        return shape_of(self.learner, self.setup.context.scales)
 
     @property
     def requests_per_s(self) -> float | None:
