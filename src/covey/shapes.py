@@ -40,6 +40,11 @@ def cells_of(policy: Policy) -> str:
     return f"{' and '.join(sides)} slices per dimension at once"
 
 
+def preset_of(learner: Learner) -> str:
+    """Return the preset of a learner, which is one in all its context spaces."""
+    return next(iter(learner.policies.values())).settings.preset
+
+
 def _parts(learner: Learner, scales: Sequence[Scale]) -> Iterator[tuple[str, str]]:
     for arm in learner.arms:
         yield "arm", arm
@@ -47,9 +52,8 @@ def _parts(learner: Learner, scales: Sequence[Scale]) -> Iterator[tuple[str, str
         where = f" of {space}" if space else ""
         yield f"cells{where}", cells_of(policy)
         yield f"dimensions{where}", str(policy.dimension)
-    settings = next(iter(learner.policies.values())).settings
-    yield "preset", settings.preset
-    yield "forgets", _forgets(settings.forget)
+    yield "preset", preset_of(learner)
+    yield "forgets", _forgets(next(iter(learner.policies.values())).settings.forget)
     for scale in scales:
         yield "context", _words(scale)
 
