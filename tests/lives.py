@@ -13,8 +13,8 @@ from covey.lots import Lot
 from covey.node import Node
 from covey.peers import Patience, Request
 from covey.policies import INDEXED
-from covey.types import Cell
-from virtual import World
+from covey.types import Cell, Report
+from virtual import Link, World
 
 SOON: dict[str, Any] = {  # an arm is known well enough with a few labels
     "explore": {"scale": 1.0, "power": 0.1},
@@ -57,6 +57,22 @@ def says(name: str) -> Callable[[int], int]:
 FUNCTIONS = {name: says(name) for name in "abcde"}
 
 
+class SteadyLink(Link):
+    """Tells bounds as they were when they were first asked for, until the slot has doubled."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.told: dict[str, tuple[int, float, float]] = {}
+
+    async def report(self, cell: str, slot: int) -> Report:
+        arrivals, *bounds = await super().report(cell, slot)
+        at, *known = self.told.get(cell, (0, 0.0, 0.0))
+        if slot > 2 * at:
+            self.told[cell] = slot, *bounds
+            known = bounds
+        return arrivals, *known
+
+
 def world_of(policy: dict[str, Any], trust: Trust = "full", **more: Any) -> World:
     return World(config(policy), FUNCTIONS, dimension=1, trust=trust, **more)
 
@@ -85,11 +101,18 @@ class Life:
             lot = await self.node.predict_batch(rows, points, question=Question("", id_))
             self.said += [row_of(lot, k) for k in range(len(lot))]
             return
+        self._hear_anew()
         for k, (row, point) in enumerate(zip(rows, points, strict=True)):
             one = await self.node.predict(row, point, question=Question("", f"{id_}:{k}"))
             self.said.append(
                 (one.phase, one.arm, one.cell, one.slot, one.price, one.function, one.answer)
             )
+
+    def _hear_anew(self) -> None:
+        """Let peers say what holds now: to a batch, all of whose rows go by that."""
+        for guard in self.node._counsel.guards.values():
+            if isinstance(guard._peer, SteadyLink):
+                guard._peer.told.clear()
 
     async def learn(self, step: str, id_: str, rows: list[int], labels: list[int]) -> None:
         if self.is_batched:

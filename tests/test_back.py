@@ -18,7 +18,7 @@ from covey.back import AT_ONCE, Back
 from covey.calls import Call, Problem, Reply
 from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
-from covey.errors import LimitError, PeerError, StoreError
+from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
 from covey.letters import KIND, MOST_ROWS, ROOT, Ask
 from covey.node import Node
 from covey.peers import DEADLINE_S, Request
@@ -146,6 +146,31 @@ def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
 
         assert (first.name, second.name) == ("south", "south")
         assert second.incarnation == first.incarnation + 1
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(
+    ("rights", "knows_cells", "knows_data"),
+    [
+        ({"may_ask": True, "share": "none"}, True, True),
+        ({"may_ask": False, "share": "data"}, True, True),
+        ({"may_ask": False, "share": "context"}, True, False),
+        ({"may_ask": False, "share": "none"}, False, False),
+    ],
+)
+def test_a_greeting_says_what_cells_and_instances_are_to_those_whom_it_concerns(
+    rights: dict[str, Any], knows_cells: bool, knows_data: bool
+) -> None:
+    async def main() -> None:
+        known = {"north": neighbour("north", **rights)}
+        takes: Any = {"features": {"size": "FP64"}, "instance": "row"}
+        said = await pen(Back(world_of().nodes["south"], known, **takes)).hello()
+
+        cells = [letters.Space("", "1 slices per dimension", 1)] if knows_cells else []
+        assert (said.preset, said.spaces) == ("cos" if knows_cells else "", cells)
+        data = ("row", [letters.Feature("size", "FP64")]) if knows_data else ("", [])
+        assert (said.instance, said.features) == data
 
     virtual.run(main())
 
@@ -421,7 +446,7 @@ def test_letters_say_how_long_their_sender_will_wait() -> None:
 
 def test_a_refusal_names_its_code_to_who_asked() -> None:
     async def main() -> None:
-        with pytest.raises(PeerError, match=r"status 403 \(not_allowed\)"):
+        with pytest.raises(PeerDeclined, match=r"status 403 \(not_allowed\): you may not ask here"):
             await pen(south(world_of(), may_ask=False)).report("g1:0", 1)
 
     virtual.run(main())

@@ -16,12 +16,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from covey.books import Book, Question, Reply, settle_old, shape_of
+from covey.books import Book, Question, Reply, settle_old
 from covey.decisions import UNKNOWN, Decision
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.learner import Learner
 from covey.policies import Policy, resolve, settings_from
+from covey.shapes import shape_of
 from covey.store import Store
 from covey.types import Cell
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import virtual
-from covey.books import Book, Question, Reply, is_own, shape_of
+from covey.books import Book, Question, Reply, is_own
 from covey.desks import Trust
 from covey.errors import LateLabel, LimitError, UnknownTicket
 from covey.learner import Learner
@@ -18,6 +18,7 @@ from covey.medians import FEWEST_LABELS, Medians
 from covey.node import Limits, Node
 from covey.peers import NO_INSTANCE, Help, Request
 from covey.policies import PRESETS, resolve, settings_from
+from covey.shapes import shape_of
 from covey.store import Store
 from covey.types import Cell
 from virtual import World

@@ -1,12 +1,14 @@
 """Certificates, keys and tokens are looked at before a site serves."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey import keys, tokens
+from covey import keys, server, sites, tokens
+from covey.errors import ConfigError
 from examined import FEATURES, FUNCTION, examine, states
 from neighbourhood import Offices, table
 
@@ -63,6 +65,19 @@ def test_a_certificate_of_another_site_is_a_failure(offices: Offices) -> None:
 
     assert states(found) == {"certificate": "failure"}
     assert "is of site 'south'" in found["certificate"].said
+
+
+def test_a_site_does_not_serve_with_the_certificate_of_another(offices: Offices) -> None:
+    text = alone(offices, key="south.key", certificate="south.crt")
+    (offices.folder / "site.toml").write_text(text)
+    site = sites.load(offices.folder / "site.toml")
+
+    with pytest.raises(
+        ConfigError, match=r"south\.crt is of site 'south', and this one is 'north'"
+    ):
+        asyncio.run(server.serve(site, is_up=lambda *_: None))
+
+    assert not (offices.folder / "north.store").exists()
 
 
 def test_a_clock_before_the_start_of_the_certificate_is_a_failure(offices: Offices) -> None:

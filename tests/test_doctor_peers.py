@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from covey import cli, doctor, sites
-from covey.books import shape_of
 from covey.doctor import Finding
 from covey.store import Store
 from examined import FEATURES, FUNCTION, examine, states
@@ -66,7 +65,7 @@ def test_peers_that_work_have_nothing_to_mend_and_nothing_changes_there(
 
 
 def store_shape(offices: Offices, name: str) -> str:
-    return shape_of(sites.load(offices.folder / f"{name}.toml").learner)
+    return sites.load(offices.folder / f"{name}.toml").shape
 
 
 def test_a_peer_that_does_not_let_itself_be_asked_is_a_failure(offices: Offices) -> None:
@@ -86,6 +85,43 @@ def test_a_peer_that_is_not_to_be_asked_by_context_is_a_failure(offices: Offices
 
     assert states(found) == {"peer south, asking": "failure"}
     assert "asks-by-context = true" in found["peer south, asking"].said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("slices = 2", "slices = 3", "cells are 2 slices per dimension here and '3 slices per dim"),
+        ("dimension = 1", "dimension = 2", "contexts have 1 dimensions here and 2 there"),
+        ('preset = "cos"', 'preset = "auto"', "the preset is 'cos' here and 'auto' there"),
+        ('"size" = "FP64"', '"size" = "INT64"', "feature 'size' is 'FP64' here and 'INT64' there"),
+        ('size = "FP64"', 'age = "FP64"', "feature 'size' is 'FP64' here and is not there"),
+        ('size = "FP64"', 'size = "FP64", age = "FP64"', "it takes a feature 'age' that is not"),
+        ("dimension = 1", 'dimension = 1\ninstance = "row"', "a 'record' here and a 'row' there"),
+    ],
+)
+def test_a_peer_whose_settings_do_not_fit_is_a_failure_with_what_differs(
+    offices: Offices, old: str, new: str, said: str
+) -> None:
+    north = site(offices, "north", peer="south", asks="data", **BOTH)
+    south = site(offices, "south", peer="north", **BOTH)
+    other = south.replace(old.replace('"size" =', "size ="), new.replace('"size" =', "size ="))
+    assert other != south
+    with served(offices.folder, {"south": other}):
+        found = examine(offices.folder, north)
+
+    assert states(found) == {"peer south, settings": "failure"}
+    assert said in found["peer south, settings"].said
+    assert "the same" in found["peer south, settings"].said
+
+
+def test_whoever_asks_by_context_needs_the_same_cells_and_no_more(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="context", **BOTH)
+    south = site(offices, "south", peer="north", **BOTH).replace('preset = "cos"', "")
+    with served(offices.folder, {"south": south.replace("FP64", "INT64")}):
+        found = examine(offices.folder, north)
+
+    assert states(found) == {}
+    assert found["peer south, settings"].said == "agree as far as they must"
 
 
 def test_a_peer_that_does_not_know_the_site_is_a_failure_with_what_it_must_write(

@@ -188,6 +188,15 @@ def valid() -> list[bytes]:
             {**SAID, "accuracy": 0.5, "labels": 7},
             {**SAID, "words": list(OUTCOMES)},
             {**SAID, "name": "south", "incarnation": 3},
+            {
+                **SAID,
+                "name": "south",
+                "incarnation": 3,
+                "preset": "auto",
+                "spaces": [["", "2 and 8 slices per dimension at once", 1]],
+                "instance": "record",
+                "features": [["size", "FP64"]],
+            },
         )
     ]
 

@@ -11,9 +11,9 @@ from covey.desks import Trust
 from covey.errors import FunctionError
 from covey.node import Node
 from covey.peers import Help, Request
-from covey.types import Cell
+from covey.types import Cell, Report
 from lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, config, live, row_of
-from virtual import Link, World
+from virtual import Link, Weather, World
 
 
 class CountingLink(Link):
@@ -23,6 +23,54 @@ class CountingLink(Link):
         self._world.counts[f"asked for {len(requests)}"] += 1
         self._world.counts["rows asked"] += len(requests)
         return await super().ask(requests)
+
+    async def report(self, cell: str, slot: int) -> Report:
+        self._world.counts[f"reports of {cell}"] += 1
+        return await super().report(cell, slot)
+
+
+@pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos-ce", "cos"])
+def test_a_peer_is_asked_about_a_cell_once_in_a_batch_and_again_when_the_slot_doubled(
+    preset: str,
+) -> None:
+    points = np.random.default_rng(0).random((500, 1))
+    first, then, known = 9, 2, []  # 9 slots, each more than twice the one before, reach 500
+
+    async def story(node: Node, world: World) -> None:
+        for most in (first, then, then, then):
+            lot = await node.predict_batch([1] * 500, points)
+            await node.learn_many(lot.id, range(500), [1] * 500)
+            reports = [count for name, count in world.counts.items() if name.startswith("reports")]
+            known.append(sum(reports))
+            assert max(reports, default=0) <= most
+            assert world.counts["rows asked"] == sum(bool(lot.kind(row).peer) for row in range(500))
+            world.counts.clear()
+        assert node.ledger.alone == 0
+
+    live(story, {"preset": preset, "slices": 4, "pending": True}, link=CountingLink)
+
+    assert any(known)
+
+
+def test_the_rest_of_a_batch_for_which_there_is_no_time_is_counted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(node: Node, world: World) -> None:
+        world.weather = Weather(delay_s=0.3)
+        for _ in range(3):
+            lot = await node.predict_batch([1] * 64, np.linspace(0, 1, 64).reshape(64, 1))
+            assert len(lot) == 64
+        assert node.ledger.alone > 64
+        await asyncio.sleep(60)
+        await node.predict_batch([1] * 64, np.linspace(0, 1, 64).reshape(64, 1))
+
+        lines = [one.message for one in caplog.records if one.name == "covey.counsel"]
+        assert len(lines) == 2
+        assert "rows were decided without peers: peer 'south' gave nothing in time" in lines[0]
+        said = [int(line.split()[0]) for line in lines]
+        assert sum(said) == node.ledger.alone
+
+    live(story, {"preset": "share-ucb", "slices": 64, "pending": True})
 
 
 def test_every_function_and_every_peer_is_called_once() -> None:

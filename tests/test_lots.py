@@ -1,6 +1,7 @@
 """A batch through a node decides, counts and settles as its rows would one at a time."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -12,15 +13,27 @@ from covey.books import Question
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
 from covey.node import Limits, Node
-from lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, Life, live, row_of, script_of, world_of
-from virtual import Weather, World
+from lives import (
+    FUNCTIONS,
+    GRID,
+    POINTS,
+    POLICIES,
+    ROWS,
+    Life,
+    SteadyLink,
+    live,
+    row_of,
+    script_of,
+    world_of,
+)
+from virtual import Link, Weather, World
 
 BY_PHASE = sorted(set(POLICIES) - {"auto", "eliminating", "layered"})
 
 
 def lived(name: str, trust: Trust, script: list[Any], *, is_batched: bool) -> list[Any]:
     async def main() -> list[Any]:
-        world = world_of(POLICIES[name], trust)
+        world = world_of(POLICIES[name], trust, link=Link if is_batched else SteadyLink)
         return await Life(world, is_batched=is_batched).run(script)
 
     return virtual.run(main())
@@ -34,6 +47,20 @@ def test_a_batch_is_its_rows_one_at_a_time(name: str, trust: Trust, seed: int) -
 
     assert lived(name, trust, script, is_batched=True) == lived(
         name, trust, script, is_batched=False
+    )
+
+
+@pytest.mark.parametrize("name", ["auto", "eliminating", "layered", "grid"])
+def test_a_large_batch_goes_by_what_peers_said_at_its_first_row_of_a_cell(name: str) -> None:
+    chance = random.Random(1)  # noqa: S311
+    script: list[Any] = []
+    for step in range(0, 12, 2):
+        script.append(("predict", [chance.random() for _ in range(60)]))
+        labels = [int(chance.random() < 0.6) for _ in range(30)]
+        script.append(("learn", str(step), chance.sample(range(60), 30), labels))
+
+    assert lived(name, "isolated", script, is_batched=True) == lived(
+        name, "isolated", script, is_batched=False
     )
 
 

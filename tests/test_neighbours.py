@@ -9,6 +9,7 @@ from covey import neighbours, sites
 from covey.errors import ConfigError, PeerError
 from covey.neighbours import Neighbour
 from covey.peers import Request
+from covey.shapes import shape_of
 
 KEY = "sha256:" + "0" * 64
 SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'
@@ -45,9 +46,11 @@ label = 1
 """
 
 
-def load(folder: Path, peers: str, tables: str, policy: str = "cos") -> sites.ServedSite:
+def load(
+    folder: Path, peers: str, tables: str, policy: str = "cos", site: str = SITE
+) -> sites.ServedSite:
     path = folder / "site.toml"
-    text = SITE.replace("PEERS", peers).replace('preset = "cos"', f'preset = "{policy}"')
+    text = site.replace("PEERS", peers).replace('preset = "cos"', f'preset = "{policy}"')
     path.write_text(text + tables)
     return sites.load(path)
 
@@ -203,6 +206,29 @@ def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> N
 
     assert has_memory("asks-by-context = true\n")
     assert not has_memory("")
+
+
+@pytest.mark.parametrize("policy", ["", 'preset = "auto"', "slices = 4"])
+def test_who_may_ask_by_the_cell_changes_nothing_in_how_the_site_decides(
+    tmp_path: Path, policy: str
+) -> None:
+    site = SITE.replace('preset = "cos"\nslices = 2', policy)
+    asks = SOUTH + "may-ask = true\n"
+    by_data = load(tmp_path, "", asks, site=site)
+    by_context = load(tmp_path, "", asks + "asks-by-context = true\n", site=site)
+
+    assert by_context.setup.settings.preset == "auto"
+    assert shape_of(by_context.learner) == shape_of(by_data.learner)
+
+
+def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:
+    asks = SOUTH + "may-ask = true\nasks-by-context = true\n"
+    learner = load(tmp_path, "", asks, "auto").learner
+    for slot, label in enumerate([1, 0, 1], 1):
+        learner.settle(learner.accept(learner.decide((0.1,), slot), 0), label)
+    cell = learner.names.parse(learner.cell_name(learner.decide((0.1,), 4)))
+
+    assert learner.recall(cell, 5).label == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+import pytest
+
 import virtual
 from covey.errors import PeerBusy, PeerError, StoreFull
 from covey.outbox import AT_ONCE, Outbox
@@ -108,3 +110,22 @@ def test_labels_that_a_peer_does_not_want_are_owed_no_longer_and_counted() -> No
 
     assert told == ["0", "1", "2"]
     assert refused == 3
+
+
+def test_the_log_says_that_labels_wait_after_a_minute_and_then_every_ten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told, _ = delivered(Listener(failures=70), 3)
+
+    assert told == ["0", "1", "2"]
+    lines = [one.message for one in caplog.records if one.name == "covey.outbox"]
+    assert all(line.startswith("3 labels could not be delivered for ") for line in lines)
+    assert all(line.endswith("s: peer 'south' gave not now") for line in lines)
+    waited_s = [float(line.split()[7]) for line in lines]
+    assert [round(waited_s[0] / 60), *(round(one / 600) for one in waited_s[1:])] == [1, 1, 2]
+
+
+def test_labels_that_wait_less_than_a_minute_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    delivered(Listener(failures=6), 3)
+
+    assert not [one for one in caplog.records if one.name == "covey.outbox"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import virtual
-from covey.errors import CoveyError, PeerBusy, PeerError
+from covey.errors import CoveyError, PeerBusy, PeerDeclined, PeerError
 from covey.peers import DEADLINE_S, OUTCOMES, Guard, Help, Patience, Request
 from covey.types import Label, Report
 
@@ -208,3 +208,59 @@ def test_the_way_to_a_peer_knows_until_when_it_is_waited_for() -> None:
         assert peer.deadline_s == 0.25
 
     virtual.run(main())
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.message for one in caplog.records if one.name == "covey.peers"]
+
+
+def test_the_log_says_when_a_peer_is_left_alone_and_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "covey")
+    gone = OSError("gone")
+
+    async def main() -> None:
+        one = guard(Scripted(gone, gone, gone, gone, 0.0, 0.0, gone, gone, gone, 0.0))
+        for _ in range(10):
+            await tried(one)
+            await asyncio.sleep(15.0)
+
+    virtual.run(main())
+
+    alone = "peer 'south' is left alone for a while: it gave gone"
+    assert lines(caplog) == [alone, "peer 'south' is back", alone, "peer 'south' is back"]
+
+
+def test_a_peer_that_comes_and_goes_is_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "covey")
+    minutes = 5
+
+    async def main() -> None:
+        clock = asyncio.get_running_loop()
+        one = guard(Scripted(*[PeerBusy("status 503 (busy)", wait_s=2.0), 0.0] * 10_000))
+        while clock.time() < 60 * minutes:
+            await tried(one)
+            await asyncio.sleep(2.0)
+
+    virtual.run(main())
+
+    alone = "peer 'south' is left alone for a while: it gave status 503 (busy)"
+    assert lines(caplog) == [alone, "peer 'south' is back"] * minutes
+
+
+def test_the_log_says_once_a_minute_why_a_peer_takes_no_letters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = "status 422 (invalid): cell 'z1:0' is not one of a grid of 4 slices"
+
+    async def main() -> None:
+        one = guard(Scripted(*[PeerDeclined(said)] * 40))
+        for _ in range(12):
+            await tried(one)
+            await asyncio.sleep(PATIENCE.most_rest_s)
+
+    virtual.run(main())
+
+    expected = f"peer 'south' will not take letters of this site: it gave {said}"
+    assert [line for line in lines(caplog) if "will not" in line] == [expected] * 2

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from covey import cli
+from covey.errors import StoreError
 from covey.lots import Lot
 from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
@@ -231,11 +232,9 @@ def test_a_label_that_nothing_can_look_back_at_is_refused(tmp_path: Path) -> Non
         assert (status, "one of the classes" in told["detail"]) == (422, True)
         assert (await client.post(FEEDBACK, {"id": "a", "truth": 2}))[0] == 202
 
-    async def other_classes(client: Client) -> None:
-        assert (await client.post(INFER, infer("b", inputs=INPUTS[:2])))[0] == 200
-
     run(tmp_path, story, LOOKS_BACK)
-    run(tmp_path, other_classes, LOOKS_BACK.replace("[0, 1, 2]", "[0, 1]"))
+    with pytest.raises(StoreError, match=r"classes \(0, 1, 2\), initial 0\) before, .* now"):
+        run(tmp_path, story, LOOKS_BACK.replace("[0, 1, 2]", "[0, 1]"))
 
 
 def changed(place: int, **changes: Any) -> list[dict[str, Any]]:

@@ -243,7 +243,10 @@ def open_elsewhere(path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("name", "shape", "says"),
-    [("south", "shape", "store of site 'north', not of 'south'"), ("north", "x", "now it is x")],
+    [
+        ("south", "shape", "store of site 'north', not of 'south'"),
+        ("north", "x", "other settings: what they were cannot be told"),
+    ],
 )
 def test_a_store_of_another_site_or_shape_is_refused(
     store: Store, name: str, shape: str, says: str

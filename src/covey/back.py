@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
+from covey.learner import Learner
 from covey.letters import KIND, VERSION, Letter
 from covey.limits import PEER_ROWS
 from covey.neighbours import Neighbour
 from covey.node import Node
 from covey.peers import NO_INSTANCE, outcome
 from covey.rates import Bucket
+from covey.shapes import cells_of, preset_of
 
 ROOT = letters.ROOT
 PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
@@ -37,8 +39,18 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
 class Back:
     """Answers peers within what each of them may."""
 
-    def __init__(self, node: Node, neighbours: Mapping[str, Neighbour]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        neighbours: Mapping[str, Neighbour],
+        *,
+        features: Mapping[str, str] | None = None,
+        instance: str = "",
+    ) -> None:
+        """`features` and `instance` are what the site takes, as its file has it."""
         self._node = node
+        self._features = [letters.Feature(*one) for one in (features or {}).items()]
+        self._instance = instance
         self._neighbours = neighbours
         self._buckets = {name: Bucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
@@ -129,12 +141,24 @@ class Back:
 
     async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
         letter = letters.read(call.body, letters.Hello)
+        learner = self._node.learner
+        knows_cells = peer.may_ask or peer.may_see("context")
+        knows_data = peer.may_ask or peer.may_see("data")
         return letters.Greeting(
             version=VERSION,
             request=letter.request,
             name=self._node.name,
             incarnation=self._node.starts,
+            preset=preset_of(learner) if knows_cells else "",
+            spaces=_spaces(learner) if knows_cells else [],
+            instance=self._instance if knows_data else "",
+            features=self._features if knows_data else [],
         )
+
+
+def _spaces(learner: Learner) -> list[letters.Space]:
+    policies = learner.policies.items()
+    return [letters.Space(name, cells_of(one), one.dimension) for name, one in policies]
 
 
 def _route(call: Call, calls: Mapping[str, Given]) -> Given:

@@ -441,13 +441,3 @@ def _conflict(id: str, truth: Any, label: Label) -> ConflictingLabel:  # noqa: A
     return ConflictingLabel(
         f"ticket {id!r} was settled with {truth!r}; {label!r} contradicts it and was not taken"
     )
-
-
-def shape_of(learner: Learner) -> str:
-    """Return what counters mean, in words: if this changes, what is stored does not fit."""
-    cells = [f"{one.partition} of {one.dimension} dimensions" for one in learner.policies.values()]
-    settings = next(iter(learner.policies.values())).settings
-    return (
-        f"the arms {', '.join(learner.arms)}; cells of {' and '.join(cells)}; preset "
-        f"{settings.preset}, forget {settings.forget.window} and {settings.forget.discount}"
-    )

@@ -105,8 +105,8 @@ class Bulk:
                     self._book.abandon(decision)
                     raise
                 lots.go_on(draft, decision)
-        except PeerError:
-            self._counsel.decide_rest_alone(draft)
+        except PeerError as error:
+            self._counsel.decide_rest_alone(draft, error)
 
     def _sent(self, draft: Draft, row: int, peer: str) -> int:
         """Return how many rows decided so far are about to be sent to a peer, in one cell."""
@@ -134,20 +134,21 @@ class Bulk:
         for one in done:
             if isinstance(one, BaseException) and not isinstance(one, PeerError):
                 raise one
-        failed = [
-            place
-            for group, one in zip(asked, done[1:], strict=True)
-            for place in (group.places if isinstance(one, PeerError) else ())
-        ]
-        broken = {**cast("Broken", done[0]), **await self._answer_alone(sheet, failed)}
+        failed: list[int] = []
+        for group, one in zip(asked, done[1:], strict=True):
+            if isinstance(one, PeerError):
+                self._decide_alone(sheet.draft, group.places, one)
+                failed += group.places
+        broken = cast("Broken", done[0])
+        if failed:
+            groups = self._groups(sheet.draft, failed)
+            broken = {**broken, **await self._run(sheet, groups, sheet.predictions)}
         await self._stand_in(sheet, broken)
 
-    async def _answer_alone(self, sheet: Sheet, places: Sequence[int]) -> Broken:
-        """Decide and answer rows whose peer failed as if there were nobody to ask."""
-        for draft in self._book.lots.decide_again(sheet.draft, places):
-            self._counsel.decide_rest_alone(draft)
-        groups = self._groups(sheet.draft, places) if places else []
-        return await self._run(sheet, groups, sheet.predictions) if groups else {}
+    def _decide_alone(self, draft: Draft, places: Sequence[int], why: PeerError) -> None:
+        """Decide rows whose peer failed as if there were nobody to ask."""
+        for one in self._book.lots.decide_again(draft, places):
+            self._counsel.decide_rest_alone(one, why)
 
     async def _stand_in(self, sheet: Sheet, broken: Broken) -> None:
         """Where a peer has no answer, or a function failed, an own function has one."""

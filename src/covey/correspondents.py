@@ -9,7 +9,7 @@ import msgspec
 
 from covey import letters
 from covey.calls import Reply
-from covey.errors import PeerBusy, PeerError
+from covey.errors import PeerBusy, PeerDeclined, PeerError
 from covey.letters import MOST_DEADLINE_MS, MOST_ROWS, VERSION, AnyAnswer, Letter
 from covey.neighbours import Neighbour
 from covey.peers import DEADLINE_S, Help, Request
@@ -19,11 +19,16 @@ from covey.types import Label, Report
 # way is an `OSError`.
 Post = Callable[[str, bytes], Awaitable[Reply]]
 BUSY = ("too_often", "busy")  # the codes of who is well, and has too much to do
+LATE = ("deadline_over", "too_slow")  # of who took the letter, but too late
 USUAL_WAIT_S = 1.0  # where nothing is said of it that can be read
+
+
+MOST_SENTENCE = 200  # characters of what a peer says to a refusal
 
 
 class _Refusal(msgspec.Struct):
     code: str
+    detail: str = ""
 
 
 class Correspondent:
@@ -102,10 +107,12 @@ def _left_ms() -> int:
 
 
 def _refused(reply: Reply) -> PeerError:
-    code = _code(reply.body)
-    said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
-    if code in BUSY:
+    told = _told(reply.body)
+    said = f"status {reply.status} ({told.code})" if told.code else f"status {reply.status}"
+    if told.code in BUSY:
         return PeerBusy(said, wait_s=_wait_s(reply.headers))
+    if 400 <= reply.status < 500 and told.code not in LATE:
+        return PeerDeclined(f"{said}: {told.detail}" if told.detail else said)
     return PeerError(said)
 
 
@@ -115,10 +122,13 @@ def _wait_s(headers: Mapping[str, str]) -> float:
     return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
 
 
-def _code(body: bytes) -> str:
-    """Return the code of a refusal, if it has one that can be shown to a person."""
+def _told(body: bytes) -> _Refusal:
+    """Return the code and the sentence of a refusal, as far as a person can be shown them."""
     try:
-        code = msgspec.json.decode(body, type=_Refusal).code
+        told = msgspec.json.decode(body, type=_Refusal)
     except (ValueError, RecursionError):
-        return ""
-    return code if len(code) <= 40 and code.replace("_", "").isalnum() else ""
+        return _Refusal("")
+    if len(told.code) > 40 or not told.code.replace("_", "").isalnum():
+        return _Refusal("")
+    detail = "".join(one if one.isprintable() else " " for one in told.detail[:MOST_SENTENCE])
+    return _Refusal(told.code, detail)

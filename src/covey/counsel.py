@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +14,13 @@ from covey.errors import ConfigError, PeerError
 from covey.learner import Learner
 from covey.lotbook import Draft
 from covey.peers import Guard, Patience, Peer
+from covey.rates import Seldom
 from covey.types import Context, Report
 
+log = logging.getLogger(__name__)
 NOTHING_TOLD = (0.0, 0)
 ANY_ACCURACY = (0.0, 1.0)  # what peers report that need say no more than arrivals
+NOTHING_REPORTED = (0, *ANY_ACCURACY)
 
 
 def none_sent(peer: str) -> int:
@@ -28,7 +32,7 @@ class Talk(NamedTuple):
     """What one request has heard so far, and which of its rows peers have yet to see."""
 
     deadline_s: float
-    heard: dict[tuple[str, str], Report]
+    heard: dict[tuple[str, str], tuple[int, Report]]  # by peer and cell, with the slot of it
     sent: Callable[[str], int] = none_sent  # to a peer, in the cell that is asked about
 
 
@@ -50,6 +54,8 @@ class Counsel:
         self._learner = learner
         self._book = book
         self._shut: set[str] = set()  # peers that are not to be asked for now
+        self._unsaid = 0  # rows decided alone since that was last written to the log
+        self._lines = Seldom()
 
     def begin(self) -> Talk:
         """Begin to decide: all that peers are asked for has one deadline."""
@@ -75,28 +81,37 @@ class Counsel:
             ],
         )
 
-    def decide_alone(self, context: Context, slot: int) -> Decision:
+    def decide_alone(self, context: Context, slot: int, why: PeerError) -> Decision:
         """Decide as if there were nobody to ask."""
+        self._note_alone(1, why)
         with self._all_shut():
             decision = self._book.decide(context, slot)
             if decision.asks:
                 self._book.consult(decision, [NOTHING_TOLD for _ in self._learner.behind()])
         return decision
 
-    def decide_rest_alone(self, draft: Draft) -> None:
+    def decide_rest_alone(self, draft: Draft, why: PeerError) -> None:
         """Decide the rest of a lot as if there were nobody to ask."""
+        self._note_alone(len(draft) - draft.done, why)
         with self._all_shut():
             while (decision := self._book.lots.decide(draft)) is not None:
                 self._book.consult(decision, [NOTHING_TOLD for _ in self._learner.behind()])
                 self._book.lots.go_on(draft, decision)
 
+    def _note_alone(self, rows: int, why: PeerError) -> None:
+        self._book.ledger.alone += rows
+        self._unsaid += rows
+        if self._lines.is_due(asyncio.get_running_loop().time()):
+            log.warning("%d rows were decided without peers: %s", self._unsaid, why)
+            self._unsaid = 0
+
     async def _report(self, peer: str, cell: str, slot: int, talk: Talk) -> Report:
-        """Return what a peer reports; arrivals alone it is asked for once in a request."""
-        if (peer, cell) in talk.heard:
-            return talk.heard[peer, cell]
+        """Return what a peer reports; within a request it is asked again when the slot doubled."""
+        at, report = talk.heard.get((peer, cell), (0, NOTHING_REPORTED))
+        if slot <= 2 * at or (at and report[1:] == ANY_ACCURACY):
+            return report
         report = await self.guards[peer].report(cell, slot, talk.deadline_s)
-        if report[1:] == ANY_ACCURACY:
-            talk.heard[peer, cell] = report
+        talk.heard[peer, cell] = slot, report
         return report
 
     async def _consult_blindly(self, decision: Decision, deadline_s: float) -> None:

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from covey import keys, sites, tokens, visits
-from covey.books import shape_of
+from covey import accord, keys, sites, tokens, visits
 from covey.classifiers import Function
 from covey.errors import (
     ConfigError,
@@ -258,7 +257,7 @@ def _opened(site: ServedSite, copy: Path) -> Finding:
     try:
         store = Store(copy)
         try:
-            loaded = store.load(site.serving.name, shape_of(site.learner))
+            loaded = store.load(site.serving.name, site.shape)
         finally:
             store.close()
     except StoreError as error:
@@ -324,9 +323,15 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
     except CoveyError as error:
         yield Finding(what, FAILURE, f"{peer.url}: {error}")
     else:
-        yield Finding(what, OK, f"{peer.url} knows this site; its start number {seen.starts}")
+        starts = seen.greeting.incarnation
+        yield Finding(what, OK, f"{peer.url} knows this site; its start number {starts}")
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
+        if asks is not None or peer.may_ask:
+            by_data = asks == "data" or (asks is None and not peer.asks_by_context)
+            yield _like(
+                f"{what}, settings", accord.differences(site, seen.greeting, by_data=by_data)
+            )
         yield from _clock(what, seen.ahead_s)
 
 
@@ -346,6 +351,13 @@ def _right(what: str, asks: visits.Asks, code: str) -> Finding:
     key = "may-ask" if asks == "data" else "asks-by-context"
     said = f"does not let itself be asked by {asks}; its operator must write {key} = true"
     return Finding(what, FAILURE, said)
+
+
+def _like(what: str, differences: list[str]) -> Finding:
+    if not differences:
+        return Finding(what, OK, "agree as far as they must")
+    said = f"{'; '.join(differences)}; so one would refuse what the other asks"
+    return Finding(what, FAILURE, f"{said}: give both files the same")
 
 
 def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ CoveyError
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
-│   └── PeerBusy            it is well, and asks to be left alone for a while
+│   ├── PeerBusy            it is well, and asks to be left alone for a while
+│   └── PeerDeclined        it will not take such a letter, and says why
 ├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
 ├── StoreError          a store that cannot be used, or not be written (OSError)
 │   ├── StoreFull           its disk is full
@@ -68,6 +69,10 @@ class PeerBusy(PeerError):
     def __init__(self, said: str, *, wait_s: float) -> None:
         super().__init__(said)
         self.wait_s = wait_s
+
+
+class PeerDeclined(PeerError):
+    """A peer that will not take such letters, and says why: sending them again is no help."""
 
 
 class StoreError(CoveyError, OSError):

@@ -80,7 +80,14 @@ class HttpsPeers:
                 said = await _read(response)
                 return Reply(response.status, said, letters.KIND, response.headers)
         except (aiohttp.ClientError, ValueError) as error:
-            raise PeerError(f"no answer: {error or type(error).__name__}") from error
+            raise PeerError(f"no answer: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """Return why nothing came; what a connector says of itself names objects of Python."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+    return str(error) or type(error).__name__
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

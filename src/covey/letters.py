@@ -27,6 +27,7 @@ NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
 MOST_DEADLINE_MS = 600_000
+MOST_SPACES, MOST_FEATURES = 1_024, 4_096  # that a greeting has
 
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -137,11 +138,33 @@ class Outcomes(Answer, frozen=True, kw_only=True):
     words: Annotated[list[str], Meta(max_length=MOST_LABELS)]
 
 
+class Space(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A context space: its name where there are several, its cells in words, its dimension."""
+
+    name: Name
+    cells: Name
+    dimension: Count
+
+
+class Feature(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A feature of instances."""
+
+    name: Name
+    datatype: Annotated[str, Meta(max_length=16)]
+
+
 class Greeting(Answer, frozen=True, kw_only=True):
-    """The answer to `Hello`: the site's name, and how often it has been started."""
+    """The answer to `Hello`: the site's name, and how often it has been started.
+
+    The rest is for those only whom it concerns, and left out for others.
+    """
 
     name: Annotated[str, Meta(max_length=63)]
     incarnation: Count
+    preset: Annotated[str, Meta(max_length=63)] = ""
+    spaces: Annotated[list[Space], Meta(max_length=MOST_SPACES)] = []
+    instance: Annotated[str, Meta(max_length=16)] = ""  # "record" or "row"
+    features: Annotated[list[Feature], Meta(max_length=MOST_FEATURES)] = []
 
 
 class _Head(msgspec.Struct):

@@ -156,6 +156,11 @@ class _Standing(Collector):
         for (phase, kind), count in sorted(counts.items()):
             decisions.add_metric([phase, kind], count)
         yield decisions
+        yield CounterMetricFamily(
+            "covey_decisions_alone",
+            "Rows decided as if there were no peers, since one failed or was late.",
+            ledger.alone,
+        )
         cost = CounterMetricFamily(
             "covey_cost", "What answers have cost since the start.", labels=["arm_kind"]
         )

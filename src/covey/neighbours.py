@@ -95,7 +95,7 @@ def furnished(
     own = [_own(one, own_name, neighbours, has_links=has_links) for one in learners]
     names = [one.get("name") for one in learners]
     others = [
-        _standing_for(one, own_name, has_links=has_links)
+        _standing_for(one, has_links=has_links)
         for one in neighbours.values()
         if one.name not in names
     ]
@@ -188,10 +188,9 @@ def _own(
     return dict(learner) if has_links else {"peers": {}, **learner}
 
 
-def _standing_for(one: Neighbour, own_name: str, *, has_links: bool) -> dict[str, Any]:
+def _standing_for(one: Neighbour, *, has_links: bool) -> dict[str, Any]:
     return {
         "name": one.name,
         "functions": [f"{one.name}/{k + 1}" for k in range(one.functions)],
         **({} if has_links else {"peers": {}}),
-        "context-peers": {own_name: 0.0} if one.asks_by_context else {},
     }

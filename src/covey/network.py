@@ -91,8 +91,13 @@ class Network(Mapping[str, Member]):
         return len(self._members)
 
 
-def learner_of(setup: ReplayConfig, place: int, width: int) -> Learner:
-    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all."""
+def learner_of(
+    setup: ReplayConfig, place: int, width: int, *, is_asked_by_context: bool = False
+) -> Learner:
+    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
+
+    It may be asked by the cell alone also by learners of which the set-up does not say so.
+    """
     site = setup.sites[place]
     names = [other.name for other in setup.sites]
     spaces = setup.plan.of_width(width)
@@ -116,7 +121,7 @@ def learner_of(setup: ReplayConfig, place: int, width: int) -> Learner:
         loss=setup.data.loss,
         is_supervised=site.is_supervised,
         learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
-        remembers=any(place in other.context_peers for other in setup.sites),
+        remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
     )
 
 

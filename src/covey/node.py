@@ -14,7 +14,7 @@ import msgspec
 
 from covey import lotbook
 from covey.batches import points_of, rows_of
-from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old, shape_of
+from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old
 from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
 from covey.config import Site
@@ -37,6 +37,7 @@ from covey.lots import Lot
 from covey.outbox import Outbox
 from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
 from covey.records import Batch, Owed, Ticket
+from covey.shapes import shape_of
 from covey.standins import OwnFunctions
 from covey.states import Ledger, PeerState, State, arms_of
 from covey.store import Store
@@ -81,8 +82,12 @@ class Node:
         patience: Patience | None = None,
         limits: Limits | None = None,
         labels: LabelSet = ANY,
+        shape: str | None = None,
     ) -> None:
-        """`trust` says how the labels of each peer count; `isolated` for those not named."""
+        """`trust` says how the labels of each peer count; `isolated` for those not named.
+
+        `shape` says what its counters mean, if that is more than the learner shows.
+        """
         self.name = site.name
         self.learner = learner
         self._views = site.views
@@ -91,7 +96,7 @@ class Node:
         self._own = OwnFunctions(functions, learner, doors.work)
         self._teaching = Teaching(functions, doors.work)
         self._limits = Limits() if limits is None else limits
-        loaded = doors.store.load(site.name, shape_of(learner))
+        loaded = doors.store.load(site.name, shape_of(learner) if shape is None else shape)
         self.starts = loaded.starts  # this one included
         self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
         patience = Patience() if patience is None else patience
@@ -382,8 +387,8 @@ class Node:
                     await self._counsel.consult(decision, talk)
                 if decision.choice.function < 0:
                     return decision, await self._ask(instance, decision, talk.deadline_s)
-        except PeerError:
-            decision = self._counsel.decide_alone(context, slot)
+        except PeerError as error:
+            decision = self._counsel.decide_alone(context, slot, error)
         with self._book.or_abandoned(decision):
             return decision, await self._answer_own(instance, decision)
 

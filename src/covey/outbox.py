@@ -1,18 +1,21 @@
 """Labels on their way to the peers that were asked: tried again until they are taken."""
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 
-from covey.errors import PeerBusy, PeerError, StoreError, StoreFull
+from covey.errors import CoveyError, PeerBusy, PeerError, StoreError, StoreFull
 from covey.peers import REPEATED, TAKEN, Guard
 from covey.records import Owed
 
+log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 AT_ONCE = 256  # labels in one request
+LONG_S, LONGER_S = 60.0, 600.0  # after which it is said that labels wait, and then again
 
 
 class Outbox:
@@ -69,15 +72,17 @@ class Outbox:
 
     async def _deliver(self, peer: str) -> None:
         pause_s = FIRST_PAUSE_S
-        queue = self._queues[peer]
+        queue, delay = self._queues[peer], _Delay()
         while True:
             await self._news[peer].wait()
             try:
                 await self._deliver_some(peer, list(islice(queue, AT_ONCE)))
-                pause_s = FIRST_PAUSE_S
+                pause_s, delay = FIRST_PAUSE_S, _Delay()
             except PeerBusy as busy:
+                delay.note(len(queue), busy)
                 await asyncio.sleep(busy.wait_s)
-            except (PeerError, StoreFull):
+            except (PeerError, StoreFull) as error:
+                delay.note(len(queue), error)
                 await asyncio.sleep(pause_s * self._chance.uniform(0.5, 1.0))
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             except StoreError:
@@ -93,3 +98,21 @@ class Outbox:
             self._news[peer].clear()
         if not len(self):
             self._empty.set()
+
+
+class _Delay:
+    """Since when labels cannot be delivered; says so when that is long, and then now and then."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._next_s = LONG_S
+
+    def note(self, owed: int, why: CoveyError) -> None:
+        """Note that labels could not be delivered."""
+        now_s = asyncio.get_running_loop().time()
+        if self._since_s is None:
+            self._since_s = now_s
+        waited_s = now_s - self._since_s
+        if waited_s >= self._next_s:
+            self._next_s = waited_s + LONGER_S
+            log.warning("%d labels could not be delivered for %.0f s: %s", owed, waited_s, why)

@@ -1,6 +1,7 @@
 """Whom a node may ask: the seam behind which another site stands, and what guards it."""
 
 import asyncio
+import logging
 import math
 import random
 import reprlib
@@ -18,12 +19,15 @@ from covey.errors import (
     DataError,
     LateLabel,
     PeerBusy,
+    PeerDeclined,
     PeerError,
     UnfitLabel,
     UnknownTicket,
 )
+from covey.rates import Seldom
 from covey.types import Label, Report
 
+log = logging.getLogger(__name__)
 Given = TypeVar("Given")
 NO_INSTANCE = msgspec.UNSET
 MOST_ARRIVALS = MOST_WHOLE = 2**53
@@ -32,6 +36,9 @@ MOST_TEXT = 1_000  # characters of a label
 TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT = "taken", "repeated", "late", "unknown", "conflict"
 UNFIT = "unfit"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT, UNFIT)
+# What the log says of a peer, each at most once a minute.
+ALONE = "peer %r is left alone for a while: it gave %s"
+DECLINED = "peer %r will not take letters of this site: it gave %s"
 # Until when whoever asks waits, by the loop's clock: a way to a peer may let it know.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 
@@ -130,6 +137,8 @@ class Guard:
         self._failures = 0
         self._rests = 0
         self._until_s = self._busy_until_s = -math.inf
+        self._is_said_alone = False
+        self._lines = {line: Seldom() for line in (ALONE, DECLINED)}
 
     @property
     def is_resting(self) -> bool:
@@ -190,6 +199,9 @@ class Guard:
             raise self._failed("nothing in time") from None
         except PeerBusy as error:
             raise self._busy(error) from error
+        except PeerDeclined as error:
+            self._say(DECLINED, str(error))
+            raise self._failed(str(error)) from error
         except (CoveyError, OSError) as error:
             raise self._failed(str(error)) from error
         finally:
@@ -209,6 +221,9 @@ class Guard:
     def _succeed(self) -> None:
         self._failures = self._rests = 0
         self._until_s = -math.inf
+        if self._is_said_alone:
+            log.info("peer %r is back", self.name)
+            self._is_said_alone = False
 
     def _failed(self, said: str) -> PeerError:
         self._failures += 1
@@ -218,6 +233,7 @@ class Guard:
             # Jitter keeps nodes that lost the same peer from coming back all at once.
             pause_s = rest_s * self._chance.uniform(0.5, 1.0)
             self._until_s = asyncio.get_running_loop().time() + pause_s
+            self._leave_alone(said)
         return PeerError(f"peer {self.name!r} gave {said}")
 
     def _busy(self, error: PeerBusy) -> PeerBusy:
@@ -226,4 +242,16 @@ class Guard:
         wait_s = min(max(error.wait_s, low_s), high_s)
         until_s = asyncio.get_running_loop().time() + wait_s
         self._busy_until_s = max(self._busy_until_s, until_s)
+        self._leave_alone(str(error))
         return PeerBusy(f"peer {self.name!r} gave {error}", wait_s=wait_s)
+
+    def _leave_alone(self, said: str) -> None:
+        if not self._is_said_alone:
+            self._is_said_alone = self._say(ALONE, said)
+
+    def _say(self, line: str, said: str) -> bool:
+        """Write a line to the log, unless it was not long ago; return whether it was written."""
+        is_due = self._lines[line].is_due(asyncio.get_running_loop().time())
+        if is_due:
+            log.warning(line, self.name, said)
+        return is_due

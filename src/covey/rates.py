@@ -1,4 +1,4 @@
-"""How often somebody may call."""
+"""How often somebody may call, and how often something is said."""
 
 import math
 
@@ -22,3 +22,18 @@ class Bucket:
             self._tokens -= 1.0
             return 0.0
         return (1.0 - self._tokens) / self._rate_per_s
+
+
+class Seldom:
+    """Keeps what happens often from being said as often: a line a minute is enough."""
+
+    def __init__(self, every_s: float = 60.0) -> None:
+        self._every_s = every_s
+        self._next_s = -math.inf
+
+    def is_due(self, now_s: float) -> bool:
+        """Say whether it is to be said now; then it is not, for a while."""
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._every_s
+        return True

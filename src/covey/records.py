@@ -154,3 +154,37 @@ def ticket_of(row: Sequence[Any]) -> Ticket:
         fields[name] = NO_ANSWER if fields[name] is None else as_value(fields[name])
     fields["truth"] = UNKNOWN if fields["truth"] is None else as_value(fields["truth"])
     return Ticket(**fields)
+
+
+def differing(old: str, new: str) -> list[str]:
+    """Return which parts of two shapes differ, and how: only what one of them has alone."""
+    before, now = _parts(old), _parts(new)
+    if before.keys().isdisjoint(now):
+        return ["what they were cannot be told from it"]
+    return [
+        f"{part}: {_change(before.get(part, []), now.get(part, []))}"
+        for part in dict.fromkeys([*before, *now])
+        if before.get(part) != now.get(part)
+    ]
+
+
+def _parts(shape: str) -> dict[str, list[str]]:
+    """Return the values of a shape, part by part."""
+    parts: dict[str, list[str]] = {}
+    for line in shape.splitlines():
+        part, _, value = line.partition(": ")
+        parts.setdefault(part, []).append(value)
+    return parts
+
+
+def _change(before: list[str], now: list[str]) -> str:
+    gone = [one for one in before if one not in now]
+    come = [one for one in now if one not in before]
+    if not gone and not come:
+        return "the same in another order"
+    return f"{_listed(gone)} before, {_listed(come)} now"
+
+
+def _listed(values: list[str]) -> str:
+    more = f" and {len(values) - 3} more" if len(values) > 3 else ""
+    return ", ".join(values[:3]) + more if values else "nothing"

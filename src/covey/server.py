@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from covey import tls
+from covey import keys, tls
 from covey.back import PATHS, Back
-from covey.errors import StoreFailed
+from covey.errors import ConfigError, StoreFailed
 from covey.front import Front
 from covey.gates import Anybody, ByCertificate, ByToken, Gate, Paced
 from covey.https_peers import HttpsPeers
@@ -36,6 +36,7 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
     `StoreFailed` when what happens could not be written, and requests under way are answered; a
     node with a full disk goes on to say so.
     """
+    _check_certificate(served)
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics(_paths(served.serving.name))
@@ -67,6 +68,18 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
             "that was acknowledged: look at the disk, and start again"
         ) from failed.result()
+
+
+def _check_certificate(served: ServedSite) -> None:
+    """Raise `ConfigError` if the site would show another one's certificate, which all refuse."""
+    if served.identity is None:
+        return
+    certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
+    if name != served.serving.name:
+        raise ConfigError(
+            f"[node] certificate: {certificate} is of site {name!r}, and this one is "
+            f"{served.serving.name!r}; peers would refuse it: name the file of this site"
+        )
 
 
 def _look_for_garbage_seldom() -> None:
@@ -112,6 +125,7 @@ def _node(served: ServedSite, doors: Doors) -> Node:
             peer_tickets=served.limits.peer_tickets,
             cells=served.limits.cells,
         ),
+        shape=served.shape,
     )
 
 
@@ -139,7 +153,12 @@ def _for_peers(
 ) -> Listener:
     address, identity = where
     return Listener(
-        Back(node, served.neighbours),
+        Back(
+            node,
+            served.neighbours,
+            features=served.serving.features,
+            instance=served.serving.instance,
+        ),
         address,
         gate=ByCertificate(allowed(served.neighbours)),
         limits=served.limits,

@@ -18,6 +18,7 @@ from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
 from covey.peers import Patience, plain_label
 from covey.ports import Address
+from covey.shapes import shape_of
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 from covey.sources.tables import Scalar
@@ -81,6 +82,11 @@ class ServedSite(NamedTuple):
         return bool(self.setup.context.dimension)
 
     @property
+    def shape(self) -> str:
+        """What its counters mean, which a store must agree with."""
+        return shape_of(self.learner, self.setup.context.scales)
+
+    @property
     def requests_per_s(self) -> float | None:
         """How often a client may call; None: as often as it likes."""
         if self.limits.requests_per_s is None and not is_loopback(self.address.host):
@@ -110,7 +116,8 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
     _check_ways(serving, setup.sites[place], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
-    learner = learner_of(setup, place, width)
+    is_asked_by_context = any(one.asks_by_context for one in known.values())
+    learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_under_way()  # many clients at once must not all explore the same arm
     own = functions_of(setup.sites[place], given)

@@ -73,6 +73,7 @@ class Ledger:
         self.right: Counter[str] = Counter()
         self.waits: Counter[int] = Counter()  # for labels since the start, by the bits of slots
         self.waited_slots = 0
+        self.alone = 0  # rows decided as if there were no peers, since one of them failed
         for arm, labels, right in counted:
             self.labels[arm] += labels
             self.right[arm] += right

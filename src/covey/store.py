@@ -25,6 +25,7 @@ from covey.records import (
     Truth,
     as_text,
     as_value,
+    differing,
     row_of,
     ticket_of,
 )
@@ -201,8 +202,9 @@ class Store:
             )
         if kept[1] != shape:
             raise StoreError(
-                f"{self._where} was written with {kept[1]}; now it is {shape}, and its counters "
-                "would mean something else; put the configuration back, or begin a new file"
+                f"{self._where} was written with other settings: "
+                f"{'; '.join(differing(kept[1], shape))}. Its counters would mean something else; "
+                "put the configuration back, or begin a new file"
             )
         differences = self._differences()
         if differences:

@@ -30,7 +30,7 @@ Asks = Literal["data", "context"]
 class Visit(NamedTuple):
     """What a peer told of itself."""
 
-    starts: int
+    greeting: letters.Greeting
     ahead_s: float | None  # of its clock before the own one; None: it did not say
     refusal: str  # of being asked: its code; "" if it would answer, or is not to be asked
 
@@ -147,7 +147,7 @@ def _talk(way: _Way, asks: Asks | None) -> Visit:
     if greeting.name != way.peer.name:
         raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
     refusal = "" if asks is None else _refusal(way, asks)
-    return Visit(greeting.incarnation, answer.ahead_s, refusal)
+    return Visit(greeting, answer.ahead_s, refusal)
 
 
 def _refusal(way: _Way, asks: Asks) -> str:
