@@ -33,6 +33,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "labelled": {**GRID, "count": "labelled"},
     "layered": {"preset": "multi-resolution", "finest-level": 2, "pending": True},
     "auto": {"preset": "auto", "horizon": 300, "pending": True},
+    "shared": {"preset": "share-ucb", "slices": 2, "pending": True},
+    "discounted": {"preset": "discounted", "slices": 2, "pending": True},
+    "balanced": {"preset": "balance", "slices": 2, "pending": True},
     "eliminating": {"preset": "cos-ce", "horizon": 300, "pending": True},
 }
 

@@ -283,6 +283,7 @@ def index_cases(draw: st.DrawFn) -> Case:
     if "finest_level" not in drawn and draw(st.sampled_from([False, False, True])):
         drawn["zooming"] = False  # slices are given, and make a grid of any preset
     drawn["label_wait"] = draw(st.sampled_from([None, None, 0, 3]))
+    drawn["pending"] = draw(st.booleans())
     made = draw(sites(INDEX_PRICES, most=5, most_functions=3))
     slots = draw(st.sampled_from([1, 30, 150, 300]))
     case = _with_stream(
@@ -322,7 +323,7 @@ def _index_policy(setup: IndexSetup) -> dict[str, Any]:
     if not setup.zooming:
         policy["slices"] = setup.slices
     plain = index_setup(setup.preset, setup.sites)
-    for name in (*_INDEX_KEYS[setup.preset], "label_wait"):
+    for name in (*_INDEX_KEYS[setup.preset], "label_wait", "pending"):
         value = getattr(setup, name)
         if value == getattr(plain, name):
             continue

@@ -42,7 +42,10 @@ class DoubtingNetwork(OnceNetwork):
         self.alarm = int(setup.alarm * DOUBTS)
 
     def cells_of_peers(self, cell: Cell) -> list[Cell]:
-        return self.cells_around(cell) if self.setup.alarm > 0 else super().cells_of_peers(cell)
+        # Whoever minds what is under way minds it on every level, and so what became of it.
+        if self.setup.alarm > 0 or self.setup.pending:
+            return self.cells_around(cell)
+        return super().cells_of_peers(cell)
 
     def learn_at_site(self, decision: Decision, lesson: Lesson) -> None:
         doubt = self.doubts[decision.site]

@@ -78,7 +78,7 @@ class CosCe(OnceNetwork):
 
     def under_explored(self, site: int, arms: list[int], cell: Cell, enough: float) -> int | None:
         record = self.known[site][cell]
-        return next((arm for arm in arms if record.arms[arm].labels <= enough), None)
+        return next((arm for arm in arms if record.arms[arm].tried <= enough), None)
 
     def under_trained_of(self, site: int, arms: list[int], cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
@@ -87,5 +87,5 @@ class CosCe(OnceNetwork):
             if record.training[arm] <= enough:
                 peer, _ = self.peers(site)[arm - self.setup.sites[site].functions]
                 reported = self.record(peer, cell, slot).arrivals
-                record.training[arm] = reported - record.arms[arm].labels
+                record.training[arm] = reported - record.arms[arm].tried
         return next((arm for arm in arms if record.training[arm] <= enough), None)

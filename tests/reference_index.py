@@ -1,8 +1,8 @@
 """The oracle of the policies that go by an upper index; it replays CoS with elimination too.
 
 As slow and plain as `reference.py`: an index is worked out anew whenever it is looked at. What is
-not offered to these policies (candidates, peers that see the cell alone, busy peers, random costs,
-labels under way) is not here either.
+not offered to these policies (candidates, peers that see the cell alone, busy peers, random costs)
+is not here either.
 """
 
 import math
@@ -71,25 +71,42 @@ class IndexNetwork(DoubtingNetwork):
     def room(self, slot: int) -> float:
         return self.setup.index_scale * math.log(rounded_slot(slot))
 
-    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
-        """Return U of one of the owner's functions by one of its records."""
-        return self.index_of_all(record.arms[function], slot)
-
-    def index_of_all(self, tally: Tally, slot: int) -> float:
-        if tally.labels == 0:
+    def index(self, tally: Tally, slot: int, under_way: int) -> float:
+        """Return U of an arm by what is known of it, as sure as with so many labels more."""
+        if tally.labels + under_way == 0:
             return 1.0
-        return klucb(tally.right / tally.labels, tally.labels, self.room(slot))
-
-    def index_of_recent(self, tally: Tally, room: float) -> float:
-        if tally.recent == 0:
-            return 1.0
-        return klucb(tally.recent_right / tally.recent, tally.recent / ONE, room)
+        # What is under way may turn out right or wrong.
+        mean = tally.right / tally.labels if tally.labels else 0.5
+        return klucb(mean, tally.labels + under_way, self.room(slot))
 
     def upper(self, owner: int, cell: Cell, slot: int) -> list[float]:
         """Return U of each of the owner's functions for an instance in the cell."""
-        functions = self.setup.sites[owner].functions
-        record = self.record(owner, cell, slot)
-        return [self.index(record, f, functions, slot) for f in range(functions)]
+        tallies = self.functions_known(owner, cell, slot)
+        return [self.index(tally, slot, tally.under_way) for tally in tallies]
+
+    def upper_by_labels(self, owner: int, cell: Cell, slot: int) -> list[float]:
+        """Return the same as if nothing were under way."""
+        tallies = self.functions_known(owner, cell, slot)
+        return [self.index(tally, slot, 0) for tally in tallies]
+
+    def functions_known(self, owner: int, cell: Cell, slot: int) -> list[Tally]:
+        return self.record(owner, cell, slot).arms[: self.setup.sites[owner].functions]
+
+    def slack(self, cell: Cell) -> float:
+        """Return how much accuracies may differ within a cell, where that counts."""
+        return 0.0
+
+    def patience(self, site: int, cell: Cell, arm: int, slot: int) -> float:
+        """Return what a peer may be worth to who waits for labels of it: by its own record."""
+        known = [(around, self.known[site][around].arms[arm]) for around in self.cells_around(cell)]
+        return min(
+            [
+                self.index(tally, slot, tally.under_way) + self.slack(around)
+                for around, tally in known
+                if tally.under_way > 0
+            ],
+            default=math.inf,
+        )
 
     def own_values(self, site: int, cell: Cell, slot: int) -> list[float]:
         costs = self.setup.sites[site].costs
@@ -116,20 +133,25 @@ class Asking(IndexNetwork):
     """Peers are worth what they reply, less their price."""
 
     def reply(self, peer: int, cell: Cell, slot: int) -> float:
-        return max(self.upper(peer, cell, slot))
+        # What is under way to it is the business of who sent it.
+        return max(self.upper_by_labels(peer, cell, slot))
 
     def most_promising(self, site: int, cell: Cell, slot: int) -> int:
         values = self.own_values(site, cell, slot)
-        for peer, price in self.peers(site):
-            values.append(self.reply(peer, cell, slot) - price)
+        for arm, (peer, price) in enumerate(self.peers(site), start=len(values)):
+            patience = self.patience(site, cell, arm, slot)
+            values.append(min(self.reply(peer, cell, slot), patience) - price)
         return lowest_of_largest(values)
 
 
 class Discounted(Asking):
     """The index of the recent labels alone."""
 
-    def index(self, record: Record, function: int, functions: int, slot: int) -> float:
-        return self.index_of_recent(record.arms[function], self.room(slot))
+    def index(self, tally: Tally, slot: int, under_way: int) -> float:
+        if tally.recent + under_way == 0:
+            return 1.0
+        mean = tally.recent_right / tally.recent if tally.recent else 0.5
+        return klucb(mean, tally.recent / ONE + under_way, self.room(slot))
 
 
 class ShareUcb(Asking):
@@ -156,10 +178,12 @@ class ShareUcb(Asking):
 
     def values_by_old_replies(self, site: int, cell: Cell, slot: int) -> list[float]:
         values = []
-        for peer, price in self.peers(site):
+        first = self.setup.sites[site].functions
+        for arm, (peer, price) in enumerate(self.peers(site), start=first):
             reply, asked = self.last_reply(site, cell, peer)
             # An index grows with the slot, so that of long ago bounds nothing.
-            values.append((reply if 2 * asked >= slot else math.inf) - price)
+            promise = reply if 2 * asked >= slot else math.inf
+            values.append(min(promise, self.patience(site, cell, arm, slot)) - price)
         return values
 
     def values_by_own_labels(self, site: int, cell: Cell, slot: int) -> list[float]:
@@ -171,15 +195,13 @@ class ShareUcb(Asking):
 
     def upper_by_own_labels(self, site: int, cell: Cell, arm: int, slot: int) -> float:
         """Return what a peer may be worth to who asks it for nothing but answers."""
+        around = self.cells_around(cell)
+        tallies = [self.known[site][one].arms[arm] for one in around]
         by_level = [
-            self.index_of_all(self.known[site][around].arms[arm], slot) + self.slack(around)
-            for around in self.cells_around(cell)
+            self.index(tally, slot, tally.under_way) + self.slack(one)
+            for one, tally in zip(around, tallies, strict=True)
         ]
         return min(1.0, *by_level)
-
-    def slack(self, cell: Cell) -> float:
-        """Return how much accuracies may differ within a cell, where that counts."""
-        return 0.0
 
     def last_reply(self, site: int, cell: Cell, peer: int) -> tuple[float, int]:
         return self.replies.get((site, cell, peer), (math.inf, 0))
@@ -212,11 +234,16 @@ class MultiResolution(ShareUcb):
         return self.known[site][cell]
 
     def upper(self, owner: int, cell: Cell, slot: int) -> list[float]:
-        by_level = [self.upper_by(owner, around, slot) for around in self.cells_around(cell)]
-        return [min(levels) for levels in zip(*by_level, strict=True)]
+        around = self.cells_around(cell)
+        return self.least({one: ShareUcb.upper(self, owner, one, slot) for one in around})
 
-    def upper_by(self, owner: int, cell: Cell, slot: int) -> list[float]:
-        return [index + self.slack(cell) for index in super().upper(owner, cell, slot)]
+    def upper_by_labels(self, owner: int, cell: Cell, slot: int) -> list[float]:
+        around = self.cells_around(cell)
+        return self.least({one: ShareUcb.upper_by_labels(self, owner, one, slot) for one in around})
+
+    def least(self, by_level: dict[Cell, list[float]]) -> list[float]:
+        slack = [[u + self.slack(cell) for u in uppers] for cell, uppers in by_level.items()]
+        return [min(levels) for levels in zip(*slack, strict=True)]
 
     def slack(self, cell: Cell) -> float:
         if not self.setup.zooming or self.setup.finest_level < self.setup.level_step:
@@ -245,7 +272,10 @@ class Balance(IndexNetwork):
         tally = self.known[decision.owner][decision.cell].arms[decision.function]
         if tally.labels == 0:
             return MILLION
-        index = self.index_of_all(tally, decision.slot)
+        index = self.index(tally, decision.slot, 0)
+        if self.setup.pending:
+            # What was used may not have been what promised most: others have labels to come.
+            index = max(self.upper_by_labels(decision.owner, decision.cell, decision.slot))
         # Choice: halves go to the even number.
         return round(min(1.0, index - tally.right / tally.labels) * 1e6)
 
@@ -257,11 +287,13 @@ class Balance(IndexNetwork):
 
     def peer_value(self, site: int, cell: Cell, arm: int, slot: int) -> float:
         tally = self.known[site][cell].arms[arm]
-        if tally.labels == 0:
+        if tally.tried == 0:
             return math.inf
-        mean = (tally.right + self.widths[site, cell, arm] / 1e6) / tally.labels
+        mean = 0.5
+        if tally.labels > 0:
+            mean = (tally.right + self.widths[site, cell, arm] / 1e6) / tally.labels
         # Choice: the index scale plays no part here, only in the indices of functions.
-        return mean + math.sqrt(2 * math.log(rounded_slot(slot)) / tally.labels)
+        return mean + math.sqrt(2 * math.log(rounded_slot(slot)) / tally.tried)
 
     def learn(self, decision: Decision, lesson: Lesson) -> None:
         super().learn(decision, lesson)

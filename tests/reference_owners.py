@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reference import Decision, Lesson, Network
-from reference_records import Cell, Setup, Site
+from reference_records import Cell, Setup, Site, Tally
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,18 @@ class OnceNetwork(Network):
         """The cells in which an asker counts the labels of its requests."""
         return [cell]
 
+    def tallies_in_cells(self, decision: Decision) -> list[Tally]:
+        tallies = []
+        for cell in self.cells_around(decision.cell):
+            if decision.phase != "train":
+                tallies.append(self.known[decision.site][cell].arms[decision.arm])
+            if not decision.is_own:
+                assert decision.function is not None
+                tallies.append(self.known[decision.owner][cell].arms[decision.function])
+        return tallies
+
     def learn(self, decision: Decision, lesson: Lesson) -> None:
+        self.stop_waiting(decision)
         self.learn_at_site(decision, lesson)
         if not decision.is_own:
             self.learn_by_serving(decision, lesson)

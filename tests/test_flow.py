@@ -17,6 +17,7 @@ SITES = 3
 SLOTS = 1_500
 NODE_SLOTS = 500
 PROCESS_SLOTS = 200
+LATE = 25  # slots until a label comes
 EARLY = {  # few cells and low thresholds, so that peers are asked soon
     "slices": 2,
     "split-scale": 5.0,
@@ -97,6 +98,23 @@ def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, p
     assert live == _replayed(stream, config)[:NODE_SLOTS]
 
 
+@pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
+    stream: Stream, preset: str, restart_every: int
+) -> None:
+    """What is under way is not stored: a node that starts counts its open tickets."""
+    config = _config(preset, "spec")
+    config["policy"]["pending"] = True
+    late = {"restart_every": restart_every, "delay": LATE}
+
+    live = virtual.run(_through_nodes(stream, config, **late))
+
+    assert live == _replayed(stream, config, delay=LATE)[:NODE_SLOTS]
+    config["policy"]["pending"] = False
+    assert live != _replayed(stream, config, delay=LATE)[:NODE_SLOTS]
+
+
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
 def test_replay_and_processes_that_speak_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
@@ -155,24 +173,25 @@ def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
     )
 
 
-def _replayed(stream: Stream, config: dict[str, Any]) -> list[Row]:
+def _replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[Row]:
     recorded = covey.replay(
         config,
         predictions=stream.predictions,
         labels=stream.labels,
         contexts=stream.contexts,
         at=stream.at,
+        delay=np.full(SLOTS, delay),
     ).columns()
     names = ("phase", "arm", "function", "cost", "correct")
     return list(zip(*(recorded[name] for name in names), strict=True))
 
 
 async def _through_nodes(
-    stream: Stream, config: dict[str, Any], *, restart_every: int
+    stream: Stream, config: dict[str, Any], *, restart_every: int, delay: int = 0
 ) -> list[Row]:
     world = virtual.World(config, stream.functions, dimension=2, trust="full")
     world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
-    live = []
+    live: list[Row] = []
     for slot in range(NODE_SLOTS):
         name = stream.at[slot]
         if slot % restart_every == restart_every - 1:
@@ -181,13 +200,21 @@ async def _through_nodes(
         node, asked = world.nodes[name], Question("", str(slot))
         context = tuple(stream.contexts[slot].tolist())
         ticket = await node.predict(slot, context, question=asked, slot=slot + 1)
-        settlement = await node.learn(str(slot), int(stream.labels[slot]))
-        await node.drained()
-        row = (ticket.phase, ticket.arm, ticket.function, ticket.price, settlement.is_right)
-        live.append(row)
+        live.append((ticket.phase, ticket.arm, ticket.function, ticket.price))
+        if slot >= delay:
+            await _label(world, stream, live, slot - delay)
+    for slot in range(NODE_SLOTS - delay, NODE_SLOTS):
+        await _label(world, stream, live, slot)
     for node in world.nodes.values():
         node.stop()
     return live
+
+
+async def _label(world: virtual.World, stream: Stream, live: list[Row], slot: int) -> None:
+    node = world.nodes[stream.at[slot]]
+    settlement = await node.learn(str(slot), int(stream.labels[slot]))
+    await node.drained()
+    live[slot] = (*live[slot], settlement.is_right)
 
 
 def _early(preset: str) -> dict[str, Any]:

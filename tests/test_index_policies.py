@@ -57,10 +57,13 @@ def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
     )
 
 
+@pytest.mark.parametrize("pending", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(preset: str, seed: int) -> None:
-    case = crowded_case(preset, seed)
+def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
+    preset: str, seed: int, pending: bool
+) -> None:
+    case = crowded_case(preset, seed, pending=pending)
 
     assert kernel_rows(case) == reference_rows(case)
 
@@ -71,15 +74,24 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(preset: str, 
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
     seed=st.integers(0, 2**32),
     is_shared=st.booleans(),
+    pending=st.booleans(),
 )
 def test_the_kernel_forgets_and_is_wary_when_the_reference_is(
-    preset: str, alarm: float, seed: int, is_shared: bool
+    preset: str, alarm: float, seed: int, is_shared: bool, pending: bool
 ) -> None:
-    case = turned(crowded_case(preset, seed, alarm=alarm))
+    case = turned(crowded_case(preset, seed, alarm=alarm, pending=pending))
     if not is_shared:
         case = replace(case, at=np.random.default_rng(seed).integers(0, 3, 300))
 
     assert kernel_rows(case) == reference_rows(case)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_labels_under_way_change_what_is_decided(preset: str) -> None:
+    """Otherwise nothing above would have compared them."""
+    rows = [reference_rows(crowded_case(preset, 0, pending=pending)) for pending in (False, True)]
+
+    assert rows[0] != rows[1]
 
 
 def test_there_are_six_presets() -> None:

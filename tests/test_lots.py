@@ -13,6 +13,7 @@ from covey.books import Question
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
 from covey.node import Limits, Node
+from covey.policies import INDEXED
 from lives import (
     FUNCTIONS,
     GRID,
@@ -28,7 +29,8 @@ from lives import (
 )
 from virtual import Link, Weather, World
 
-BY_PHASE = sorted(set(POLICIES) - {"auto", "eliminating", "layered"})
+BY_INDEX = sorted(name for name, policy in POLICIES.items() if policy["preset"] in INDEXED)
+BY_PHASE = sorted(set(POLICIES) - {"eliminating", *BY_INDEX})
 
 
 def lived(name: str, trust: Trust, script: list[Any], *, is_batched: bool) -> list[Any]:
@@ -73,6 +75,20 @@ def test_restarts_between_batches_change_nothing(name: str, trust: Trust, seed: 
     assert lived(name, trust, script, is_batched=True) == lived(
         name, trust, script, is_batched=False
     )
+
+
+@pytest.mark.parametrize("name", BY_INDEX)
+@settings(max_examples=8)
+@given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
+def test_restarts_between_batches_change_nothing_that_an_index_decides(
+    name: str, trust: Trust, seed: int
+) -> None:
+    """Cells that a peer was asked about and knows nothing of need not be known after a start."""
+    script = script_of(seed, restarts=True)
+    lives = [lived(name, trust, script, is_batched=is_batched) for is_batched in (True, False)]
+
+    one, other = ([said for said in life if not isinstance(said, list)] for life in lives)
+    assert one == other
 
 
 ASKED = Question("", "a", "digest")

@@ -31,7 +31,6 @@ PHASES_ONLY: dict[str, Any] = {
     "count": "uses",
     "level-offset": 1,
     "ties": "random",
-    "pending": True,
     "inherit": True,
     "forget": {"discount": 0.99},
 }

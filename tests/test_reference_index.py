@@ -95,11 +95,9 @@ def test_a_slot_is_rounded_up_to_five_binary_digits() -> None:
 
 def test_which_labels_an_index_goes_by_is_the_presets() -> None:
     # At slot 16 four wrong labels give 1 - 16 ** (-1 / 4), two give 1 - 16 ** (-1 / 2).
-    record = Record(functions=2, peers=1, readers=0, since=1)
-    record.arms = [Tally(4, 0, recent=2 * ONE), Tally(recent=14 * ONE), Tally(recent=99 * ONE)]
-    sites = (site("north", 2), site("south"))
+    tally = Tally(4, 0, recent=2 * ONE)
     indices = [
-        network(preset, *sites).index(record, 0, 2, 16) for preset in ("share-ucb", "discounted")
+        network(preset, site("north")).index(tally, 16, 0) for preset in ("share-ucb", "discounted")
     ]
 
     assert indices == pytest.approx([0.5, 0.75])
@@ -108,7 +106,33 @@ def test_which_labels_an_index_goes_by_is_the_presets() -> None:
 def test_a_function_whose_labels_are_all_forgotten_may_be_anything() -> None:
     tally = Tally(labels=5, right=0, recent=0)
 
-    assert network("discounted", site("north")).index_of_recent(tally, 3.0) == 1.0
+    assert network("discounted", site("north")).index(tally, 16, 0) == 1.0
+
+
+@pytest.mark.parametrize("preset", ["share-ucb", "discounted"])
+def test_labels_under_way_make_an_index_narrower_and_leave_its_middle(preset: str) -> None:
+    # At slot 16 four wrong labels give 1 - 16 ** (-1 / 4); so do two, and two under way.
+    of = network(preset, site("north"))
+    known = Tally(labels=2, recent=2 * ONE)
+
+    assert of.index(known, 16, 2) == pytest.approx(0.5)
+    assert of.index(Tally(), 16, 0) == 1.0
+    assert of.index(Tally(), 16, 10**9) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_peer_says_nothing_of_what_is_under_way_and_the_asker_counts_what_it_sent() -> None:
+    of = network("share-ucb", site("north", costs=(0.2,), peers=((1, 0.0),)), site("south"))
+    of = type(of)(replace(of.setup, pending=True), counts_once=False)
+    arms = []
+    for slot in range(61, 101):
+        decision = decide(of, 0, slot)
+        of.end_slot(decision)
+        arms.append(decision.arm)
+
+    # By then the own function's 1 - 0.2 is more: kl(1/2, 4/5) is ln(5/4), and 20 times that is
+    # ln 86.7. Slot 81 counts as 84, and 80, with 19 under way, as itself: 19 times it is ln 69.4.
+    assert arms[:21] == [1] * 20 + [0]
+    assert of.reply(1, HERE, 100) == 1.0
 
 
 # -- owners, helpers and phases ----------------------------------------------------------------

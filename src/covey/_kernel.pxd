@@ -89,26 +89,24 @@ cdef class Table:
     cdef inline bint _is_unheard(self, long long row, long long slot) noexcept
     @cython.locals(promise=cython.double)
     cdef inline double _promise(self, long long row, long long peer, long long slot) noexcept
-    @cython.locals(smallest=cython.double, value=cython.double)
-    cdef double _standing(self, long long row, long long peer) noexcept
-    cdef inline double _standing_in(self, long long row, long long peer) noexcept
-    @cython.locals(labels=cython.double, accuracy=cython.double)
-    cdef double _bound_by(self, long long base, long long arm) noexcept
+    cdef inline double _upper_in(self, long long row, long long arm) noexcept
+    @cython.locals(labels=cython.double, right=cython.double, most=cython.double, accuracy=cython.double)
+    cdef double _bound_by(self, long long base, long long arm, long long under_way) noexcept
+    @cython.locals(smallest=cython.double, value=cython.double, under_way=cython.longlong)
+    cdef double _patience(self, long long row, long long arm) noexcept
     @cython.locals(labels=cython.double, right=cython.double)
     cdef double _credit(self, long long base, long long arm) noexcept
-    @cython.locals(labels=cython.double, right=cython.double, width=cython.double, promise=cython.double)
+    @cython.locals(labels=cython.double, tried=cython.double, right=cython.double, width=cython.double, mean=cython.double, promise=cython.double)
     cdef inline double _balance(self, long long row, long long peer) noexcept
     @cython.locals(smallest=cython.double, value=cython.double)
-    cdef inline double _upper(self, long long row, long long function) noexcept
-    cdef inline double _upper_all(self, long long row, long long function) noexcept
-    cdef inline double _upper_recent(self, long long row, long long function) noexcept
-    @cython.locals(labels=cython.double, accuracy=cython.double)
-    cdef double _worked_out(self, long long base, long long function) noexcept
-    cdef inline void _outdate(self, long long row, long long function) noexcept
+    cdef inline double _upper(self, long long row, long long arm) noexcept
+    @cython.locals(smallest=cython.double, value=cython.double)
+    cdef double _upper_by_labels(self, long long row, long long function) noexcept
+    cdef inline void _outdate(self, long long row, long long arm) noexcept
     cdef inline void _outdate_recent(self, long long row) noexcept
-    @cython.locals(value=cython.double, largest=cython.double)
+    @cython.locals(largest=cython.double)
     cdef double _reply(self, long long row) noexcept
-    @cython.locals(labels=cython.double, accuracy=cython.double)
+    @cython.locals(labels=cython.double, accuracy=cython.double, upper=cython.double)
     cdef long long _width(self, long long row, long long function) noexcept
     cdef void _hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) noexcept
     @cython.locals(level=cython.double, labels=cython.double, accuracy=cython.double, radius=cython.double)

@@ -255,9 +255,9 @@ class Table:
         self.is_wary = False  # since the alarm peers are judged by what they do
         self.forgotten = 0  # what was decided up to this slot teaches nothing any more
         self.wanted = -1  # the peer to be asked next
-        # Per row what own functions may be worth by all their labels, then by recent ones, then
-        # what peers said of themselves, then the most of the first; and when each was worked out.
-        self.bounds = 2 * self.functions + self.asked - self.functions + 1
+        # Per row what own functions may be worth, then what peers said of themselves, then the
+        # most of the first; and when each was worked out.
+        self.bounds = self.asked + 1
         self.values = array("d", [0.0])
         self.stamps = array("q", [0])
         drop = rule.elimination
@@ -423,6 +423,10 @@ class Table:
         for row in range(self.used):
             self.rows[row * self.stride + BEST] = -1
             self.rows[row * self.stride + CALM] = 0
+
+    def expect(self, decision: int) -> None:
+        """Wait for the label of a decision that is counted already."""
+        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
 
     def forget(self, decision: int) -> None:
         """Stop waiting for the label of `decision`."""
@@ -614,7 +618,7 @@ class Table:
         head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
         tail = [self.rows[base + k] for k in range(self.labels, self.stride)]
         for k in range(self._kept_replies()):
-            at = row * self.bounds + 2 * self.functions + k
+            at = row * self.bounds + self.functions + k
             stamp = 0 if self.is_wary else self.stamps[at]
             tail += [stamp, BITS.unpack(NUMBER.pack(self.values[at]))[0] if stamp else 0]
         return head + tail
@@ -629,7 +633,7 @@ class Table:
             self.rows[base + k] = counters[3 + k - self.labels]
         told = counters[3 + self.stride - self.labels :]
         for k in range(self._kept_replies()):
-            at = base // self.stride * self.bounds + 2 * self.functions + k
+            at = base // self.stride * self.bounds + self.functions + k
             self.stamps[at] = told[2 * k]
             self.values[at] = NUMBER.unpack(BITS.pack(told[2 * k + 1]))[0]
 
@@ -890,7 +894,7 @@ class Table:
             if chosen < 0 or value > largest:
                 chosen = arm
                 largest = value
-        replies = row * self.bounds + 2 * self.functions
+        replies = row * self.bounds + self.functions
         for k in range(self.asked - self.functions):
             arm = self.functions + k
             if self.costs[arm] >= CLOSED:
@@ -907,7 +911,7 @@ class Table:
 
     def _is_unheard(self, row: int, slot: int) -> bool:
         """Say whether some peer has not yet said in this slot what it may be worth."""
-        replies = row * self.bounds + 2 * self.functions
+        replies = row * self.bounds + self.functions
         for k in range(self.asked - self.functions):
             if self.costs[self.functions + k] < CLOSED and self.stamps[replies + k] != slot:
                 return True
@@ -915,43 +919,61 @@ class Table:
 
     def _promise(self, row: int, peer: int, slot: int) -> float:
         """Return what a peer may be worth before its price: by its word, or by what it has done."""
-        at = row * self.bounds + 2 * self.functions + peer
+        at = row * self.bounds + self.functions + peer
         promise = FOREVER
-        if self.is_wary:
-            return self._standing(row, peer)
+        if self.is_wary:  # who does not listen has what peers did in the place of what they said
+            return min(1.0, self._upper(row, self.functions + peer))
         if self.is_balanced:
             promise = self._balance(row, peer)
         elif 2 * self.stamps[at] >= slot:  # the index of who is asked grows with the slot
             promise = self.values[at]
         if self.floors_training:
             promise = min(promise, self._credit(row * self.stride, self.functions + peer))
+        if self.is_pending and not self.is_balanced:
+            promise = min(promise, self._patience(row, self.functions + peer))
         return promise
 
-    def _standing(self, row: int, peer: int) -> float:
-        """Return what a peer may be worth by the own record of it, here and in cells around."""
-        smallest = 1.0
+    def _patience(self, row: int, arm: int) -> float:
+        """Return what a peer may be worth by the own record of it where its labels are under way.
+
+        It cannot say that itself: what it says is kept, and in a batch it has yet to see its share.
+        """
+        smallest = FOREVER
         while row >= 0:
             base = row * self.stride
-            value = self._standing_in(row, peer) + self.bias[self.rows[base + LEVEL]]
-            smallest = min(smallest, value)
+            under_way = self.rows[base + self.underway + arm]
+            if under_way > 0:
+                value = self._bound_by(base, arm, under_way) + self.bias[self.rows[base + LEVEL]]
+                smallest = min(smallest, value)
             row = self.rows[base + PARENT] if self.is_layered else -1
         return smallest
 
-    def _standing_in(self, row: int, peer: int) -> float:
-        # Whoever is wary does not listen, so what peers said gives its place to this.
-        at = row * self.bounds + 2 * self.functions + peer
+    def _upper_in(self, row: int, arm: int) -> float:
+        """Return what an arm may be worth by the own record of it in a cell, if need be anew."""
+        at = row * self.bounds + arm
         if self.stamps[at] != self.clock.rounded:
-            self.values[at] = self._bound_by(row * self.stride, self.functions + peer)
+            base = row * self.stride
+            under_way = self.rows[base + self.underway + arm] if self.is_pending else 0
+            self.values[at] = self._bound_by(base, arm, under_way)
             self.stamps[at] = self.clock.rounded
         return self.values[at]
 
-    def _bound_by(self, base: int, arm: int) -> float:
-        """Return what an arm may be worth by all labels of a cell."""
+    def _bound_by(self, base: int, arm: int, under_way: int) -> float:
+        """Return what an arm may be worth by the labels of a cell, of all or of recent ones.
+
+        Labels under way make it surer, and say nothing for or against it.
+        """
         labels = float(self.rows[base + self.labels + arm])
-        if labels == 0:
+        right = float(self.rows[base + self.right + arm])
+        most = labels * self.unit
+        if self.is_recent:
+            most = float(self.rows[base + self.recent + arm])
+            right = float(self.rows[base + self.recent_right + arm])
+            labels = most / ONE
+        if labels + under_way == 0:
             return 1.0
-        accuracy = self.rows[base + self.right + arm] / (labels * self.unit)
-        return klucb(accuracy, labels, self.scale * self.clock.logarithm)
+        accuracy = right / most if labels > 0 else 0.5
+        return klucb(accuracy, labels + under_way, self.scale * self.clock.logarithm)
 
     def _credit(self, base: int, arm: int) -> float:
         """Return what an arm may be worth by the own record of it, whatever it says of itself."""
@@ -968,63 +990,58 @@ class Table:
         """Return what a peer may be worth by what it did, and by how unsure it was."""
         base = row * self.stride
         labels = float(self.rows[base + self.labels + self.functions + peer])
-        if labels == 0:
+        tried = float(self._tried(base, self.functions + peer))
+        if tried == 0:
             return FOREVER
         right = float(self.rows[base + self.right + self.functions + peer]) / self.unit
         width = float(self.rows[base + self.spent + self.functions + peer]) / MILLIONTHS
-        promise: float = (right + width) / labels + sqrt(2 * self.clock.logarithm / labels)
+        mean = (right + width) / labels if labels > 0 else 0.5
+        promise: float = mean + sqrt(2 * self.clock.logarithm / tried)
         return promise
 
-    def _upper(self, row: int, function: int) -> float:
-        """Return what the accuracy of an own function may be at most."""
-        if self.is_recent:
-            return self._upper_recent(row, function)
+    def _upper(self, row: int, arm: int) -> float:
+        """Return what an arm may be worth by the own record of it, here and in cells around."""
         if not self.is_layered:
-            return self._upper_all(row, function)
+            return self._upper_in(row, arm)
         smallest = FOREVER
         while row >= 0:
             base = row * self.stride
-            value = self._upper_all(row, function) + self.bias[self.rows[base + LEVEL]]
+            value = self._upper_in(row, arm) + self.bias[self.rows[base + LEVEL]]
             smallest = min(smallest, value)
             row = self.rows[base + PARENT]
         return smallest
 
-    def _upper_all(self, row: int, function: int) -> float:
-        at = row * self.bounds + function
-        if self.stamps[at] != self.clock.rounded:
-            self.values[at] = self._bound_by(row * self.stride, function)
-            self.stamps[at] = self.clock.rounded
-        return self.values[at]
+    def _upper_by_labels(self, row: int, function: int) -> float:
+        """Return the same as if no label were under way."""
+        smallest = FOREVER
+        while row >= 0:
+            base = row * self.stride
+            value = self._bound_by(base, function, 0) + self.bias[self.rows[base + LEVEL]]
+            smallest = min(smallest, value)
+            row = self.rows[base + PARENT] if self.is_layered else -1
+        return smallest
 
-    def _upper_recent(self, row: int, function: int) -> float:
-        at = row * self.bounds + self.functions + function
-        if self.stamps[at] != self.clock.rounded:
-            self.values[at] = self._worked_out(row * self.stride, function)
-            self.stamps[at] = self.clock.rounded
-        return self.values[at]
-
-    def _worked_out(self, base: int, function: int) -> float:
-        labels = float(self.rows[base + self.recent + function])
-        if labels == 0:
-            return 1.0
-        accuracy = self.rows[base + self.recent_right + function] / labels
-        return klucb(accuracy, labels / ONE, self.scale * self.clock.logarithm)
-
-    def _outdate(self, row: int, function: int) -> None:
-        """Note that what a function may be worth in `row` must be worked out anew."""
-        self.stamps[row * self.bounds + function] = 0
+    def _outdate(self, row: int, arm: int) -> None:
+        """Note that what an arm may be worth in `row` must be worked out anew."""
+        self.stamps[row * self.bounds + arm] = 0
         self.stamps[(row + 1) * self.bounds - 1] = 0
 
     def _outdate_recent(self, row: int) -> None:
-        at = row * self.bounds
-        for k in range(self.functions, 2 * self.functions):
-            self.stamps[at + k] = 0
-        self.stamps[at + self.bounds - 1] = 0
+        for function in range(self.functions):
+            self._outdate(row, function)
 
     def _reply(self, row: int) -> float:
-        """Return what the best own function may be worth at most."""
-        self._most_promising(row)
-        return self.values[(row + 1) * self.bounds - 1]
+        """Return what the best own function may be worth at most, by labels that have come.
+
+        Whoever asks keeps it, and counts itself what it sent.
+        """
+        if not self.is_pending:
+            self._most_promising(row)
+            return self.values[(row + 1) * self.bounds - 1]
+        largest = 0.0
+        for function in range(self.functions):
+            largest = max(largest, self._upper_by_labels(row, function))
+        return largest
 
     def _width(self, row: int, function: int) -> int:
         base = row * self.stride
@@ -1032,14 +1049,15 @@ class Table:
         if labels == 0:
             return MILLIONTHS
         accuracy = self.rows[base + self.right + function] / (labels * self.unit)
-        return int(rint(min(1.0, self._upper(row, function) - accuracy) * MILLIONTHS))
+        upper = self._reply(row) if self.is_pending else self._upper(row, function)
+        return int(rint(min(1.0, upper - accuracy) * MILLIONTHS))
 
     def _hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> None:
         """Take what a peer says of itself."""
         if self.is_wary:
             return
         if self.is_indexed:
-            at = row * self.bounds + 2 * self.functions + peer
+            at = row * self.bounds + self.functions + peer
             self.values[at] = high
             self.stamps[at] = slot
         else:
@@ -1289,9 +1307,14 @@ class Table:
         by: int,
     ) -> None:
         """Note that a label is under way; the asker's training labels move nothing of the arm."""
-        base = row * self.stride
-        if self.is_pending and phase != TRAIN:
+        if not self.is_pending or phase == TRAIN:
+            return
+        while row >= 0:
+            base = row * self.stride
             self.rows[base + self.underway + arm] += by
+            if self.is_indexed and (arm < self.functions or self.is_wary):
+                self._outdate(row, arm)
+            row = self.rows[base + PARENT] if self.is_layered else -1
 
     def _release(self, row: int, arm: int, phase: int) -> None:
         """Note that no label comes; the arm may be underexplored again."""
@@ -1312,7 +1335,7 @@ class Table:
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if self.alarm > 0 and not self._is_credible(row, arm, gain, slot, False):
             return
-        if not is_own and self.alarm > 0:
+        if not is_own and (self.alarm > 0 or (self.is_layered and self.is_pending)):
             self._record_around(row, arm, gain, slot)
             self._spend(row * self.stride, arm, paid)
         elif not is_own and phase != TRAIN:
@@ -1361,7 +1384,7 @@ class Table:
             if self.rows[base + SINCE] <= slot:
                 self._record(base, arm, gain)
                 if self.is_wary:
-                    self.stamps[row * self.bounds + self.functions + arm] = 0
+                    self._outdate(row, arm)
             row = self.rows[base + PARENT] if self.is_layered else -1
 
     def _is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
@@ -1409,11 +1432,8 @@ class Table:
             for arm in range(end):
                 self.rows[base + self.labels + arm] = 0
                 self.rows[base + self.right + arm] = 0
-                if arm < self.functions:
-                    self._outdate(row, arm)
-                else:
-                    # Whoever forgets what peers did listens no more to what they say.
-                    self.stamps[row * self.bounds + self.functions + arm] = 0
+                # Whoever forgets what peers did listens no more to what they say.
+                self._outdate(row, arm)
             self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
 
     def _spend(self, base: int, arm: int, paid: int) -> None:

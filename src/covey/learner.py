@@ -375,7 +375,7 @@ class Learner:
         return self._table.best_own(decision.code >> 20)
 
     def count_under_way(self) -> None:
-        """Let labels under way count in the tests from now on, as with `pending`.
+        """Let labels under way count from now on, as with `pending`.
 
         Labels that are waited for already count too, and rows keep their numbers.
         """

@@ -126,7 +126,6 @@ _OF_PHASES = (
     "count",
     "level_offset",
     "ties",
-    "pending",
     "inherit",
 )
 

@@ -11,17 +11,15 @@ def with_under_way(old: Table, new: Table, waiting: Iterable[Decision], place: s
 
     `place` says where rows of `new` have them; rows keep their numbers.
     """
-    arms = place.stop - place.start
-    under_way = [[0] * arms for _ in range(len(old))]
-    for decision in waiting:
-        if decision.choice.phase not in ("train", "recall"):
-            under_way[decision.code >> 20][decision.code >> 2 & 0x3FFFF] += 1
+    none = [0] * (place.stop - place.start)
     # A table that counted them already has room for them.
     room = len(new.counters(0)) - len(old.counters(0))
-    for row, counts in enumerate(under_way):
+    for row in range(len(old)):
         known = old.counters(row)
-        end = place.stop - room
-        new.load(old.cell(row), [*known[: place.start], *counts, *known[end:]])
+        new.load(old.cell(row), [*known[: place.start], *none, *known[place.stop - room :]])
         new.know(row, old.known(row))
+    for decision in waiting:
+        if decision.choice.phase != "recall":
+            new.expect(decision.code)
     new.take_doubts(old.doubts())
     return new
