@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -13,10 +12,10 @@ from covey.errors import CoveyError, DataError, FunctionError
 from covey.learner import Learner
 from covey.notices import place_of
 from covey.peers import plain_label
+from covey.rates import Seldom
 from covey.teaching import Work
 from covey.types import Label
 
-QUIET_S = 60.0  # for which a function that fails again is not a line of the log again
 FIRST_COUNTER = 3  # of a cell: after these come the labels of each arm, and how many were right
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class OwnFunctions:
         self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
         self._learner = learner
         self.work = work
-        self._quiet_until_s: dict[str, float] = {}
+        self._lines = {one.name: Seldom() for one in functions}
 
     async def answer(self, number: int, instance: Any) -> Label:
         """Return what a function says; raise `FunctionError` if it fails."""
@@ -58,9 +57,7 @@ class OwnFunctions:
         """Count a failure, and return what is to be said of it."""
         function = self.functions[number]
         self.failures[function.name] += 1
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._quiet_until_s.get(function.name, -math.inf):
-            self._quiet_until_s[function.name] = now_s + QUIET_S
+        if self._lines[function.name].is_due(asyncio.get_running_loop().time()):
             count = self.failures[function.name]
             log.warning("%s; %d failures since the start", _shown(function, error), count)
         if isinstance(error, FunctionError):
