@@ -375,7 +375,7 @@ def test_an_ensemble_that_cannot_be_made_is_a_sentence(
     ("table", "sentence"),
     [
         ({"wieghts": "cell"}, "unknown key 'wieghts' in [ensemble]; did you mean 'weights'?"),
-        ({"update": "hedg"}, "[ensemble] update: invalid enum value 'hedg'"),
+        ({"update": "hedg"}, "[ensemble] update: invalid enum value 'hedg'; did you mean 'hedge'?"),
         ({"step": "x"}, "[ensemble] step: expected float, got str"),
         ({"step": 0.0}, "[ensemble] step is 0.0; it must be above 0 and finite"),
         ({"step": math.nan}, "[ensemble] step is nan; it must be above 0 and finite"),

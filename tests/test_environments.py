@@ -125,7 +125,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "environment 'x': case = 'C1' says how contexts arrive; leave out arrivals and "
         "correlation, or case",
     ),
-    ({"case": "C5"}, "[[environment]] case: invalid enum value 'C5'"),
+    ({"case": "C5"}, "[[environment]] case: invalid enum value 'C5'; known: C1, C2, C3, C4"),
     ({"lerners": 3}, "unknown key 'lerners' in [[environment]]; did you mean 'learners'?"),
     ({"prices": -0.1}, "environment 'x': prices holds -0.1; it must be 0 or more, and finite"),
     (

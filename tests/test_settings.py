@@ -106,9 +106,12 @@ def test_a_scale_and_a_power_of_zero_are_allowed() -> None:
         ({"train": 3}, "[policy] train: expected object, got int"),
         ({"slices": 0}, "slices is 0; it must be a whole number from 1 to 2**31"),
         ({"slices": 1.5}, "[policy] slices: expected int, got float"),
-        ({"mode": "papr"}, "[policy] mode: invalid enum value 'papr'"),
-        ({"parameters": "z3"}, "[policy] parameters: invalid enum value 'z3'"),
-        ({"level-offset": 2}, "[policy] level-offset: invalid enum value 2"),
+        ({"mode": "papr"}, "[policy] mode: invalid enum value 'papr'; did you mean 'paper'?"),
+        (
+            {"parameters": "z3"},
+            "[policy] parameters: invalid enum value 'z3'; known: theorem, z1, z2",
+        ),
+        ({"level-offset": 2}, "[policy] level-offset: invalid enum value 2; known: 0, 1"),
         ({"pending": 1}, "[policy] pending: expected bool, got int"),
     ],
 )

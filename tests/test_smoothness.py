@@ -348,8 +348,14 @@ def test_who_does_not_replay_needs_a_number_of_slots(preset: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"horizon": "dubbling"}, "[policy] horizon: invalid enum value 'dubbling'"),
-        ({"alpha": "estimate"}, "[policy] alpha: invalid enum value 'estimate'"),
+        (
+            {"horizon": "dubbling"},
+            "[policy] horizon: invalid enum value 'dubbling'; did you mean 'doubling'?",
+        ),
+        (
+            {"alpha": "estimate"},
+            "[policy] alpha: invalid enum value 'estimate'; did you mean 'estimated'?",
+        ),
         (
             {"horizon": "doubling", "first-epoch": 0},
             "[policy] first-epoch is 0; it must lie from 1 to 9.0072e+15",

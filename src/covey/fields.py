@@ -59,8 +59,8 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
         return ""
     name = error.rpartition("$")[2].strip(".`").partition(".")[0].partition("[")[0]
     types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    words = sorted(map(str, _words_in(types_of.get(name))))
-    return f"; known: {', '.join(words)}" if words else ""
+    given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
+    return nearest(given, map(str, _words_in(types_of.get(name))))
 
 
 def _words_in(kind: Any) -> set[Any]:
