@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from covey.teaching import MOST_FAILURES
 from covey.types import Label
 
 MARK = b"SECRET"  # in every instance of a client, however it is written
@@ -82,6 +83,7 @@ class Pupil(Function):
         """Begin with what it knew at first, as in a new process."""
         self._accuracy, self._lessons = self._first, Counter[int]()
         self._answered: set[int] = set()
+        self._failures = 0  # in a row; after so many it is taught no more
 
     def __call__(self, instance: Any) -> int:
         answer = super().__call__(instance)
@@ -89,13 +91,16 @@ class Pupil(Function):
         return answer
 
     def has_missed(self, case: int) -> bool:
-        """Say whether it answered a case and was never taught by its label."""
-        return case in self._answered and not self._lessons[case]
+        """Say whether it answered a case and was never taught by its label, though it could be."""
+        is_given_up = self._failures >= MOST_FAILURES
+        return case in self._answered and not self._lessons[case] and not is_given_up
 
     def learn(self, instance: Any, label: Label) -> None:
         """Take a lesson."""
         if self._is_broken():
+            self._failures += 1
             raise RuntimeError("out of order")
+        self._failures = 0
         case, _ = _read(instance)
         self._lessons[case] += 1
         self._accuracy = min(1.0, self._accuracy + 0.01)

@@ -10,6 +10,7 @@ Run it in the folder of the tests:
 
 import argparse
 import itertools
+import logging
 import multiprocessing
 import sys
 import time
@@ -169,6 +170,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Read the command line and do what it asks for."""
+    logging.getLogger("covey").setLevel(logging.CRITICAL)  # what goes wrong is meant to
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--seeds", type=int, default=0)
