@@ -141,6 +141,8 @@ def test_interrupted_at_the_terminal_it_says_how_to_go_on_and_leaves_no_process(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Whoever runs in the background is not interrupted by a terminal, nor are its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     while not (out / "scenario.json").exists() or not _has_workers(running.pid):
