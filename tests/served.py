@@ -16,7 +16,19 @@ from covey import server, sites
 from covey.calls import Refusal
 from covey.routes import CODES, EVERYWHERE, NOWHERE, ROUTES
 
-SITE = """
+CONSTANTS = """
+[[function]]
+name = "zero"
+kind = "constant"
+label = 0
+
+[[function]]
+name = "one"
+kind = "constant"
+label = 1
+"""
+SITE = (
+    """
 [node]
 name = "north"
 features = { size = "FP64", kind = "BYTES" }
@@ -36,17 +48,9 @@ label-wait = 20
 [[learner]]
 name = "north"
 functions = ["zero", "one"]
-
-[[function]]
-name = "zero"
-kind = "constant"
-label = 0
-
-[[function]]
-name = "one"
-kind = "constant"
-label = 1
 """
+    + CONSTANTS
+)
 INPUTS = [
     {"name": "size", "shape": [1], "datatype": "FP64", "data": [1.5]},
     {"name": "kind", "shape": [1], "datatype": "BYTES", "data": ["a"]},

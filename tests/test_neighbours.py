@@ -10,10 +10,12 @@ from covey.errors import ConfigError, PeerError
 from covey.neighbours import Neighbour
 from covey.peers import Request
 from covey.shapes import shape_of
+from served import CONSTANTS
 
 KEY = "sha256:" + "0" * 64
 SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'
-SITE = """
+SITE = (
+    """
 [node]
 name = "north"
 features = { size = "FP64" }
@@ -32,18 +34,9 @@ slices = 2
 name = "north"
 functions = ["zero", "one"]
 PEERS
-
-[[function]]
-name = "zero"
-kind = "constant"
-label = 0
-
-[[function]]
-name = "one"
-kind = "constant"
-label = 1
-
 """
+    + CONSTANTS
+)
 
 
 def load(

@@ -11,8 +11,10 @@ from covey.errors import StoreError
 from covey.records import differing
 from covey.shapes import shape_of
 from covey.store import Store
+from served import CONSTANTS
 
-SITE = """
+SITE = (
+    """
 [node]
 name = "north"
 features = { size = "FP64", weight = "FP64", time = "INT64" }
@@ -30,17 +32,9 @@ slices = 4
 [[learner]]
 name = "north"
 functions = ["zero", "one"]
-
-[[function]]
-name = "zero"
-kind = "constant"
-label = 0
-
-[[function]]
-name = "one"
-kind = "constant"
-label = 1
 """
+    + CONSTANTS
+)
 SIZE = '{ column = "size", scale = "linear", low = 0, high = 10 }'
 TIME = '{ column = "time", scale = "hour" }'
 

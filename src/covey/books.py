@@ -437,7 +437,7 @@ def settle_old(
     return Settlement(False, ticket.prediction is not NO_ANSWER and ticket.prediction == label)
 
 
-def _conflict(id: str, truth: Any, label: Label) -> ConflictingLabel:  # noqa: A002
+def _conflict(ticket: str, truth: Any, label: Label) -> ConflictingLabel:
     return ConflictingLabel(
-        f"ticket {id!r} was settled with {truth!r}; {label!r} contradicts it and was not taken"
+        f"ticket {ticket!r} was settled with {truth!r}; {label!r} contradicts it and was not taken"
     )

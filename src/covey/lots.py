@@ -210,19 +210,19 @@ def _row(lot: Lot) -> tuple[Any, ...]:
         lot.slot,
         len(lot),
         lot.space,
-        _text(lot.kinds),
+        as_text(lot.kinds),
         lot.which.tobytes(),
         lot.contexts.tobytes(),
-        _text(lot.predictions if is_plain else _said(lot.predictions)),
-        None if is_plain else _text(_said(lot.answers)),
-        _text(lot.helped) if lot.helped else None,
+        as_text(lot.predictions if is_plain else _said(lot.predictions)),
+        None if is_plain else as_text(_said(lot.answers)),
+        as_text(lot.helped) if lot.helped else None,
         1,
     )
 
 
 def _part(told: Told) -> tuple[Any, ...]:
     rows = np.array(told.rows, np.uint32).tobytes()
-    return told.lot, told.part, len(told.rows), rows, _text(told.truths), bytes(told.right)
+    return told.lot, told.part, len(told.rows), rows, as_text(told.truths), bytes(told.right)
 
 
 def _lot(base: sqlite3.Connection, row: Sequence[Any]) -> Lot:
@@ -266,5 +266,6 @@ def _heard(text: str) -> list[Any]:
     return [NO_ANSWER if label is None else label for label in msgspec.json.decode(text)]
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as it is kept."""
     return msgspec.json.encode(value).decode()

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from covey.decisions import NO_ANSWER, OPEN, RECALL, UNKNOWN, Decision, Snapshot
-from covey.lots import Lot, LotBatch
+from covey.lots import Lot, LotBatch, as_text
 from covey.types import Label
 
 
@@ -124,11 +124,6 @@ class Loaded(msgspec.Struct, frozen=True):
     starts: int  # how often the store has been loaded
     lots: list[Lot] = []  # whose labels are waited for
     latest_lot: int = 0
-
-
-def as_text(value: Any) -> str:
-    """Return a value as it is kept."""
-    return msgspec.json.encode(value).decode()
 
 
 def as_value(text: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from covey import lots, pruning
 from covey.decisions import Snapshot
 from covey.errors import StoreError, StoreFull
-from covey.lots import Lot
+from covey.lots import Lot, as_text
 from covey.records import (
     Batch,
     Loaded,
@@ -23,7 +23,6 @@ from covey.records import (
     Standing,
     Ticket,
     Truth,
-    as_text,
     as_value,
     differing,
     row_of,

@@ -18,10 +18,11 @@ from covey.decisions import UNKNOWN, Decision, Settlement
 from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError, StoreFull
 from covey.journal import Journal
 from covey.learner import Learner
+from covey.lots import as_text
 from covey.node import Node
 from covey.outbox import Outbox
 from covey.peers import TAKEN, Guard
-from covey.records import Batch, Owed, Ticket, Truth, as_text
+from covey.records import Batch, Owed, Ticket, Truth
 from covey.schema import COUNT, LABEL, for_labels
 from covey.store import Store
 from storm import letter_bugs
