@@ -122,10 +122,6 @@ class Bulk:
         groups = self._groups(sheet.draft, range(len(sheet.draft)))
         own = [group for group in groups if group.choice.function >= 0]
         asked = [group for group in groups if group.choice.function < 0]
-        if not asked:
-            broken = await self._run(sheet, own, sheet.predictions)
-            await self._stand_in(sheet, broken)
-            return
         done = await asyncio.gather(
             self._run(sheet, own, sheet.predictions),
             *(self._ask(sheet, group) for group in asked),

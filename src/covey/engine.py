@@ -34,9 +34,16 @@ else:
     Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
     is_compiled = _kernel.is_compiled
 
-__all__ = ["Arena", "Clock", "Ledger", "Table", "doubts_of", "is_compiled"]
+__all__ = ["HEAD", "Arena", "Clock", "Ledger", "Table", "doubts_of", "is_compiled", "record_of"]
+HEAD = 3  # counters of a row before those of its arms: labels of each, then how many were right
 
 
 def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
     """Return how far labels contradict what is known, by context space."""
     return {space: table.doubts() for space, table in tables.items()}
+
+
+def record_of(table: Table, row: int, arms: int) -> list[tuple[int, int]]:
+    """Return the labels of each arm in a cell, and how many of these were right."""
+    counters = table.counters(row)[HEAD : HEAD + 2 * arms]
+    return list(zip(counters[:arms], counters[arms:], strict=True))

@@ -29,7 +29,7 @@ from covey.decisions import (
     settle_again,
     unknown,
 )
-from covey.engine import Clock, Table, doubts_of
+from covey.engine import HEAD, Clock, Table, doubts_of
 from covey.policies import Policy
 from covey.types import (
     BY_CONTEXT,
@@ -464,7 +464,7 @@ class Learner:
     @property
     def _under_way(self) -> slice:
         """Where a row that counts labels under way has them: after labels, right and untrained."""
-        start = 3 + 2 * len(self.arms) + self._asked - self._functions
+        start = HEAD + 2 * len(self.arms) + self._asked - self._functions
         return slice(start, start + len(self.arms))
 
     def _empty_table(self, space: str) -> Table:

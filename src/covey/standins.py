@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from covey.classifiers import Function
+from covey.engine import record_of
 from covey.errors import CoveyError, DataError, FunctionError
 from covey.learner import Learner
 from covey.notices import place_of
@@ -16,7 +17,6 @@ from covey.rates import Seldom
 from covey.teaching import Work
 from covey.types import Label
 
-FIRST_COUNTER = 3  # of a cell: after these come the labels of each arm, and how many were right
 log = logging.getLogger(__name__)
 
 
@@ -69,12 +69,12 @@ class OwnFunctions:
 
         Where nothing tells them apart they follow each other.
         """
-        arms, count = len(self._learner.arms), len(self.functions)
-        known = self._learner.tables[self._learner.space].counters(cell)[FIRST_COUNTER:]
+        learner, count = self._learner, len(self.functions)
+        known = record_of(learner.tables[learner.space], cell, len(learner.arms))
 
         def worth(number: int) -> float:
-            labels, right = known[number], known[arms + number]
-            return (right / labels if labels else 0.0) - self._learner.costs[number]
+            labels, right = known[number]
+            return (right / labels if labels else 0.0) - learner.costs[number]
 
         others = [(first + k) % count for k in range(1, count)]
         yield from sorted(others, key=worth, reverse=True)
