@@ -19,7 +19,7 @@ import numpy as np
 from covey.books import Question
 from covey.config import load
 from covey.network import functions_of, learner_of
-from covey.node import Doors, Node
+from covey.node.node import Doors, Node
 from covey.store import Store
 from covey.threads import Threads
 

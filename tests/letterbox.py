@@ -9,7 +9,7 @@ from covey.calls import Call, Problem, Reply
 from covey.correspondents import Correspondent
 from covey.letters import KIND, Greeting
 from covey.neighbours import Neighbour
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Help, Request
 from covey.types import Label, Report
 

@@ -10,7 +10,7 @@ import virtual
 from covey.books import Question
 from covey.desks import Trust
 from covey.lots import Lot
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Patience, Request
 from covey.policies import INDEXED
 from covey.types import Cell, Report

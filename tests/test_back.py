@@ -20,7 +20,7 @@ from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
 from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
 from covey.letters import KIND, MOST_ROWS, ROOT, Ask
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import DEADLINE_S, Request
 from covey.rates import Bucket
 from letterbox import HEADERS, LetterLink, neighbour, respond

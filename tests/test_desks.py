@@ -15,7 +15,7 @@ from covey.desks import Trust
 from covey.errors import LateLabel, LimitError, UnknownTicket
 from covey.learner import Learner
 from covey.medians import FEWEST_LABELS, Medians
-from covey.node import Limits, Node
+from covey.node.node import Limits, Node
 from covey.peers import NO_INSTANCE, Help, Request
 from covey.policies import PRESETS, resolve, settings_from
 from covey.shapes import shape_of

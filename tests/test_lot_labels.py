@@ -13,7 +13,7 @@ from covey.errors import (
     StoreError,
     UnknownTicket,
 )
-from covey.node import Node
+from covey.node.node import Node
 from lives import GRID, POINTS, ROWS, counters, live
 from virtual import World
 

@@ -9,7 +9,7 @@ import pytest
 import virtual
 from covey.desks import Trust
 from covey.errors import FunctionError
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Help, Request
 from covey.types import Cell, Report
 from lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, config, live, row_of

@@ -12,7 +12,7 @@ import virtual
 from covey.books import Question
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
-from covey.node import Limits, Node
+from covey.node.node import Limits, Node
 from covey.policies import INDEXED
 from lives import (
     FUNCTIONS,

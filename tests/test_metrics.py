@@ -16,7 +16,7 @@ import virtual
 from covey.books import is_own
 from covey.errors import LateLabel, PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Help, Patience, Request
 from covey.schema import UNCOUNTED
 from covey.states import Ledger

@@ -20,7 +20,7 @@ from covey.errors import (
     StoreError,
     UnknownTicket,
 )
-from covey.node import Limits
+from covey.node.node import Limits
 from covey.peers import NO_INSTANCE, Help, Patience, Request
 from covey.policies import PRESETS
 from covey.records import Ticket

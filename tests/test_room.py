@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import virtual
 from covey.books import holder
 from covey.errors import FunctionError, LimitError
-from covey.node import Limits, Node
+from covey.node.node import Limits, Node
 from covey.peers import Request
 from covey.store import Store
 from virtual import World

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import virtual
 from covey.decisions import NO_ANSWER
 from covey.errors import FunctionError
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Help, Request
 from served import INFER, SITE, Client, infer, run
 from test_metrics import metrics_of

@@ -12,7 +12,7 @@ import virtual
 from covey.books import Question
 from covey.desks import Trust
 from covey.errors import ConflictingLabel, FunctionError, LateLabel
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import NO_INSTANCE, Request
 from covey.store import Store
 from covey.teaching import Work

@@ -21,7 +21,7 @@ from covey.desks import Trust
 from covey.errors import PeerError
 from covey.labelsets import ANY
 from covey.network import functions_of, learner_of
-from covey.node import Doors, Limits, Node
+from covey.node.node import Doors, Limits, Node
 from covey.peers import Help, Patience, Request, outcome
 from covey.store import Store
 from covey.teaching import Work

@@ -16,7 +16,7 @@ from covey.learner import Learner
 from covey.letters import KIND, VERSION, Letter
 from covey.limits import PEER_ROWS
 from covey.neighbours import Neighbour
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import NO_INSTANCE, outcome
 from covey.rates import Bucket
 from covey.shapes import cells_of, preset_of

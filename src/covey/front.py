@@ -17,7 +17,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.lots import Lot
-from covey.node import Node
+from covey.node.node import Node
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
 from covey.tensors import Row, Table

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from covey import engine
 from covey.calls import Reply
 from covey.errors import MissingExtra
-from covey.node import Node
+from covey.node.node import Node
 from covey.states import State, kinds_of
 from covey.watchers import Watcher
 

@@ -18,7 +18,7 @@ from covey.https_peers import HttpsPeers
 from covey.listeners import Listener
 from covey.metrics import Metrics
 from covey.neighbours import allowed
-from covey.node import Doors, Limits, Node
+from covey.node.node import Doors, Limits, Node
 from covey.ports import Address
 from covey.routes import OPEN_PATHS, ROUTES
 from covey.sites import Identity, ServedSite

@@ -19,7 +19,7 @@ from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError, Sto
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.lots import as_text
-from covey.node import Node
+from covey.node.node import Node
 from covey.outbox import Outbox
 from covey.peers import TAKEN, Guard
 from covey.records import Batch, Owed, Ticket, Truth

@@ -14,7 +14,7 @@ from covey.books import Book, is_own
 from covey.calls import Problem
 from covey.decisions import UNKNOWN, Decision
 from covey.neighbours import Neighbour
-from covey.node import Node
+from covey.node.node import Node
 from covey.standins import OwnFunctions
 from covey.store import Ticket
 from covey.teaching import Teaching

@@ -10,7 +10,7 @@ import msgspec
 
 from covey.desks import Trust
 from covey.neighbours import Neighbour
-from covey.node import Limits
+from covey.node.node import Limits
 from covey.policies import PRESETS
 from letterbox import KEY
 from virtual import Weather

@@ -16,7 +16,7 @@ from covey.calls import Call, Reply
 from covey.correspondents import Correspondent
 from covey.errors import PeerError
 from covey.letters import AnyAnswer, Letter
-from covey.node import Node
+from covey.node.node import Node
 from letterbox import LetterLink, letter, respond
 from storm import cases
 from storm.enemies import lie

@@ -15,7 +15,7 @@ from covey.books import is_own
 from covey.decisions import NO_ANSWER, UNKNOWN
 from covey.desks import Trust
 from covey.errors import StoreError
-from covey.node import Node
+from covey.node.node import Node
 from covey.records import Ticket, ticket_of
 from covey.store import Store
 from storm.clients import Oracle

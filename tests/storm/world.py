@@ -11,7 +11,7 @@ from covey.back import Back
 from covey.errors import FunctionError, StoreError
 from covey.learner import Learner
 from covey.network import learner_of
-from covey.node import Node
+from covey.node.node import Node
 from covey.peers import Patience
 from covey.store import Store
 from storm import cases
