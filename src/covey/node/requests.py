@@ -13,7 +13,7 @@ from covey.decisions import UNKNOWN
 from covey.partitions import Uniform, Zooming
 from covey.policies import Policy
 from covey.settings import Forget
-from covey.types import MEMORY, Context, Label
+from covey.types import MEMORY, Cell, Context, Label
 
 Key = TypeVar("Key")
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
@@ -21,6 +21,7 @@ Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, tho
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 CLIENT = "client/"  # precedes the names of own clients that have one
 NOT_COUNTED = ("train", "recall")  # phases whose labels change no counter of an arm
+NO_INSTANCE = msgspec.UNSET
 FEW = 16  # rows up to which plain Python is faster than arrays
 NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
 
@@ -114,6 +115,11 @@ class Request(msgspec.Struct, eq=False, kw_only=True, gc=False):
         """Return the slot of a row."""
         return self.slot + row if self.slots is None else self.slots[row]
 
+    def context(self, row: int) -> Context:
+        """Return the context of a row."""
+        context = self.contexts[row]
+        return context if type(context) is tuple else tuple(context)
+
     def group(self, row: int) -> RowGroup:
         """Return the group of a row."""
         return self.groups[self.group_of[row]]
@@ -127,6 +133,24 @@ class Request(msgspec.Struct, eq=False, kw_only=True, gc=False):
         """Return the width of the answer to a row, in millionths."""
         answer = self.peer_answers.get(row)
         return 0 if answer is None else answer.width
+
+
+class AskRow(msgspec.Struct, frozen=True):
+    """A row for a peer to label; a repeated id gets the same answer."""
+
+    id: str
+    cell: str | Cell  # its name between sites; in one process the cell itself
+    slot: int
+    instance: Any = NO_INSTANCE  # left out: the peer sees the cell and never the instance
+
+
+class Assistance(msgspec.Struct, frozen=True):
+    """A peer's answer to a row; the true label is delivered under the id of the row."""
+
+    label: Label
+    function: str
+    width: int = 0  # distance of the function from the peer's best, at most; in millionths
+    id: Any = None  # of the row at the peer, where it chose one
 
 
 class LabelPart(msgspec.Struct):
