@@ -273,7 +273,8 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(old: Path, tmp_path: Path)
     Store(tmp_path / "new").close()
     columns = (
         "SELECT tables.name, columns.name AS column, columns.type, pk "
-        "FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' ORDER BY 1, cid"
+        "FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns "
+        "WHERE tables.type = 'table' ORDER BY 1, cid"
     )
 
     assert rows(old, columns) == rows(tmp_path / "new", columns)
