@@ -14,7 +14,7 @@ import msgspec
 
 from covey import notices
 from covey.errors import CoveyError, StoreError
-from covey.store import Store
+from covey.node.store import Store
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Finish = Callable[[argparse.ArgumentParser, object], None]
@@ -76,7 +76,7 @@ def _add_check(commands: Commands, finish: Finish) -> None:
         commands,
         "check",
         "do the counters of a node's store agree with its labels?",
-        description="Recompute every counter of a store from its labelled tickets and say whether "
+        description="Recompute every counter of a store from its labels and say whether "
         "they agree. The node that writes the store must be stopped.",
         epilog="example:\n  covey check north.store\n",
     )
@@ -146,7 +146,11 @@ def _check(options: argparse.Namespace) -> None:
     if options.json:
         print(msgspec.json.encode({**size, "differences": differences}).decode())
     elif not differences:
-        print("{tickets} tickets, {labels} with their label, {owed} owed to peers".format(**size))
+        print(
+            "{rows} rows, {labels} with their label, {deliveries} to deliver to peers".format(
+                **size
+            )
+        )
         print("every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))

@@ -266,17 +266,6 @@ def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) ->
     return sums
 
 
-def count_asked(request: Request) -> Asked:
-    """Return rows that peers answered by cell and peer, and how many of them have a label."""
-    sums: Asked = {}
-    for row, answer in request.peer_answers.items():
-        if answer.id:
-            group = request.group(row)
-            is_labelled = request.truths[row] is not UNKNOWN
-            add_counts(sums, {(group.cell, group.peer): (1, int(is_labelled))})
-    return sums
-
-
 def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, int]]) -> None:
     """Add pairs of counts to `sums`."""
     for key, (one, other) in more.items():
