@@ -3,7 +3,7 @@
 from covey.backtest import replay
 from covey.ensemble import Ensemble
 from covey.errors import CoveyError
-from covey.network import Network
+from covey.node.network import Network
 from covey.policies import DCZA, CoS
 from covey.traces import Trace
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from covey.letters import Feature, Greeting, Space
-from covey.shapes import cells_of, preset_of
+from covey.node.requests import describe_cells, preset_of
 from covey.sites import ServedSite
 
 MOST_SHOWN = 40  # characters of a name that a peer has sent
@@ -18,7 +18,7 @@ def differences(site: ServedSite, greeting: Greeting, *, by_data: bool) -> list[
     found = list(_of_cells(site, greeting.spaces)) if greeting.spaces else []
     if not by_data:
         return found
-    preset = preset_of(site.learner)
+    preset = preset_of(site.learner.policies)
     if greeting.preset and greeting.preset != preset:
         found.append(f"the preset is {preset!r} here and {_shown(greeting.preset)} there")
     if greeting.features and not site.site.views:  # views show each arm something else
@@ -35,8 +35,8 @@ def _of_cells(site: ServedSite, spaces: Sequence[Space]) -> Iterator[str]:
         return
     if there.dimension != policy.dimension:
         yield f"contexts have {policy.dimension} dimensions here and {there.dimension} there"
-    if there.cells != cells_of(policy):
-        yield f"cells are {cells_of(policy)} here and {_shown(there.cells, 120)} there"
+    if there.cells != describe_cells(policy):
+        yield f"cells are {describe_cells(policy)} here and {_shown(there.cells, 120)} there"
 
 
 def _of_instances(site: ServedSite, greeting: Greeting) -> Iterator[str]:

@@ -12,7 +12,8 @@ from covey.calls import Reply
 from covey.errors import PeerBusy, PeerDeclined, PeerError
 from covey.letters import MOST_DEADLINE_MS, MOST_ROWS, VERSION, AnyAnswer, Letter
 from covey.neighbours import Neighbour
-from covey.peers import DEADLINE_S, Help, Request
+from covey.node.peers import DEADLINE_S
+from covey.node.requests import AskRow, Assistance
 from covey.types import Label, Report
 
 # Carries the bytes of a letter to a path, and brings back the answer. Whatever goes wrong on the
@@ -39,9 +40,9 @@ class Correspondent:
         self._post = post
         self._chance = chance
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         """Return a label for each instance, or for a cell alone."""
-        given: list[Help] = []
+        given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
             letter = letters.ask(shown, request=self._new_id(), deadline_ms=_left_ms())

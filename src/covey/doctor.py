@@ -25,11 +25,11 @@ from covey.errors import (
     StoreError,
 )
 from covey.neighbours import Neighbour
-from covey.peers import plain_label
+from covey.node.peers import plain_label
 from covey.ports import Address
 from covey.sites import Identity, ServedSite
 from covey.sources.lessons import recalling
-from covey.store import Store
+from covey.node.store import Store
 from covey.views import ALL, cut, shown
 
 SOON_DAYS = 14
@@ -257,7 +257,7 @@ def _opened(site: ServedSite, copy: Path) -> Finding:
     try:
         store = Store(copy)
         try:
-            loaded = store.load(site.serving.name, site.shape)
+            loaded = store.load(site.serving.name, site.fingerprint)
         finally:
             store.close()
     except StoreError as error:

@@ -15,7 +15,8 @@ from covey import parcels
 from covey.calls import Problem
 from covey.decisions import NO_ANSWER
 from covey.errors import DataError, PeerError
-from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Request
+from covey.node.peers import MOST_TEXT, MOST_WHOLE, OUTCOMES
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance
 from covey.types import Label
 
 VERSION = 1
@@ -204,7 +205,7 @@ def read_answer(body: bytes, kind: type[AnyAnswer], letter: Letter) -> AnyAnswer
 # -- questions ----------------------------------------------------------------------------------
 
 
-def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
+def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> Ask:
     """Return the letter that asks for labels; raise `DataError` if instances cannot be sent."""
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
@@ -224,20 +225,20 @@ def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
     )
 
 
-def requests_of(letter: Ask) -> list[Request]:
+def requests_of(letter: Ask) -> list[AskRow]:
     """Return what is asked; raise `Problem` if instances and questions do not fit."""
     instances = _instances(letter)
     if instances is None:
-        return [Request(row.id, row.cell, row.slot) for row in letter.rows]
+        return [AskRow(row.id, row.cell, row.slot) for row in letter.rows]
     if len(instances) != len(letter.rows):
         raise _invalid(f"there are {len(instances)} instances for {len(letter.rows)} rows")
     return [
-        Request(row.id, row.cell, row.slot, instance)
+        AskRow(row.id, row.cell, row.slot, instance)
         for row, instance in zip(letter.rows, instances, strict=True)
     ]
 
 
-def helped(letter: Ask, given: Sequence[Help]) -> Helped:
+def helped(letter: Ask, given: Sequence[Assistance]) -> Helped:
     """Return the answer to a question."""
     rows = [
         HelpOne(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
@@ -246,10 +247,10 @@ def helped(letter: Ask, given: Sequence[Help]) -> Helped:
     return Helped(version=VERSION, request=letter.request, given=rows)
 
 
-def helps_of(answer: Helped) -> list[Help]:
+def helps_of(answer: Helped) -> list[Assistance]:
     """Return what a peer answered."""
     return [
-        Help(NO_ANSWER if one.label is None else one.label, one.function, one.width)
+        Assistance(NO_ANSWER if one.label is None else one.label, one.function, one.width)
         for one in answer.given
     ]
 

@@ -11,7 +11,7 @@ from covey.errors import ConfigError
 KIB = 1_024
 MIB = 1_024 * KIB
 JSON = "application/json"
-PEER_ROWS = 64  # of one letter that are under way together
+PEER_ROWS = 1_024  # of one request of a peer
 TICKET_LIMITS = ("tickets", "peer_tickets")
 
 

@@ -7,7 +7,7 @@ from covey import engine
 from covey.calls import Reply
 from covey.errors import MissingExtra
 from covey.node.node import Node
-from covey.states import State, kinds_of
+from covey.node.status import State, kinds_of
 from covey.watchers import Watcher
 
 try:
@@ -145,7 +145,7 @@ class _Standing(Collector):
         )
 
     def _decisions(self) -> Iterator[Metric]:
-        ledger, kinds = self._node.ledger, kinds_of(self._node.learner)
+        ledger, kinds = self._node.counters, kinds_of(self._node.learner)
         decisions = CounterMetricFamily(
             "covey_decisions", "Decisions since the start.", labels=["phase", "arm_kind"]
         )
@@ -172,7 +172,7 @@ class _Standing(Collector):
         yield cost
 
     def _labels(self) -> Iterator[Metric]:
-        ledger = self._node.ledger
+        ledger = self._node.counters
         labels, right = ledger.labels.total(), ledger.right.total()
         ratio = GaugeMetricFamily(
             "covey_reward_ratio", "The share of own clients' labels that the arm got right."

@@ -16,7 +16,7 @@ from msgspec import Meta
 from covey import allowlist, fields
 from covey.config import Site
 from covey.errors import ConfigError, PeerError
-from covey.peers import NO_INSTANCE, Request
+from covey.node.requests import NO_INSTANCE, AskRow
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
@@ -37,7 +37,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     rate_per_s: float = 1_000.0  # of its requests; a decision may take three of them
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
 
-    def shows(self, requests: Sequence[Request]) -> Sequence[Request]:
+    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
         """Return requests that it may be shown; raise `PeerError` for any that it may not."""
         needed = "context" if all(one.instance is NO_INSTANCE for one in requests) else "data"
         if not self.may_see(needed):

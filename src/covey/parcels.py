@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from covey.errors import DataError
-from covey.peers import MOST_WHOLE
+from covey.node.peers import MOST_WHOLE
 
 MOST_FEATURES = 4_096
 MOST_DEPTH = 4

@@ -18,12 +18,12 @@ from covey.https_peers import HttpsPeers
 from covey.listeners import Listener
 from covey.metrics import Metrics
 from covey.neighbours import allowed
-from covey.node.node import Doors, Limits, Node
+from covey.node.node import Limits, Node, NodeDependencies
 from covey.ports import Address
 from covey.routes import OPEN_PATHS, ROUTES
 from covey.sites import Identity, ServedSite
-from covey.store import Store
-from covey.threads import Threads
+from covey.node.store import Store
+from covey.node.workers import ThreadWorkers
 from covey.watchers import Watcher, watched
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         store, threads = _threads(served, stack, metrics)
         peers = _peers(served, stack)
         ways = {} if peers is None else watched(peers.by_name, metrics)
-        node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
+        node = _node(served, NodeDependencies(store, ways, random.SystemRandom(), threads))
         stack.callback(node.stop)
         failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests under way are answered
@@ -93,10 +93,12 @@ def _paths(model: str) -> dict[str, str]:
     return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
 
 
-def _threads(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> tuple[Store, Threads]:
-    store = Store(served.store, tickets_kept=served.limits.tickets_kept)
+def _threads(
+    served: ServedSite, stack: AsyncExitStack, watcher: Watcher
+) -> tuple[Store, ThreadWorkers]:
+    store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
-    threads = Threads(store, watcher)
+    threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
     return store, threads
 
@@ -111,21 +113,21 @@ def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
     return peers
 
 
-def _node(served: ServedSite, doors: Doors) -> Node:
+def _node(served: ServedSite, doors: NodeDependencies) -> Node:
     return Node(
         served.site,
         served.learner,
         served.functions,
         doors,
         trust={name: one.trust for name, one in served.neighbours.items()},
-        patience=served.patience,
+        timeouts=served.timeouts,
         labels=served.labels,
         limits=Limits(
             tickets=served.limits.tickets,
             peer_tickets=served.limits.peer_tickets,
             cells=served.limits.cells,
         ),
-        shape=served.shape,
+        fingerprint=served.fingerprint,
     )
 
 

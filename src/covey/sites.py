@@ -15,10 +15,10 @@ from covey.labelsets import LabelSet, declared, key_of
 from covey.learner import Learner
 from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
-from covey.network import check_can_run, functions_of, learner_of
-from covey.peers import Patience, plain_label
+from covey.node.network import check_can_run, functions_of, learner_of
+from covey.node.peers import PeerTimeouts, plain_label
 from covey.ports import Address
-from covey.shapes import shape_of
+from covey.node.requests import schema_fingerprint
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 from covey.sources.tables import Scalar
@@ -67,7 +67,7 @@ class ServedSite(NamedTuple):
     functions: list[Function]
     store: Path
     address: Address
-    patience: Patience
+    timeouts: PeerTimeouts
     neighbours: dict[str, Neighbour]
     limits: SiteLimits
     labels: LabelSet
@@ -82,9 +82,10 @@ class ServedSite(NamedTuple):
         return bool(self.setup.context.dimension)
 
     @property
-    def shape(self) -> str:
+    def fingerprint(self) -> str:
         """What its counters mean, which a store must agree with."""
-        return shape_of(self.learner, self.setup.context.scales)
+        learner = self.learner
+        return schema_fingerprint(learner.arms, learner.policies, self.setup.context.scales)
 
     @property
     def requests_per_s(self) -> float | None:
@@ -119,7 +120,7 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     is_asked_by_context = any(one.asks_by_context for one in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
-        learner.count_under_way()  # many clients at once must not all explore the same arm
+        learner.count_pending({})  # many clients at once must not all explore the same arm
     own = functions_of(setup.sites[place], given)
     return ServedSite(
         serving,
@@ -129,7 +130,7 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
         own,
         path.parent / serving.store,
         address,
-        Patience(timeout_s=serving.timeout_s),
+        PeerTimeouts(timeout_s=serving.timeout_s),
         known,
         limits.read(bounds, label_wait=learner.label_wait),
         _labels(serving, setup, own),

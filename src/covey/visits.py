@@ -18,7 +18,7 @@ from covey import letters, tls
 from covey.errors import ConfigError, CoveyError, PeerError, PeerRefused
 from covey.letters import KIND, ROOT, VERSION, Letter
 from covey.neighbours import Neighbour, allowed
-from covey.peers import Request
+from covey.node.requests import AskRow
 from covey.sites import Identity
 
 TIMEOUT_S = 5.0
@@ -160,7 +160,7 @@ def _refusal(way: _Way, asks: Asks) -> str:
         expected, answer = "deadline_over", way.send("report", letter)
     else:
         letter = letters.ask(
-            [Request("doctor", NO_CELL, 1)], request="doctor", deadline_ms=PATIENCE_MS
+            [AskRow("doctor", NO_CELL, 1)], request="doctor", deadline_ms=PATIENCE_MS
         )
         expected, answer = "invalid", way.send("ask", letter)
     code = _code(answer.body)

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from covey.errors import PeerBusy
-from covey.peers import Help, Peer, Request
+from covey.node.peers import Peer
+from covey.node.requests import AskRow, Assistance
 from covey.types import Label, Report
 
 Given = TypeVar("Given")
@@ -38,7 +39,7 @@ class WatchedPeer:
         self._peer = peer
         self._watcher = watcher
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         """Ask as the peer is asked."""
         return await self._watched(self._peer.ask(requests))
 

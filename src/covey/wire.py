@@ -89,12 +89,6 @@ def binary_feedback(body: bytes, tail: memoryview, *, depth: int) -> Feedback:
     return _fitting(Feedback(told.id, truths, rows, told.parameters))
 
 
-def row_of(ticket: str) -> tuple[str, int] | None:
-    """Return the id of a request and the row that a ticket `id:row` speaks of."""
-    found = re.fullmatch(r"(.+):(0|[1-9][0-9]{0,4})", ticket, re.DOTALL)
-    return None if found is None else (found[1], int(found[2]))
-
-
 def wanted_of(request: Inference) -> Sequence[OutputName]:
     """Return the names of the outputs that a client wants, in order."""
     return USUAL if request.outputs is None else [one.name for one in request.outputs]

@@ -12,15 +12,14 @@ import numpy as np
 from covey.batches import Rows, grouped, share_of
 from covey.classifiers import Late
 from covey.decisions import NO_ANSWER, UNKNOWN, Choice
-from covey.engine import arm_of, row_of
+from covey.engine import NOT_DECIDED, arm_of, code_of, row_of
 from covey.errors import FunctionError, PeerError
-from covey.learner import NOT_DECIDED, Learner
+from covey.learner import Learner
 from covey.node.requests import NO_INSTANCE, OWN, AskRow, Assistance, PeerAnswer, Request
 from covey.node.state import Settlements, SiteState
 from covey.types import Cell, Context, Label, Report
 from covey.views import ALL, View, cut, shown
 
-NO_ESTIMATE = (0.0, 0)
 ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 NOT_ASKED = PeerAnswer("", "")
 Failed = dict[int, FunctionError]  # own functions that failed in a request
@@ -103,7 +102,6 @@ class Draft:
         "contexts",
         "done",
         "helped",
-        "is_alone",
         "predictions",
         "reports",
         "rows",
@@ -120,7 +118,6 @@ class Draft:
         self.closed = closed
         self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
         self.done = 0  # rows before this one are decided
-        self.is_alone = False  # a peer failed, so the rest is decided without peers
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
         self.training: dict[int, tuple[int, Any]] = {}
@@ -225,7 +222,6 @@ class Handler:
         except PeerError as error:
             self._driver.note_alone(len(draft.codes) - draft.done, error)
             draft.closed = self._all_closed
-            draft.is_alone = True
             return
         draft.codes[draft.done] = code
         draft.done += 1
@@ -282,15 +278,13 @@ class Handler:
     async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
         learner, driver = self._learner, self._driver
         slot, context = draft.slot + draft.done, draft.context(draft.done)
-        estimates = [NO_ESTIMATE] * len(self._peers)
-        if not draft.is_alone:
-            cell = driver.cell(learner.space, row)
-            calls = [
-                driver.estimate(peer, cell, slot, is_by_context=is_by_context)
-                for peer, is_by_context in learner.behind()
-            ]
-            found = await driver.gather(calls)
-            estimates = [NO_ESTIMATE if isinstance(one, PeerError) else one for one in found]
+        peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
+        cell = driver.cell(learner.space, row)
+        calls = [
+            driver.estimate(behind[k][0], cell, slot, is_by_context=behind[k][1]) for k in peers
+        ]
+        found = zip(peers, await driver.gather(calls), strict=True)
+        estimates = {k: one for k, one in found if not isinstance(one, PeerError)}
         return learner.consult(row, context, estimates, draft.closed)
 
     async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
@@ -355,8 +349,7 @@ class Handler:
                 if learner.is_supervised:
                     code = learner.resume(row, context, slot, self._all_closed)
                 else:
-                    none = [NO_ESTIMATE] * len(self._peers)
-                    code = learner.consult(row, context, none, self._all_closed)
+                    code = learner.consult(row, context, {}, self._all_closed)
             draft.codes[place] = code
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
@@ -424,9 +417,7 @@ class Handler:
             for prediction, answer in zip(draft.predictions, answers, strict=True)
         ]
 
-    def _fallback_groups(
-        self, draft: Draft, missing: Sequence[int], failed: Failed
-    ) -> list[Group]:
+    def _fallback_groups(self, draft: Draft, missing: Sequence[int], failed: Failed) -> list[Group]:
         """Group rows by the function that answers instead; raise if none is left."""
         learner = self._learner
         groups: dict[tuple[int, int], list[int]] = {}
@@ -439,7 +430,7 @@ class Handler:
             view = shown(self._views, arm, draft.context(place)) if self._views else ALL
             groups.setdefault((function, view), []).append(place)
         return [
-            Group(learner.own_choice(function), view, places)
+            Group(learner.choice(code_of(0, function, 0)), view, places)
             for (function, view), places in groups.items()
         ]
 

@@ -11,15 +11,15 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from covey.batches import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
-from covey.classifiers import Function, Late, Later, as_function
+from covey.batches import contexts_of, costs_of, points_of, rows_of, truths_of
+from covey.classifiers import PLAIN, Function, Late, Later, as_function, as_label
 from covey.config import ReplayConfig, Site, load
 from covey.decisions import UNKNOWN
-from covey.errors import ConfigError, DataError, FunctionError, PeerError, UnknownTicket
+from covey.errors import ConfigError, DataError, FunctionError, PeerError
 from covey.fields import nearest
 from covey.learner import Learner
 from covey.node.handler import Call, Handler
-from covey.node.requests import NO_INSTANCE, OWN, AskRow, Assistance, Request
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
 from covey.node.state import SiteState
 from covey.node.training import Trainer
 from covey.spaces import space_name
@@ -181,9 +181,7 @@ class LocalSite:
             new = {row: one for row, one in rows.items() if request.number + row not in kept}
             costs_by_row = {row: paid.get(request.number + row) for row in new}
             settled = self._state.settle(request, new, costs_by_row)
-            for row, is_new, is_right in zip(
-                new, settled.is_new, settled.is_right, strict=True
-            ):
+            for row, is_new, is_right in zip(new, settled.is_new, settled.is_right, strict=True):
                 done[request.number + row] = Settlement(is_new, is_right)
         found = []
         for ticket in tickets:
@@ -294,7 +292,10 @@ class _Driver:
         request = await other.handler.assist(instances, cells, slots, source=self._site.name)
         return [
             Assistance(
-                request.answers[row], request.function(row), request.width(row), request.number + row
+                request.answers[row],
+                request.function(row),
+                request.width(row),
+                request.number + row,
             )
             for row in range(len(rows))
         ]
@@ -368,11 +369,13 @@ def _checked(label: Any) -> Label:
         return as_label(label)
     except ValueError as error:
         raise DataError(f"the label is {error}") from None
-class Network(Mapping[str, LocalSite]):
-    """The members of a network by name.
 
-    A function may answer later, with a handle such as a `Future`: then who asks another's function
-    calls `wait` with it, and falls back on its own best function if the answer is still not there.
+
+class Network(Mapping[str, LocalSite]):
+    """The sites of a network by name.
+
+    A function may answer later, with a handle such as a `Future`: a site that asked a peer calls
+    `wait` with it, and falls back to its own best function if the answer is still not there.
 
     >>> config = {
     ...     "policy": {"preset": "cos", "slices": 4},
@@ -402,15 +405,14 @@ class Network(Mapping[str, LocalSite]):
         setup = load(config)
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, LocalSite] = {}
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
         for place, site in enumerate(setup.sites):
             learner = learner_of(setup, place, width)
-            self._members[site.name] = LocalSite(site, learner, functions_of(site, functions))
-        for member in self._members.values():
-            member.meet(self._members, wait)
+            own = functions_of(site, functions)
+            self._members[site.name] = LocalSite(site, learner, own, self._members, wait)
         _check_all_used(setup, functions)
 
     def reprice(self, asker: str, peer: str, price: float | None) -> None:
@@ -430,8 +432,9 @@ class Network(Mapping[str, LocalSite]):
             )
         cost = math.inf if price is None or price > 1 else price
         self._members[asker].learner.reprice(peer, cost)
+        self._members[asker].state.prices_changed()
 
-    def __getitem__(self, name: str) -> Member:
+    def __getitem__(self, name: str) -> LocalSite:
         return self._members[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -74,6 +75,7 @@ from covey.types import Context, Label, Report
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
+ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The deadline that all calls of a request to peers share, by the loop's clock.
 _DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
 # The outcome of a label that a peer delivered and that could not be settled.
@@ -192,9 +194,7 @@ class Node:
     def state(self) -> State:
         """Return the status of a started node."""
         peers = [
-            PeerState(
-                peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer)
-            )
+            PeerState(peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer))
             for peer, one in self._breakers.items()
         ]
         served = self._state.served_state()
@@ -312,7 +312,9 @@ class Node:
         request, row = await self._locate(source, id)
         if row is None:
             if len(request) > 1:
-                raise DataError(f"{id!r} has {len(request)} rows; say of which row this is the label")
+                raise DataError(
+                    f"{id!r} has {len(request)} rows; say of which row this is the label"
+                )
             row = 0
         settled = await self._settle(request, {row: label})
         return Settlement(settled.is_new[0], settled.is_right[0])
@@ -365,21 +367,15 @@ class Node:
         if found is not None:
             await self._training.free((source, found[0].id))
             return found
-        head, colon, tail = id.rpartition(":")
-        is_row = may_be_row and colon and tail.isascii() and tail.isdecimal()
-        if is_row and is_own(source):
-            batch = self._state.find(source, head)
-            if batch is not None:
-                return batch[0], _checked_row(batch[0], int(tail))
         await self._journal.flush()  # its label may be on its way to the store
         found = await self._dependencies.workers.find(source, id)
         if found is not None:
             return found
-        if is_row and is_own(source):
-            batch = await self._dependencies.workers.find(source, head)
-            if batch is not None:
-                return batch[0], _checked_row(batch[0], int(tail))
-        raise UnknownTicket(f"unknown id {id!r}")
+        row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
+        if row is None:
+            raise UnknownTicket(f"unknown id {id!r}")
+        request, _ = await self._locate(source, row[1], may_be_row=False)
+        return request, _checked_row(request, int(row[2]))
 
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
         (self._labels.check_own if is_own(source) else self._labels.check)(labels)

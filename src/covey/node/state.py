@@ -5,16 +5,16 @@ changes since the last commit. A site that is loaded from these continues as thi
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.decisions import UNKNOWN
-from covey.engine import row_of
+from covey.decisions import UNKNOWN, Snapshot
+from covey.engine import UNPAID, doubts_of, row_of
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
-from covey.learner import UNPAID, Learner
+from covey.learner import Learner
 from covey.node.requests import (
     FEW,
     NONE,
@@ -68,8 +68,7 @@ class SiteState:
     def take_slots(self, slot: int | None, rows: int) -> int:
         """Return the first slot of a request: the next one, or `slot` unless it has passed."""
         latest = self._latest_slot
-        if self.learner.slot > latest:
-            latest = self.learner.slot
+        latest = max(latest, self.learner.slot)
         first = latest + 1 if slot is None else max(slot, latest)
         self._latest_slot = first + rows - 1
         return first
@@ -103,7 +102,7 @@ class SiteState:
         """Answer a peer that shows only cells: with the label seen most often in each."""
         labels, groups = [], []
         for cell, slot in zip(cells, slots, strict=True):
-            code, label = self._recalled(source, cell, slot)
+            label, code = self._recalled(source, cell, slot)
             labels.append(label)
             groups.append(RowGroup(code, self.learner.names.of(cell), RECALL, "", 0.0))
         fields = {
@@ -153,8 +152,7 @@ class SiteState:
     def _accepted(self, request: Request) -> None:
         learner = self.learner
         last = request.last_slot
-        if last > learner.slot:
-            learner.slot = last
+        learner.slot = max(learner.slot, last)
         if last > self._next_expiry:
             self._expire(self._open, learner.slot)
 
@@ -193,7 +191,7 @@ class SiteState:
             if done:
                 self.learner.retract(codes[0], tuple(contexts[0]), slot)
         elif done:
-            self.learner.retract_rows(contexts[:done], slot, codes[:done])
+            self.learner.retract_rows(np.ascontiguousarray(contexts[:done]), slot, codes[:done])
 
     def knows(self, ticket: int) -> bool:
         """Return whether the label of a ticket can still be settled or compared."""
@@ -203,10 +201,9 @@ class SiteState:
         """Return the rows whose label has not arrived."""
         return [(request, row) for request in self._open for row in request.pending]
 
-    def pending_codes(self) -> list[tuple[str, int]]:
-        """Return their context spaces and decisions, for a learner that counts these."""
-        groups = [(request.space, request.group(row)) for request, row in self.pending()]
-        return [(space, group.code) for space, group in groups if group.phase != RECALL]
+    def pending_codes(self) -> dict[str, list[int]]:
+        """Return their decisions by context space, for a learner that counts these."""
+        return _codes(self.pending())
 
     def withdraw(self, ticket: int) -> None:
         """Take back the latest request, which has this ticket; nothing if it is gone already."""
@@ -234,18 +231,17 @@ class SiteState:
 
     def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
         """Choose own functions for rows of a peer, and count them."""
-        return [
-            self.learner.serve(cell, slot) for cell, slot in zip(cells, slots, strict=True)
-        ]
+        learner, codes = self.learner, list[int]()
+        for cell, slot in zip(cells, slots, strict=True):
+            codes.append(learner.serve(learner.open(cell, slot), slot, cell.space))
+        return codes
 
     def widths(self, source: str, space: str, codes: Sequence[int]) -> Mapping[int, PeerAnswer]:
         """Return how far served functions may be from the best one, where askers want that."""
         if not self.learner.keeps_widths:
             return NONE
         return {
-            row: PeerAnswer(
-                self.learner.choice(code).arm, "", self._width(source, space, code)
-            )
+            row: PeerAnswer(self.learner.choice(code).arm, "", self._width(source, space, code))
             for row, code in enumerate(codes)
         }
 
@@ -267,7 +263,7 @@ class SiteState:
         """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
         return self.learner.estimate(cell, slot, is_by_context=is_by_context)
 
-    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[int, Label]:
+    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         return self.learner.recall(cell, slot)
 
     # -- labels ---------------------------------------------------------------------------------
@@ -313,9 +309,7 @@ class SiteState:
             self._settled(request, rows, labels, right)
         return Settlements(is_new, is_right, kept)
 
-    def _paid(
-        self, request: Request, row: int, costs: Mapping[int, float | None] | None
-    ) -> int:
+    def _paid(self, request: Request, row: int, costs: Mapping[int, float | None] | None) -> int:
         """Return what the arm cost beyond its price, in millionths; with widths, the width."""
         cost = None if costs is None else costs.get(row)
         if cost is not None:
@@ -360,9 +354,7 @@ class SiteState:
             ],
             np.int64,
         )
-        learner.settle_rows(
-            contexts, slots, codes, gains, np.array(paid, np.int64), request.space
-        )
+        learner.settle_rows(contexts, slots, codes, gains, np.array(paid, np.int64), request.space)
         if learner.remembers:
             points = map(tuple, contexts.tolist())
             for code, label, point, slot in zip(
@@ -442,16 +434,25 @@ class RecordedState(SiteState):
     def _load(self, loaded: Loaded) -> None:
         learner = self.learner
         own = loaded.sources[OWN]
-        learner.restore_lines(own.slot, loaded.cells.get(OWN, []), own.changes)
+        lines = loaded.cells.get(OWN, [])
+        learner.restore(
+            Snapshot(
+                own.slot,
+                [(line.name, line.counters) for line in lines],
+                [(line.name, line.seen) for line in lines if line.seen],
+                own.changes,
+            )
+        )
         self._latest_label = own.latest
-        pending = [
-            (request.space, request.group(row).code)
-            for request in loaded.requests
-            if self.is_pooled(request.source) and request.groups[0].phase != RECALL
-            for row in request.pending
-        ]
         if learner.is_pending:
-            learner.count_pending(pending)
+            learner.count_pending(
+                _codes(
+                    (request, row)
+                    for request in loaded.requests
+                    if self.is_pooled(request.source)
+                    for row in request.pending
+                )
+            )
         self._dirty.clear()
         self._own_state = self._source_state()
         self.sources.load(loaded)
@@ -488,8 +489,7 @@ class RecordedState(SiteState):
         source = request.source
         if is_own(source):
             last = request.last_slot
-            if last > self.learner.slot:
-                self.learner.slot = last
+            self.learner.slot = max(self.learner.slot, last)
         self._commit.requests.append(request)
         self._has_changed = True
         self.counters.count_decisions(request)
@@ -565,7 +565,7 @@ class RecordedState(SiteState):
         self._has_changed = True
         return self.sources.estimate(source, cell, slot, is_by_context=is_by_context)
 
-    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[int, Label]:
+    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         self._has_changed = True
         return self.sources.recall(source, cell, slot)
 
@@ -688,11 +688,19 @@ class RecordedState(SiteState):
 
     def _source_state(self) -> SourceState:
         learner = self.learner
-        return SourceState(OWN, learner.slot, learner.change_statistics(), self._latest_label)
+        return SourceState(OWN, learner.slot, doubts_of(learner.tables), self._latest_label)
+
+
+def _codes(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:
+    codes: dict[str, list[int]] = {}
+    for request, row in pending:
+        group = request.group(row)
+        if group.phase != RECALL:
+            codes.setdefault(request.space, []).append(group.code)
+    return codes
 
 
 def _keys(request: Request) -> list[tuple[tuple[str, str], int | None]]:
     if request.row_ids is None:
         return [((request.source, request.id), None)]
     return [((request.source, id_), row) for row, id_ in enumerate(request.row_ids)]
-

@@ -275,9 +275,7 @@ class Journal:
     While the disk is full it accepts nothing and retries; any other failure is permanent.
     """
 
-    def __init__(
-        self, state: RecordedState, commit: Callable[[Commit], Awaitable[None]]
-    ) -> None:
+    def __init__(self, state: RecordedState, commit: Callable[[Commit], Awaitable[None]]) -> None:
         self._state = state
         self._commit = commit
         self._waiting: list[Waiting] = []  # for the commit after the one that is being written
