@@ -234,6 +234,19 @@ def test_a_wrong_command_line_exits_with_2(
     assert "usage: covey" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["par_setup", "--data", "x", "--json"], ["--out", "paper"]]
+)
+def test_reproduce_names_make_paper_whatever_its_arguments(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["reproduce", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        "covey: the reproduction of the paper is not part of the package; run `make paper` in a "
+        "clone of the repository\n"
+    )
+
+
 def test_an_unexpected_failure_exits_with_1_and_hints_at_debug(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
