@@ -49,7 +49,7 @@ Fetch = Callable[[], bytes]
 
 
 class DataFile(NamedTuple):
-    """A file as it is known: its name, what it must be, and how to come by it."""
+    """A known file: its name, its checksums and its shape, and where to get it."""
 
     title: str
     file: str
@@ -77,7 +77,7 @@ KDD = DataFile(
     rows=494_021,
     fields=42,
     has_header=False,
-    advice="with scikit-learn and internet it is fetched by itself",
+    advice="with scikit-learn and internet access it is downloaded",
 )
 ELECTRICITY = DataFile(
     title="the Electricity (Elec2) stream",
@@ -121,7 +121,7 @@ def located(
     results: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Path | None:
-    """Return where the file of `source` lies, if anywhere; a given `path` must hold it."""
+    """Return the path of the file of `source`, if found; a given `path` must hold it."""
     if path is not None:
         given = path / source.file if path.is_dir() else path
         if not given.is_file():
@@ -141,10 +141,10 @@ def _fetched(source: DataFile, fetch: Fetch | None) -> FileText:
     except OSError:
         content = None
     if content is None:
-        raise DataError(f"{source.title} is not here; {_advice(source)}")
+        raise DataError(f"{source.title} was not found; {_advice(source)}")
     text = _text(content, name=source.file)
     if text.sha256 != source.text_sha256:
-        raise DataError(f"what was fetched is not {source.title}; {_advice(source)}")
+        raise DataError(f"the fetched file is not {source.title}; {_advice(source)}")
     return text
 
 
@@ -161,8 +161,8 @@ def _checked(source: DataFile, path: Path, *, is_any_file: bool) -> FileText:
     shape = "" if is_alike else f"it holds {here}, not {there}, and "
     raise DataError(
         f"{path} is not the file that the figures were made with: {shape}its sha256 begins with "
-        f"{_sha256(packed)[:8]}, not {source.sha256[:8]}; give {source.title}, or say --any-file "
-        "to go on with this one"
+        f"{_sha256(packed)[:8]}, not {source.sha256[:8]}; give {source.title}, or use --any-file "
+        "to accept this one"
     )
 
 
@@ -176,7 +176,7 @@ def _read(path: Path) -> bytes:
 def _unpacked(packed: bytes, path: Path, source: DataFile) -> bytes:
     if not packed.startswith(b"\x1f\x8b"):
         if path.suffix == ".gz":
-            raise DataError(f"{path} is damaged: it is no gzip file; {_advice(source)}")
+            raise DataError(f"{path} is damaged: it is not a gzip file; {_advice(source)}")
         return packed
     try:
         return gzip.decompress(packed)
@@ -199,8 +199,7 @@ def _sha256(content: bytes) -> str:
 
 def _advice(source: DataFile) -> str:
     return (
-        f"put {source.file} into a folder and name that in {FOLDER}, or give its path; "
-        f"{source.advice}"
+        f"put {source.file} into a folder and set {FOLDER} to it, or give its path; {source.advice}"
     )
 
 
@@ -266,7 +265,7 @@ _NORMAL = np.frombuffer(b",normal.", np.uint8)
 
 
 class LabelledStream:
-    """A labelled stream; `labels` are 0 or 1, and `sha256` is that of its text."""
+    """A labelled stream; `labels` are 0 or 1, and `sha256` is the checksum of its text."""
 
     def __init__(
         self, text: FileText, labels: Labels, *, starts: npt.NDArray[np.int64], names: Iterable[str]
@@ -282,7 +281,7 @@ class LabelledStream:
         return len(self.labels)
 
     def rows(self, start: int, slots: int) -> Instances:
-        """Return the features of `slots` rows; raises `DataError` for what is not there."""
+        """Return the features of `slots` rows; raises `DataError` for rows that do not exist."""
         words = [name for name in self.names if name in KDD_WORDS]
         numbers = [name for name in self.names if name not in words]
         return Instances(
@@ -295,7 +294,7 @@ class LabelledStream:
         return self._columns([name], start, slots, np.dtype(np.float64))[:, 0]
 
     def labels_of(self, start: int, slots: int) -> Labels:
-        """Return the labels of `slots` rows; raises `DataError` for what is not there."""
+        """Return the labels of `slots` rows; raises `DataError` for rows that do not exist."""
         self._check(start, slots)
         return self.labels[start : start + slots]
 
@@ -312,7 +311,7 @@ class LabelledStream:
     def _check(self, start: int, slots: int) -> None:
         if start < 0 or slots < 1 or start + slots > len(self):
             raise DataError(
-                f"rows {start:,} to {start + slots - 1:,} are wanted, but {self.file} holds rows "
+                f"rows {start:,} to {start + slots - 1:,} were requested, but {self.file} has rows "
                 f"0 to {len(self) - 1:,}"
             )
 

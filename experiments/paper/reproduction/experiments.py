@@ -131,23 +131,23 @@ def electricity_with_last_label() -> list[Trial]:
 
 
 def previous_label(stream: LabelledStream, start: int, slots: int) -> Floats:
-    """Return the label of the slot before; the first slot has none, and 0 stands for it."""
+    """Return the label of the previous slot, and 0 in the first slot."""
     labels = stream.labels_of(start, slots)
     return np.concatenate([[0.0], labels[:-1].astype(np.float64)])
 
 
 def source_bytes(stream: LabelledStream, start: int, slots: int) -> Floats:
-    """Return how much the source of a connection sent, as it is."""
+    """Return the bytes that the source sent, scaled to the range of the window."""
     return _ranged(stream.column("src_bytes", start, slots))
 
 
 def log_source_bytes(stream: LabelledStream, start: int, slots: int) -> Floats:
-    """Return the logarithm of what the source sent, one byte more so that none has a place."""
+    """Return the logarithm of one plus the bytes that the source sent, scaled likewise."""
     return _ranged(np.log1p(stream.column("src_bytes", start, slots)))
 
 
 def time(stream: LabelledStream, start: int, slots: int) -> Floats:
-    """Return how much of the window has passed, this slot included."""
+    """Return the share of the window up to and including this slot."""
     stream.labels_of(start, slots)
     return np.arange(1, slots + 1) / slots
 
@@ -157,7 +157,7 @@ def hour(stream: LabelledStream, start: int, slots: int) -> Floats:
     return stream.column("hour", start, slots)
 
 
-# By the paper's names; the second reading of A2 spreads what the first has in one corner.
+# By the paper's names. The paper scales its contexts and does not say how: A2 has two readings.
 CONTEXTS: dict[str, Callable[[LabelledStream, int, int], Floats]] = {
     "A1": previous_label,
     "A2": source_bytes,
@@ -180,28 +180,28 @@ class PreparedWindow(NamedTuple):
     """A window, ready to be replayed."""
 
     labels: Labels
-    answers: Labels  # function, slot -> 0 or 1; of coins and noisy functions they mean nothing
-    coins: tuple[int, ...]  # which functions toss coins
-    noise: tuple[float, ...]  # per function, how often it is wrong by chance; -1: it is no such
+    answers: Labels  # function, slot -> 0 or 1; unused for random and noisy functions
+    coins: tuple[int, ...]  # indices of the random functions
+    noise: tuple[float, ...]  # per function, its random error rate; -1: not a noisy function
     contexts: Mapping[str, Floats]
     labels_before: Labels
     answers_before: Labels
 
     def predictions(self, seed: int, functions: int) -> Labels:
-        """Return the answers of the first so many functions, chance being that of `seed`."""
-        said = self.answers.copy()
-        # The coins of seed 0 are those that `PredictionCache` tosses by itself.
-        tosses = np.random.default_rng(seed + 1).integers(0, 2, said.shape)
+        """Return predictions of the first `functions` functions; `seed` sets the random ones."""
+        predictions = self.answers.copy()
+        # Seed 0 gives the random predictions of `PredictionCache`.
+        tosses = np.random.default_rng(seed + 1).integers(0, 2, predictions.shape)
         for toss, place in zip(tosses, self.coins, strict=False):
-            said[place] = toss
-        slips = np.random.default_rng([seed, len(said)]).random(said.shape)
+            predictions[place] = toss
+        slips = np.random.default_rng([seed, len(predictions)]).random(predictions.shape)
         for place, rate in enumerate(self.noise):
             if rate >= 0:
-                said[place] = self.labels ^ (slips[place] < rate)
-        return said[:functions]
+                predictions[place] = self.labels ^ (slips[place] < rate)
+        return predictions[:functions]
 
     def predictions_before(self, seed: int, functions: int) -> Labels:
-        """Return the answers in the rows before the window, with coins of their own."""
+        """Return the predictions in the rows before the window, with other random numbers."""
         before = self._replace(labels=self.labels_before, answers=self.answers_before)
         return before.predictions(seed + _OTHER_COINS, functions)
 
@@ -227,7 +227,7 @@ def noisy_trials() -> list[Trial]:
 def prepare_window(
     trial: Trial, stream: LabelledStream, cache: PredictionCache, folder: Path, *, slots: int
 ) -> None:
-    """Put the material of a trial's first `slots` into `folder`, unless it is there."""
+    """Write the prepared window of a trial's first `slots` to `folder`, unless it exists."""
     path = window_path(folder, trial.name, slots)
     if path.is_file():
         return
@@ -254,7 +254,7 @@ def prepare_window(
 
 @lru_cache(maxsize=8)
 def load_window(folder: Path, trial: str, slots: int) -> PreparedWindow:
-    """Return what `prepare` has put there."""
+    """Return the window that `prepare_window` has written."""
     content = io.BytesIO(window_path(folder, trial, slots).read_bytes())
     with np.load(content, allow_pickle=False) as file:
         contexts = {name: file[_field(name)] for name in CONTEXTS if _field(name) in file}
@@ -270,7 +270,7 @@ def load_window(folder: Path, trial: str, slots: int) -> PreparedWindow:
 
 
 def window_path(folder: Path, trial: str, slots: int) -> Path:
-    """Return where the material of a trial stands."""
+    """Return the path of a trial's prepared window."""
     key = hashlib.sha256(json.dumps([trial, slots]).encode()).hexdigest()[:8]
     name = re.sub(r"\W+", "-", trial.lower())
     return folder / "windows" / f"{name}-{slots}-{key}.npz"
@@ -281,7 +281,7 @@ def _contexts(stream: LabelledStream, start: int, slots: int) -> dict[str, Float
     return {_field(name): CONTEXTS[name](stream, start, slots)[:, None] for name in names}
 
 
-# Context -> the column without which it is not to be had.
+# Context -> the column that it needs.
 _NEEDS = {"A2": "src_bytes", "A2 log": "src_bytes", "hour": "hour"}
 
 
@@ -301,7 +301,7 @@ Does = Literal["replay", "ensemble", "yardsticks", "boosting", "river", "bumps"]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What is played: whose functions, by which context, under which policy, and how."""
+    """One replay of an experiment: functions, context, policy and options."""
 
     trial: str
     context: str = "none"
@@ -310,14 +310,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0  # of coins, of noise, and of labels that are seen by chance
     slots: int = SLOTS
     learners: int = 4
-    arrivals: Arrivals = "all"  # who receives the instances
+    arrivals: Arrivals = "all"  # which learners receive the instances
     price: float = 0.0  # of asking any peer
     labels: float = 1.0  # share that is seen
     shown: Literal["data", "context"] = "data"  # to peers that are asked
     weights: Literal["global", "cell"] = "global"  # of an ensemble
 
     def key(self) -> str:
-        """Return the name under which what came of it is kept."""
+        """Return the name of its result file."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:24]
 
 
@@ -326,7 +326,7 @@ def config(case: Case) -> dict[str, Any]:
     places = range(1, case.learners + 1)
     learners = [_learner(case, place, [str(k) for k in places if k != place]) for place in places]
     policy = {"seed": case.seed, **case.policy}
-    # The default policy needs none, and is played as it is for who names nothing.
+    # The default policy needs no horizon, and is run as it is without a `[policy]`.
     if policy.get("preset") != "auto":
         policy["horizon"] = case.slots
     table: dict[str, Any] = {"policy": policy, "learner": learners}
@@ -350,7 +350,7 @@ def _learner(case: Case, place: int, others: list[str]) -> dict[str, Any]:
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """What came of a case, by name; curves are percentages in equal stretches of time."""
+    """The numbers of a finished case; curves are percentages in equal parts of the window."""
 
     case: Case
     numbers: dict[str, float]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ReportFigure(NamedTuple):
-    """A figure, how to read it, and what it is called."""
+    """A figure, its caption and its name."""
 
     svg: str
     caption: str
@@ -28,12 +28,12 @@ class ReportFigure(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Where it stands beside the report, for who does not look at the page."""
+        """Its path relative to the report."""
         return f"figures/{re.sub(r'[^a-z0-9]+', '-', self.name.lower()).strip('-')}.svg"
 
     @property
     def standalone(self) -> str:
-        """The figure as a file, which no page gives a font and a background."""
+        """The figure as a file of its own, with a font and a background."""
         style = 'style="background: #fff; font-family: sans-serif; '
         return self.svg.replace('style="', style, 1) + "\n"
 
@@ -168,14 +168,14 @@ _AGAINST: dict[str, list[tuple[str, str, str, Sequence[str]]]] = {
 }
 
 
-def figures_of_table(table: PaperTable, played: Mapping[str, CaseResult]) -> list[ReportFigure]:
-    """Return the drawings of a table."""
+def figures_of_table(table: PaperTable, results: Mapping[str, CaseResult]) -> list[ReportFigure]:
+    """Return the figures of a table."""
     if table.name == "prices":
         return [_net_reward(table)]
     if table.name == "stationary":
-        return [_regret(line, played) for line in table.lines]
+        return [_regret(line, results) for line in table.lines]
     over_time = [
-        _over_time(table, table.line(name), played) for name in _OVER_TIME.get(table.name, ())
+        _over_time(table, table.line(name), results) for name in _OVER_TIME.get(table.name, ())
     ]
     return over_time + [_against(table, *one) for one in _AGAINST.get(table.name, ())]
 
@@ -214,9 +214,9 @@ def _series(lines: Mapping[float, TableLine], quantity: str) -> dict[str, Points
 
 
 def _over_time(
-    table: PaperTable, line: TableLine, played: Mapping[str, CaseResult]
+    table: PaperTable, line: TableLine, results: Mapping[str, CaseResult]
 ) -> ReportFigure:
-    first = {reading: played[line.cases[reading][0]] for reading in READINGS}
+    first = {reading: results[line.cases[reading][0]] for reading in READINGS}
     curves = {reading: one.curves for reading, one in first.items()}
     caption = (
         f"{line.name}, with the first seed: error in equal stretches of time, over the share of "
@@ -226,8 +226,8 @@ def _over_time(
     return ReportFigure(drawn, caption, f"{table.name} {line.name}")
 
 
-def _regret(line: TableLine, played: Mapping[str, CaseResult]) -> ReportFigure:
-    runs = {reading: [played[key] for key in keys] for reading, keys in line.cases.items()}
+def _regret(line: TableLine, results: Mapping[str, CaseResult]) -> ReportFigure:
+    runs = {reading: [results[key] for key in keys] for reading, keys in line.cases.items()}
     slots = next(iter(runs.values()))[0].case.slots
     curves = {
         reading: np.array([one.curves["regret"] for one in some]) for reading, some in runs.items()

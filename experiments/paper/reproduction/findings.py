@@ -46,7 +46,7 @@ class ValueSpread(NamedTuple):
 
 
 class TableNumber(NamedTuple):
-    """A number of a line: where it stands, what the paper prints there, and what was found."""
+    """A number of a line: its key, the printed number, and the values found."""
 
     key: Key
     printed: PrintedNumber | None
@@ -54,12 +54,12 @@ class TableNumber(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether what was found is near what is printed; None where nothing is."""
+        """Whether the value found is near the printed one; None if nothing is printed."""
         return None if self.printed is None else is_near(self.printed, self.found.value)
 
     @property
     def seeds_that_agree(self) -> int:
-        """For how many of the seeds it is near."""
+        """The number of seeds for which the value is near the printed one."""
         printed = self.printed
         return 0 if printed is None else sum(is_near(printed, v) for v in self.found.values)
 
@@ -75,7 +75,7 @@ class TableLine(NamedTuple):
 
 
 class PaperTable(NamedTuple):
-    """A table, and what needs no learning on the same data."""
+    """A table, and the methods without learning on the same data."""
 
     name: str
     lines: list[TableLine]
@@ -96,16 +96,16 @@ def is_near(printed: PrintedNumber, value: float) -> bool:
 
 
 def table_of(
-    name: str, entries: Sequence[TableEntry], played: Mapping[str, CaseResult]
+    name: str, entries: Sequence[TableEntry], results: Mapping[str, CaseResult]
 ) -> PaperTable:
-    """Return a table from its entries and what their cases came to, by key."""
+    """Return a table from its entries and the results of their cases, by key."""
     if name == "par_setup":
         return _parameters()
     lines: dict[tuple[bool, str], TableLine] = {}
     for entry in entries:
         place = (entry.reading == "yardsticks", entry.line)
         line = lines.setdefault(place, TableLine(entry.line, {}, {}, {}))
-        line.numbers[entry.reading] = _numbers_of(entry, played)
+        line.numbers[entry.reading] = _numbers_of(entry, results)
         line.helpers[entry.reading] = entry.helper
         line.cases[entry.reading] = tuple(case.key() for case in entry.cases)
         if entry.decides:
@@ -134,10 +134,10 @@ def figures_of(
     return found
 
 
-def _numbers_of(entry: TableEntry, played: Mapping[str, CaseResult]) -> dict[str, TableNumber]:
+def _numbers_of(entry: TableEntry, results: Mapping[str, CaseResult]) -> dict[str, TableNumber]:
     numbers = {}
     for quantity, key in entry.keys.items():
-        values = tuple(played[case.key()].numbers[quantity] for case in entry.cases)
+        values = tuple(results[case.key()].numbers[quantity] for case in entry.cases)
         middle = fmean(values) if entry.statistic == "mean" else median(values)
         numbers[quantity] = TableNumber(
             key, PRINTED.get(printed_key(key)), ValueSpread(middle, values)
@@ -146,7 +146,7 @@ def _numbers_of(entry: TableEntry, played: Mapping[str, CaseResult]) -> dict[str
 
 
 def _parameters() -> PaperTable:
-    """Return what covey's presets make of the names that the paper gives to parameters."""
+    """Return the parameters that covey's presets use for the paper's names."""
     lines: dict[str, TableLine] = {}
     for key, printed in PRINTED.items():
         if printed.table == "par_setup":
@@ -201,7 +201,7 @@ class Goal(NamedTuple):
 
 
 def goals(tables: Tables) -> dict[str, list[Goal]]:
-    """Return the goals by their group, of all tables that are there."""
+    """Return the goals by group, for the tables that were run."""
     groups: dict[str, tuple[list[str], Callable[[Tables], Iterable[Goal]]]] = {
         "functions err as the paper says": (["sim_setup"], _setup),
         "errors in `paper` mode": (list(dict.fromkeys(table for table, _ in _LISTED)), _errors),

@@ -62,7 +62,7 @@ Block = Paragraph | BulletList | Grid | ReportFigure
 
 
 class Section(NamedTuple):
-    """A heading, and what stands below it."""
+    """A heading and its blocks."""
 
     title: str
     blocks: Sequence[Block]
@@ -129,7 +129,7 @@ def _cells(row: Sequence[str]) -> str:
 
 
 def _html_inline(words: str) -> str:
-    """Return words with their code and their emphasis, which are written as in Markdown."""
+    """Return Markdown text with code and bold as HTML."""
     words = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words))
     return re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", words)
 
@@ -174,7 +174,7 @@ REMARKS = checked_remarks(read_data("remarks.toml", Remarks))
 
 
 def sums_of_training() -> tuple[float, float]:
-    """Return what `callcost` prints for training in all, and `sim_results` for the same run."""
+    """Return the sum of training in `callcost`, and the number of `sim_results` for that run."""
     split = sum(PRINTED["callcost", "0", "training", peer].value for peer in "234")
     return split, PRINTED["sim_results", "CoS", "Z1", "S2", "A1", "training"].value
 
@@ -190,12 +190,12 @@ def reason(table: str, name: str) -> str:
     return next(fitting, "No reason is known.")
 
 
-JUDGED = (HERE, *READINGS[:2])  # the default policy is not meant to come near the printed numbers
+JUDGED = (HERE, *READINGS[:2])  # the default policy is not expected to match
 UNLIKE = "≠"
 
 
 class Mismatch(NamedTuple):
-    """A number that does not match the printed one, and why as far as that is known."""
+    """A number that does not match the printed one, and the reason if one is known."""
 
     line: str
     reading: str
@@ -205,7 +205,7 @@ class Mismatch(NamedTuple):
 
 
 def table_blocks(table: PaperTable) -> list[Block]:
-    """Return the table, and below it what matches, what does not, and why."""
+    """Return the table, the count of matching numbers, and the reasons for the others."""
     missed = list(_missed(table))
     letters = _letters(missed)
     marks = {(m.line, m.reading, m.quantity): UNLIKE + letters[m.reason] for m in missed}
@@ -213,7 +213,7 @@ def table_blocks(table: PaperTable) -> list[Block]:
 
 
 def yardstick_blocks(table: PaperTable) -> list[Block]:
-    """Return what needs no learning on the same data, if there is such."""
+    """Return the table of methods that need no learning, if there is one."""
     if not table.yardsticks:
         return []
     rows = [
@@ -225,7 +225,7 @@ def yardstick_blocks(table: PaperTable) -> list[Block]:
 
 
 def agreement(table: PaperTable, reading: str) -> tuple[int, int]:
-    """Return how many printed numbers a reading is near to, and how many it has."""
+    """Return how many numbers of a reading match the printed ones, and how many are printed."""
     numbers = [
         number
         for line in table.lines
@@ -303,23 +303,23 @@ def _number(
 
 def _agreement(table: PaperTable) -> list[Block]:
     counts = {reading: agreement(table, reading) for reading in JUDGED}
-    told = [
-        f"`{reading}`: {near} of {there} printed numbers come out."
+    counted_readings = [
+        f"`{reading}`: {near} of {there} printed numbers match."
         for reading, (near, there) in counts.items()
         if there
     ]
-    return [Paragraph(" ".join(told))] if told else []
+    return [Paragraph(" ".join(counted_readings))] if counted_readings else []
 
 
 def _reasons(missed: list[Mismatch], letters: Mapping[str, str]) -> list[Block]:
-    """Say under each letter why, how often, and what comes out with some of the seeds."""
-    told = []
+    """List for each letter the reason, the count, and the seeds for which a number matches."""
+    items = []
     for words, letter in letters.items():
         those = [miss for miss in missed if miss.reason == words]
         counts = Counter(miss.reading for miss in those)
         often = ", ".join(f"{count} in `{reading}`" for reading, count in counts.items())
-        told.append(f"{UNLIKE}{letter} does not match ({often}): {words}{_by_seeds(those)}")
-    return [BulletList(told)] if told else []
+        items.append(f"{UNLIKE}{letter} does not match ({often}): {words}{_by_seeds(those)}")
+    return [BulletList(items)] if items else []
 
 
 def _by_seeds(missed: list[Mismatch]) -> str:
@@ -329,10 +329,10 @@ def _by_seeds(missed: list[Mismatch]) -> str:
         for miss in missed
         if miss.number.seeds_that_agree
     ]
-    return f" Matches with some seeds: {'; '.join(near)}." if near else ""
+    return f" Matches for some seeds: {'; '.join(near)}." if near else ""
 
 
-COMMAND = "covey reproduce --data FOLDER --out experiments/paper"
+COMMAND = "make paper DATA=FOLDER"
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "depends", "undecided")
 _LETTERS = 300  # of what a verdict depends on
 
@@ -342,7 +342,7 @@ def sections(found: Reproduction, *, is_drawn: bool) -> list[Section]:
     tables = found.tables.values()
     return [
         _opening(found),
-        *(_table(one, figures_of_table(one, found.played) if is_drawn else []) for one in tables),
+        *(_table(one, figures_of_table(one, found.results) if is_drawn else []) for one in tables),
         _claims(found),
         _goals(found),
     ]
@@ -382,27 +382,27 @@ def _opening(found: Reproduction) -> Section:
     ]
     blocks: list[Block] = [
         Paragraph(
-            f"Generated by `{COMMAND}`; do not edit. Made with {made}. `report.html`, which the "
-            "same command writes, is the same as a page."
+            f"Generated by `{COMMAND}`; do not edit. Made with {made}. The same command writes "
+            "`report.html`, the same report as a page."
         ),
         Paragraph(
             "The paper is C. Tekin and M. van der Schaar, Decentralized Online Big Data "
-            "Classification - a Bandit Framework (arXiv 1308.4565). Numbers are percent of the "
-            "slots, of learner 1. `paper` is the reading of the algorithm that the printed tables "
+            "Classification - a Bandit Framework (arXiv 1308.4565). Numbers are of learner 1, in "
+            "percent of the slots. `paper` is the reading of the algorithm that the printed tables "
             "fit, found by comparing readings with them; `spec` is the algorithm as published; "
             "`default` is covey's own policy, `auto`, on the same data. "
-            f"Where coins or labels are left to chance, a number is the median of {SEEDS} seeds, "
-            "and brackets hold their range. The helper of a row, which says how a peer that is "
-            "asked chooses, is that of `paper` and `spec`; in `default` it goes by its index."
+            f"If functions or labels are random, a number is the median of {SEEDS} seeds, and "
+            "brackets hold their range. The helper of a row is the rule by which a peer that is "
+            "asked chooses, in `paper` and `spec`; in `default` the peer chooses by its index."
         ),
         Paragraph(
             f"**Bold** matches the printed number: an error within {ERROR_POINTS} points or "
             f"{100 * ERROR_SHARE:.0f} %, a count within {COUNT_POINTS} points or "
-            f"{100 * COUNT_SHARE:.0f} %. {UNLIKE} does not match, and the letter behind it "
-            "names the reason below the table, as far as one is known. Lines that read the same "
+            f"{100 * COUNT_SHARE:.0f} %. {UNLIKE} does not match; the letter after it "
+            "names the reason below the table, where one is known. Lines that read the same "
             "printed number in two ways count twice."
         ),
-        Grid(["printed numbers that come out", HERE, "paper", "spec"], rows),
+        Grid(["printed numbers that match", HERE, "paper", "spec"], rows),
         Paragraph(
             f"Claims of the text, all readings together: {counted(verdicts(found)['together'])}."
         ),
@@ -447,17 +447,16 @@ def _claims(found: Reproduction) -> Section:
     ]
     blocks: list[Block] = [
         Paragraph(
-            "What the paper's text says of its figures, as comparisons, with the place in its "
-            "LaTeX source: whether its printed "
-            "figures bear it out, and whether those found here do. `paper` goes by greedy helpers "
-            "where instances arrive at learner 1 only and by peers that lock in where they see the "
-            "context only; `spec` by neither. Together: both, with src_bytes as it is and with its "
-            "logarithm."
+            "The statements of the paper's text about its figures, as comparisons, with the line "
+            "of its LaTeX source: whether the printed figures confirm them, and whether the "
+            "figures found here do. If instances arrive at learner 1 only, `paper` uses greedy "
+            "helpers; if peers see the context only, it uses peers that lock in. `spec` uses "
+            "neither. Together: both readings, with src_bytes as it is and with its logarithm."
         ),
         BulletList([f"{name}: {counted(findings)}." for name, findings in judged.items()]),
-        Grid(["claim", *judged, "on what it depends"], rows),
+        Grid(["claim", *judged, "what it depends on"], rows),
     ]
-    return Section("What the paper says of its figures", blocks)
+    return Section("The claims of the paper", blocks)
 
 
 def _goals(found: Reproduction) -> Section:
@@ -468,7 +467,7 @@ def _goals(found: Reproduction) -> Section:
         )
         rows = [[goal.name, goal.wanted, f"{goal.found:.2f}", _met_or_not(goal)] for goal in group]
         blocks.append(Grid(["goal", "wanted", "found", "met"], rows))
-    return Section("What covey set out to reach", blocks)
+    return Section("The goals of covey", blocks)
 
 
 def _met_or_not(goal: Goal) -> str:
@@ -530,9 +529,9 @@ def summary(found: Reproduction) -> dict[str, object]:
 
 
 def text(found: Reproduction) -> str:
-    """Return what came out, in a few lines for a terminal."""
+    """Return the counts in a few lines for a terminal."""
     readings = (HERE, *READINGS[:2])
-    rows: list[tuple[str, ...]] = [("printed numbers that come out", *readings)]
+    rows: list[tuple[str, ...]] = [("printed numbers that match", *readings)]
     for name, table in found.tables.items():
         counts = [agreement(table, reading) for reading in readings]
         rows.append((name, *(f"{near} of {all_}" if all_ else "" for near, all_ in counts)))

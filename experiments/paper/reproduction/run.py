@@ -1,7 +1,7 @@
 """Run the cases that the tables need, in all processes, in a folder that can be resumed.
 
 The folder holds `identity.json`, which says what its figures were made of, one file per finished
-case under `runs`, and the prepared `windows` that the cases are played on.
+case under `runs`, and the prepared `windows` that the cases run on.
 """
 
 import os
@@ -107,9 +107,9 @@ def _run_ensemble(case: Case, window: PreparedWindow) -> CaseResult:
 
 
 def _run_bumps(case: Case) -> CaseResult:
-    """Play in a world that stays as it is: the mean regret of a learner, per 100 slots.
+    """Run a stationary environment: the mean regret of a learner, per 100 slots.
 
-    Instances at all learners are the same for all; the curve is the regret up to then, in slots.
+    All learners receive the same instances; the curve is the cumulative regret.
     """
     correlation = "best" if case.arrivals == "all" else "worst"
     run = runs.play(
@@ -125,7 +125,7 @@ def _run_bumps(case: Case) -> CaseResult:
 
 
 def _run_yardsticks(case: Case, window: PreparedWindow) -> CaseResult:
-    """Let what needs no weights answer, and say how often each function errs by itself."""
+    """Run the methods without learning, and measure the error of each function."""
     functions = FUNCTIONS * case.learners
     said = window.predictions(case.seed, functions)
     contest = Contest(make(("previous-label", "win-stay"), functions=functions))
@@ -139,7 +139,7 @@ def _run_yardsticks(case: Case, window: PreparedWindow) -> CaseResult:
 
 
 def _run_boosting(case: Case, window: PreparedWindow) -> CaseResult:
-    """Let AdaBoost, trained on the rows before the window, and its sliding forms answer."""
+    """Run AdaBoost, trained on the rows before the window, and its sliding variants."""
     functions = FUNCTIONS * case.learners
     names = ("sliding-adaboost-100", "sliding-adaboost-1000", "oza-russell")
     boosted = AdaBoost(functions, training=len(window.labels_before))
@@ -149,7 +149,7 @@ def _run_boosting(case: Case, window: PreparedWindow) -> CaseResult:
 
 
 def _run_river(case: Case, window: PreparedWindow) -> CaseResult:
-    """Let what River brings answer; it begins with the window, as covey does."""
+    """Run the baselines from River; they start with the window, as covey does."""
     return _answered(
         case,
         window,
@@ -216,18 +216,18 @@ Identity = Mapping[str, str]
 
 
 class ProgressCallback(Protocol):
-    """What is told how far the work has come."""
+    """Receives the progress of the work."""
 
     def __call__(self, share: float, slots: int) -> None:
-        """Take the share that is done, and the slots played so far."""
+        """Take the share that is done, and the slots run so far."""
 
 
 def run_cases(
     cases: Iterable[Case], folder: Path, *, workers: int, progress: ProgressCallback | None = None
 ) -> dict[str, CaseResult]:
-    """Play what is not finished yet in `folder`, and return what came of all cases by their keys.
+    """Run the cases that have no result in `folder`; return the results of all by their keys.
 
-    An interruption leaves a folder with which the same call goes on.
+    Interrupted runs resume.
     """
     wanted = {case.key(): case for case in cases}
     found = {
@@ -237,17 +237,17 @@ def run_cases(
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     effort = sum(map(_effort, left))
     slots = done = 0
-    for played in _run_remaining(left, folder, workers):
-        found[played.case.key()] = played
-        slots += played.case.slots
-        done += _effort(played.case)
+    for result in _run_remaining(left, folder, workers):
+        found[result.case.key()] = result
+        slots += result.case.slots
+        done += _effort(result.case)
         if progress is not None:
             progress(done / effort, slots)
     return found
 
 
 def claim_folder(folder: Path, identity: Identity) -> None:
-    """Make `folder` that of figures made of this, or refuse it with the reason."""
+    """Write `identity` to `folder`; raises `ConfigError` if its figures have another identity."""
     path = folder / "identity.json"
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a folder")
@@ -271,29 +271,29 @@ def claim_folder(folder: Path, identity: Identity) -> None:
 
 
 def _check_readme(folder: Path) -> None:
-    """Raise `ConfigError` if the report would replace what somebody else wrote there."""
+    """Raise `ConfigError` if the report would replace another README."""
     readme = folder / "README.md"
     if readme.is_file() and not readme.read_bytes().startswith(f"# {TITLE}".encode()):
-        raise ConfigError(f"{readme} is no report of this command; choose another folder")
+        raise ConfigError(f"{readme} was not written by this command; choose another folder")
 
 
 def result_path(folder: Path, key: str) -> Path:
-    """Return where a finished case stands."""
+    """Return the path of a finished case."""
     return folder / "runs" / f"{key}.json"
 
 
 def finish_cases(cases: Sequence[Case], folder: Path) -> list[CaseResult]:
-    """Play some cases and keep each as soon as it is finished; this is what a process does."""
+    """Run some cases in a worker process, and write each result when it is finished."""
     done = []
     for case in cases:
-        played = run_case(case, folder)
-        replace(result_path(folder, case.key()), msgspec.json.encode(played))
-        done.append(played)
+        result = run_case(case, folder)
+        replace(result_path(folder, case.key()), msgspec.json.encode(result))
+        done.append(result)
     return done
 
 
 def _load_result(path: Path) -> CaseResult | None:
-    """Return what a file holds; None if there is none, or a power loss left it in pieces."""
+    """Return the result in a file; None if it is missing or damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=CaseResult)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -310,7 +310,7 @@ def _run_remaining(cases: Sequence[Case], folder: Path, workers: int) -> Iterabl
 
 
 def _batches(cases: Sequence[Case]) -> list[list[Case]]:
-    """Return what a process is given at once: slow cases first and alone, the others together."""
+    """Return the work of one process at a time: slow cases first and alone, others together."""
     slow = [case for case in cases if _effort(case) > 1]
     quick = [case for case in cases if _effort(case) == 1]
     together = [quick[first : first + _TOGETHER] for first in range(0, len(quick), _TOGETHER)]
@@ -330,7 +330,7 @@ _WITHOUT_DATA = {"par_setup", "stationary"}
 
 
 class Options(NamedTuple):
-    """What is to be reproduced, of which data, and where it is kept."""
+    """The tables to reproduce, the data and the folder of the results."""
 
     tables: Sequence[str]  # none: all of them
     data: Path | None
@@ -340,12 +340,12 @@ class Options(NamedTuple):
 
 
 class Reproduction(NamedTuple):
-    """The tables, and what came of every case, by its key."""
+    """The tables, and the result of each case by its key."""
 
     tables: dict[str, PaperTable]
-    played: Mapping[str, CaseResult]
+    results: Mapping[str, CaseResult]
     identity: Mapping[str, str]
-    left_out: list[str]  # sentences on what could not be done
+    left_out: list[str]  # sentences about tables that were not run
 
 
 _Window = tuple[Trial, LabelledStream, int]  # and its slots
@@ -357,10 +357,10 @@ class _Streams(NamedTuple):
 
 
 def reproduce(options: Options, *, progress: ProgressCallback | None = None) -> Reproduction:
-    """Play what the wished tables need and is not finished yet, and return the tables.
+    """Run the cases of the requested tables that are not finished, and return the tables.
 
-    Raises `ConfigError` for a table that is not known or a folder of other figures, `DataError`
-    where the data are missing, `MissingExtra` without scikit-learn.
+    Raises `ConfigError` for an unknown table or a folder of other figures, `DataError` if the data
+    are missing, `MissingExtra` without scikit-learn.
     """
     names = _checked(options.tables)
     found, left_out = _streams(names, options)
@@ -374,24 +374,24 @@ def reproduce(options: Options, *, progress: ProgressCallback | None = None) -> 
     claim_folder(options.folder, identity)
     _prepare(needed, options.folder)
     workers = options.workers or os.cpu_count() or 1
-    played = run_cases(cases, options.folder, workers=workers, progress=progress)
-    tables = {name: table_of(name, plan, played) for name, plan in plans.items()}
-    return Reproduction(tables, played, identity, list(left_out.values()))
+    results = run_cases(cases, options.folder, workers=workers, progress=progress)
+    tables = {name: table_of(name, plan, results) for name, plan in plans.items()}
+    return Reproduction(tables, results, identity, list(left_out.values()))
 
 
 def _checked(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in NAMES:
             raise ConfigError(
-                f"unknown table {name!r}{nearest(name, NAMES)}; there are {', '.join(NAMES)}"
+                f"unknown table {name!r}{nearest(name, NAMES)}; tables: {', '.join(NAMES)}"
             )
     return [name for name in NAMES if name in names or not names]
 
 
 def _streams(names: Sequence[str], options: Options) -> tuple[_Streams, dict[str, str]]:
-    """Return the streams that are needed, and what is left out where one is not there.
+    """Return the streams that are needed, and a sentence for each table that must be left out.
 
-    Only where everything is wished for may the second stream be missing.
+    The second stream may be missing only if all tables are requested.
     """
     kdd = electricity = None
     left_out = {}
@@ -403,7 +403,7 @@ def _streams(names: Sequence[str], options: Options) -> tuple[_Streams, dict[str
             electricity = load_electricity(where, is_any_file=options.is_any_file)
         else:
             left_out["electricity"] = (
-                f"{ELECTRICITY.title} is not here, so its table is left out; put "
+                f"{ELECTRICITY.title} was not found, so its table is left out; put "
                 f"{ELECTRICITY.file} beside the other file"
             )
     if "river" in names and (sentence := _why_no_river()):
@@ -422,10 +422,7 @@ def _why_no_river() -> str:
 
 
 def _beside(data: Path | None) -> Path | None:
-    """Return where the second stream should be: in the folder, or that of the file; else nowhere.
-
-    Where it is not, `COVEY_DATA` says where to look.
-    """
+    """Return the folder of the data if it holds the second stream; if None, COVEY_DATA is used."""
     folder = data if data is None or data.is_dir() else data.parent
     is_there = folder is not None and (folder / ELECTRICITY.file).is_file()
     return folder if is_there else None
@@ -459,7 +456,7 @@ def _trials(found: _Streams) -> dict[str, list[Trial]]:
 def _needed(
     cases: Sequence[Case], windows: Mapping[str, list[Trial]], found: _Streams
 ) -> Iterator[_Window]:
-    """Yield the windows that cases are played in."""
+    """Yield the windows that cases run on."""
     wanted = sorted({(case.trial, case.slots) for case in cases})
     for stream, kinds in ((found.kdd, ("paper", "further")), (found.electricity, ("electricity",))):
         if stream is not None:

@@ -1,6 +1,6 @@
 """The numbers of each table, and the cases that give them.
 
-Each line of a table is played in several readings: `paper`, the reading that the published figures
+Each line of a table is run in several readings: `paper`, the reading that the published figures
 fit; `spec`, the published algorithm; and `default`, the policy that covey recommends.
 """
 
@@ -43,10 +43,10 @@ class TableEntry(NamedTuple):
     table: str
     line: str
     reading: str
-    keys: Mapping[str, Key]  # quantity -> where the number stands
+    keys: Mapping[str, Key]  # quantity -> key of the number
     cases: tuple[Case, ...]
     helper: str = "explore-first"  # how a peer that is asked chooses
-    decides: bool = True  # whether claims go by it; several lines may read the same numbers
+    decides: bool = True  # whether claims use it; several lines may have the same numbers
     statistic: Literal["median", "mean"] = "median"
 
 
@@ -78,7 +78,7 @@ def keys_for(start: Key, quantities: Sequence[str] = QUANTITIES) -> dict[str, Ke
 
 
 def yardsticks(table: str, lines: dict[str, Case]) -> list[TableEntry]:
-    """Return what needs no learning, beside each line of a table."""
+    """Return the methods without learning, for each line of a table."""
     return [
         TableEntry(
             table, line, "yardsticks", keys_for((table, "yardsticks", line), YARDSTICKS), cases
@@ -369,7 +369,7 @@ def _prices() -> list[TableEntry]:
 
 
 def _river() -> list[TableEntry]:
-    """Return what River brings, over all eight functions; it is slow, so with one seed."""
+    """Return the baselines from River over all eight functions; they are slow: one seed."""
     table, found = "river", []
     for name in ("S1", "S2"):
         cases = (Case(trial=name, does="river"),)

@@ -1,4 +1,4 @@
-"""Made-up rows in the form of the KDD Cup 1999 file."""
+"""Synthetic rows in the form of the KDD Cup 1999 file."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A made-up file in the place of the KDD Cup 1999 data: long enough for the paper's window."""
+"""A synthetic file with the form of the KDD Cup 1999 data, long enough for the paper's window."""
 
 import gzip
 from pathlib import Path

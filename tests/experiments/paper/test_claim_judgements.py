@@ -1,4 +1,4 @@
-"""Judging: a claim holds, does not, depends on something, or lacks a figure."""
+"""The verdict on a claim: it holds, does not hold, depends, or is undecided."""
 
 import math
 
@@ -34,24 +34,24 @@ def claim(*parts: Comparison, is_some: bool = False) -> Claim:
 RIGHT, WRONG, EVEN = Comparison("right", A, B), Comparison("wrong", C, B), Comparison("even", A, A)
 
 
-def test_a_claim_holds_if_all_its_parts_do() -> None:
+def test_a_claim_holds_if_all_its_comparisons_hold() -> None:
     finding = judge(claim(RIGHT, Comparison("too", B, C)), FIGURES)
 
     assert (finding.verdict, finding.on) == ("holds", "")
 
 
 @pytest.mark.parametrize("part", [WRONG, EVEN])
-def test_a_claim_does_not_hold_if_no_part_does(part: Comparison) -> None:
+def test_a_claim_does_not_hold_if_no_comparison_holds(part: Comparison) -> None:
     assert judge(claim(part), FIGURES).verdict == "does not hold"
 
 
-def test_a_claim_depends_if_some_parts_hold() -> None:
+def test_a_claim_depends_if_some_comparisons_hold() -> None:
     finding = judge(claim(RIGHT, WRONG, EVEN), FIGURES)
 
     assert (finding.verdict, finding.on) == ("depends", "holds for right; not for wrong, even")
 
 
-def test_where_the_paper_says_may_one_part_will_do() -> None:
+def test_one_comparison_is_enough_if_the_paper_says_may() -> None:
     assert judge(claim(RIGHT, WRONG, is_some=True), FIGURES)[1:3] == ("holds", "in right")
     assert judge(claim(WRONG, is_some=True), FIGURES).verdict == "does not hold"
 
@@ -63,7 +63,7 @@ def test_without_a_figure_a_claim_is_undecided(figures: dict[tuple[str, ...], fl
     assert finding[1:] == ("undecided", "not run: table/b", ())
 
 
-def test_a_finding_has_the_numbers_that_decided_it() -> None:
+def test_a_judgement_has_the_numbers_that_decided_it() -> None:
     assert judge(claim(RIGHT, WRONG), FIGURES).results == (
         ComparisonResult("right", 1.0, 2.0),
         ComparisonResult("wrong", 4.0, 2.0),
@@ -81,15 +81,15 @@ def test_a_finding_has_the_numbers_that_decided_it() -> None:
         (DropDeviation((C, A), 70.0), 5.0),  # from 4 to 1 is a drop of 75 %
     ],
 )
-def test_terms_are_worked_out(term: Term, value: float) -> None:
+def test_the_value_of_each_kind_of_term(term: Term, value: float) -> None:
     assert judge(claim(Comparison("", term, math.inf)), FIGURES).results[0].smaller == value
 
 
-def test_keys_of_a_claim_are_named_once() -> None:
+def test_keys_of_a_claim_have_no_duplicates() -> None:
     assert keys_of(claim(RIGHT, Comparison("", SumOf((B, C)), 1.0))) == [A, B, C]
 
 
-def test_readings_that_agree_speak_as_one() -> None:
+def test_readings_that_agree_give_one_verdict() -> None:
     turned = {A: 3.0, B: 5.0, C: 6.0}
     finding = judge_across(claim(RIGHT), {"raw": FIGURES, "log": turned})
 
@@ -100,13 +100,13 @@ def test_readings_that_agree_speak_as_one() -> None:
     )
 
 
-def test_where_readings_disagree_it_depends_on_the_reading() -> None:
+def test_the_verdict_depends_on_the_reading_if_readings_disagree() -> None:
     finding = judge_across(claim(RIGHT), {"raw": FIGURES, "log": {A: 3.0, B: 2.0}})
 
     assert finding[1:3] == ("depends", "raw: holds; log: does not hold")
 
 
-def test_parts_are_written_for_every_way_to_fill_in_names() -> None:
+def test_there_is_a_comparison_for_every_choice_of_names() -> None:
     parts = comparisons(
         key_of("t/{one}/{two}"),
         SumOf((key_of("s/{two}"),)),
@@ -122,7 +122,7 @@ def test_parts_are_written_for_every_way_to_fill_in_names() -> None:
     )
 
 
-def test_growth_is_a_part_for_each_step() -> None:
+def test_growth_is_a_comparison_for_each_step() -> None:
     assert growth(key_of("t/{one}/{step}"), ["1", "2", "3"], {"one": ["x"]}) == (
         Comparison("x 1 to 2", ("t", "x", "1"), ("t", "x", "2")),
         Comparison("x 2 to 3", ("t", "x", "2"), ("t", "x", "3")),
@@ -130,7 +130,7 @@ def test_growth_is_a_part_for_each_step() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=6))
-def test_the_verdict_counts_the_parts_that_hold(pairs: list[tuple[float, float]]) -> None:
+def test_the_verdict_counts_the_comparisons_that_hold(pairs: list[tuple[float, float]]) -> None:
     parts = [Comparison(str(place), *pair) for place, pair in enumerate(pairs)]
     held = sum(one < other for one, other in pairs)
 

@@ -1,4 +1,4 @@
-"""The paper's claims, judged by its own printed figures."""
+"""The paper's claims, judged by its own printed figures; bad claims are rejected."""
 
 import re
 
@@ -50,12 +50,12 @@ NOT_SO_PRINTED = {
 DENIED = "arrivals-at-one-learner-raise-exploration"
 
 
-def test_there_are_forty_claims_each_with_a_name_of_its_own() -> None:
+def test_there_are_forty_claims_with_different_names() -> None:
     assert len(CLAIMS) == len(set(NAMES)) == 40
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
-def test_a_claim_is_as_its_table_has_it(claim: Claim) -> None:
+def test_the_verdict_of_a_claim_follows_from_its_table(claim: Claim) -> None:
     finding = judge(claim, printed_figures())
 
     if claim.name in UNDECIDED:
@@ -66,7 +66,7 @@ def test_a_claim_is_as_its_table_has_it(claim: Claim) -> None:
         assert finding.verdict == ("does not hold" if claim.name == DENIED else "holds")
 
 
-def test_a_claim_falls_if_every_figure_is_turned_round() -> None:
+def test_a_claim_does_not_hold_if_the_sign_of_every_figure_changes() -> None:
     turned = {key: -value for key, value in printed_figures().items()}
     plain = [
         claim
@@ -80,7 +80,7 @@ def test_a_claim_falls_if_every_figure_is_turned_round() -> None:
     assert {judge(claim, turned).verdict for claim in plain} == {"does not hold"}
 
 
-def test_figures_that_decide_are_printed_unless_no_table_has_them() -> None:
+def test_undecided_claims_are_those_with_unprinted_figures() -> None:
     for claim in CLAIMS:
         assert (claim.name in UNDECIDED) == any(key not in PRINTED for key in keys_of(claim))
 

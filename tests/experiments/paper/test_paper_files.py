@@ -1,4 +1,4 @@
-"""Files of experiments: where they are looked for, and which of them are refused, and why."""
+"""Data files: where they are searched, which are refused, and why."""
 
 import gzip
 import hashlib
@@ -45,7 +45,7 @@ def test_a_path_may_be_the_file_or_its_folder(tmp_path: Path) -> None:
     assert located(SOURCE, path) == located(SOURCE, tmp_path) == path
 
 
-def test_without_a_path_the_named_folder_comes_first(tmp_path: Path) -> None:
+def test_without_a_path_the_folder_of_the_environment_comes_first(tmp_path: Path) -> None:
     named, results = tmp_path / "named", tmp_path / "results"
     for folder in (named, results):
         folder.mkdir()
@@ -68,21 +68,25 @@ def test_the_known_file_is_unpacked(tmp_path: Path) -> None:
     ("name", "content"),
     [("little.csv", CONTENT), ("tight.gz", gzip.compress(CONTENT, 1, mtime=7))],
 )
-def test_the_same_text_packed_otherwise_is_taken(tmp_path: Path, name: str, content: bytes) -> None:
+def test_the_same_text_with_another_compression_is_accepted(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     assert text_of(SOURCE, written(tmp_path / name, content)).content == CONTENT
 
 
 @pytest.mark.parametrize(
     "content", [PACKED[:-9], PACKED[:20] + b"\x00" + PACKED[21:], b"", b"not packed"]
 )
-def test_a_damaged_file_is_refused_whatever_is_allowed(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused_even_if_any_file_is_allowed(
+    tmp_path: Path, content: bytes
+) -> None:
     path = written(tmp_path / "little.csv.gz", content)
 
     assert "is damaged" in sentence_of(path)
     assert "is damaged" in sentence_of(path, is_any_file=True)
 
 
-def test_another_file_is_refused_with_what_differs(tmp_path: Path) -> None:
+def test_another_file_is_refused_and_the_differences_are_named(tmp_path: Path) -> None:
     path = written(tmp_path / "little.csv.gz", gzip.compress(b"a,b\n1,0\n", mtime=0))
 
     sentence = sentence_of(path)
@@ -91,39 +95,39 @@ def test_another_file_is_refused_with_what_differs(tmp_path: Path) -> None:
     assert "--any-file" in sentence
 
 
-def test_another_file_passes_if_any_may(tmp_path: Path) -> None:
+def test_another_file_is_accepted_if_any_file_is_allowed(tmp_path: Path) -> None:
     other = written(tmp_path / "other.gz", gzip.compress(b"a,b\r\n1,0", mtime=0))
 
     assert text_of(SOURCE, other, is_any_file=True).content == b"a,b\n1,0\n"
 
 
-def test_without_the_file_one_sentence_says_how_to_get_it() -> None:
+def test_a_missing_file_gives_a_sentence_that_says_how_to_get_it() -> None:
     assert sentence_of(None) == (
-        "the little stream is not here; put little.csv.gz into a folder and name that in "
-        "COVEY_DATA, or give its path; ask for it"
+        "the little stream was not found; put little.csv.gz into a folder and set COVEY_DATA to "
+        "it, or give its path; ask for it"
     )
 
 
-def test_a_path_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_named(tmp_path: Path) -> None:
     assert sentence_of(tmp_path / "gone.gz").startswith(f"there is no file at {tmp_path}/gone.gz")
 
 
-def test_what_is_fetched_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
+def test_a_fetched_file_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
     fetched = text_of(SOURCE, results=tmp_path / "new", fetch=lambda: CONTENT)
 
     assert text_of(SOURCE, results=tmp_path / "new") == fetched
 
 
-def test_without_internet_the_sentence_is_that_of_a_missing_file() -> None:
+def test_without_internet_the_file_is_reported_as_missing() -> None:
     def fetch() -> bytes:
         raise TimeoutError
 
-    with pytest.raises(DataError, match="is not here; put little.csv.gz"):
+    with pytest.raises(DataError, match="was not found; put little.csv.gz"):
         text_of(SOURCE, fetch=fetch)
 
 
-def test_something_else_that_is_fetched_is_refused_and_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="what was fetched is not the little stream"):
+def test_a_wrong_fetched_file_is_refused_and_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the fetched file is not the little stream"):
         text_of(SOURCE, results=tmp_path, fetch=lambda: b"x\n")
 
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Found beside printed: what is near, what a line says over seeds, and how a report is written."""
+"""Tables of found and printed numbers, their entries and remarks, and the blocks of the report."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def played(numbers: dict[int, float]) -> tuple[TableEntry, dict[str, CaseResult]
 
 
 @given(st.floats(0, 100), st.sampled_from(sorted(PRINTED)))
-def test_near_is_a_matter_of_points_or_of_percent(value: float, key: tuple[str, ...]) -> None:
+def test_near_is_measured_in_points_or_in_percent(value: float, key: tuple[str, ...]) -> None:
     printed = PRINTED[key]
     is_error = key[-1] == "error" or "error" in key[1]
     points, percent = (0.3, 25) if is_error else (0.15, 15)
@@ -57,7 +57,7 @@ def test_near_is_a_matter_of_points_or_of_percent(value: float, key: tuple[str, 
         assert not is_near(printed, value)
 
 
-def test_a_number_is_the_median_of_its_seeds_and_says_how_many_are_near() -> None:
+def test_a_number_is_the_median_of_its_seeds_and_counts_those_that_match() -> None:
     entry, done = played({0: 14.0, 1: 30.0, 2: 13.0, 3: 50.0, 4: 12.0})
     number = table_of("errorperc", [entry], done).lines[0].numbers["paper"]["error"]
 
@@ -67,7 +67,7 @@ def test_a_number_is_the_median_of_its_seeds_and_says_how_many_are_near() -> Non
     assert (number.agrees, number.seeds_that_agree) == (True, 3)
 
 
-def test_claims_go_by_the_line_that_decides() -> None:
+def test_claims_use_the_line_that_decides() -> None:
     entry, done = played({0: 14.0})
     other, more = played({1: 20.0})
     table = table_of("errorperc", [entry, other._replace(line="other", decides=False)], done | more)
@@ -76,7 +76,7 @@ def test_claims_go_by_the_line_that_decides() -> None:
     assert figures_of([table], "spec") == {}
 
 
-def test_the_logarithm_of_src_bytes_can_take_the_place_of_src_bytes() -> None:
+def test_the_logarithm_of_src_bytes_can_replace_src_bytes() -> None:
     entry, done = played({0: 14.0})
     start = ("sim_results", "CoS", "Z1", "S1")
     logged = entry._replace(keys={"error": (*start, "A2 log", "error")})
@@ -86,7 +86,7 @@ def test_the_logarithm_of_src_bytes_can_take_the_place_of_src_bytes() -> None:
     assert figures_of([table], "paper", is_log=True)[*start, "A2", "error"] == 14.0
 
 
-def test_every_printed_number_is_looked_for() -> None:
+def test_every_printed_number_has_an_entry() -> None:
     looked_for = {printed_key(key) for entry in ENTRIES for key in entry.keys.values()}
 
     assert [key for key in PRINTED if key[0] != "par_setup" and key not in looked_for] == []
@@ -117,7 +117,7 @@ def test_no_two_lines_decide_the_same_figure() -> None:
     assert len(keys) == len(set(keys)) > 400
 
 
-def test_a_number_that_does_not_match_says_so_and_names_a_reason_below() -> None:
+def test_a_mismatch_is_marked_and_its_reason_is_listed() -> None:
     entry, done = played({0: 14.0})
     other, more = played({1: 30.0, 2: 14.0, 3: 31.0})
     table = table_of("errorperc", [entry, other._replace(line="DCZA, other")], done | more)
@@ -125,9 +125,11 @@ def test_a_number_that_does_not_match_says_so_and_names_a_reason_below() -> None
 
     assert isinstance(grid, Grid)
     assert [row[3] for row in grid.rows] == ["**14.00**", "30.00 ≠a [14.00, 31.00]"]
-    assert count == Paragraph("`paper`: 1 of 2 printed numbers come out.")
+    assert count == Paragraph("`paper`: 1 of 2 printed numbers match.")
     assert isinstance(reasons, BulletList)
-    assert reasons.lines[0].startswith("≠a does not match (1 in `paper`): DCZA came out so in no")
+    assert reasons.lines[0].startswith(
+        "≠a does not match (1 in `paper`): No reading that was tried gives"
+    )
     assert "DCZA, other, error in `paper` with 1 of 3" in reasons.lines[0]
 
 
@@ -150,7 +152,7 @@ def test_remarks_with_a_bad_reason_are_rejected(
         checked_remarks(remarks)
 
 
-def test_every_window_elsewhere_has_every_table_of_the_paper() -> None:
+def test_every_other_window_has_every_table_of_the_paper() -> None:
     windows = [trial._replace(name=f"{trial.name} from row 9", start=9) for trial in paper_trials()]
     lines = [entry.line for entry in ELSEWHERE["further"](windows) if entry.reading != "yardsticks"]
     there = {line.removeprefix("from row 9, ").partition(":")[0] for line in lines}
@@ -160,7 +162,7 @@ def test_every_window_elsewhere_has_every_table_of_the_paper() -> None:
     assert {case.trial for case in cases} == {trial.name for trial in windows}
 
 
-def test_a_figure_is_a_file_beside_the_report_that_stands_alone() -> None:
+def test_a_figure_is_a_standalone_file_beside_the_report() -> None:
     figure = ReportFigure('<svg style="max-width: 9px"></svg>', "A curve", "callcost CoS, price")
     sections = [Section("", [Paragraph("first"), figure])]
 
@@ -170,7 +172,7 @@ def test_a_figure_is_a_file_beside_the_report_that_stands_alone() -> None:
     assert figures_in(sections) == [figure]
 
 
-def test_a_report_is_the_same_in_markdown_and_on_a_page() -> None:
+def test_a_report_has_the_same_blocks_in_markdown_and_html() -> None:
     blocks = [
         Paragraph("a < `b`"),
         BulletList(["one", "**two**"]),
@@ -188,10 +190,10 @@ def test_a_report_is_the_same_in_markdown_and_on_a_page() -> None:
     assert '<th scope="row">name</th><td>1 &amp; 2</td>' in page
 
 
-def test_what_the_documents_quote_stands_in_the_generated_report() -> None:
+def test_lines_quoted_in_the_documents_are_in_the_generated_report() -> None:
     report = (ROOT / "experiments" / "paper" / "README.md").read_text().splitlines()
     page = (ROOT / "docs" / "paper.md").read_text()
-    quoted = page[page.index("## What comes out") :].splitlines()
+    quoted = page[page.index("## Which numbers match") :].splitlines()
     lines = [line for line in quoted if re.match(r"\||- Goal|Claims of the text", line)]
 
     assert len(lines) > 30

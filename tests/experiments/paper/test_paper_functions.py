@@ -1,4 +1,4 @@
-"""The functions of the paper: their errors on its stream, and answers that are kept."""
+"""The functions of the paper: their errors on its stream, and the cache of predictions."""
 
 import io
 import os
@@ -46,7 +46,7 @@ def asked(answers: PredictionCache, start: int = 100) -> Labels:
     return answers.predict(TRAINED, start=start, slots=50)
 
 
-def test_functions_that_are_not_trained_say_what_their_names_say() -> None:
+def test_constant_functions_predict_their_constant() -> None:
     answers = PredictionCache(stream_of()).predict([ALWAYS_1, ALWAYS_0], start=100, slots=50)
 
     assert answers.dtype == np.int8
@@ -54,14 +54,14 @@ def test_functions_that_are_not_trained_say_what_their_names_say() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 100])
-def test_the_last_label_is_that_of_the_row_before(start: int) -> None:
+def test_the_last_label_is_the_label_of_the_previous_row(start: int) -> None:
     stream = stream_of()
     (said,) = PredictionCache(stream).predict([LAST_LABEL], start=start, slots=50).tolist()
 
     assert said == [int(stream.labels[row - 1]) if row else 0 for row in range(start, start + 50)]
 
 
-def test_every_random_function_tosses_a_coin_of_its_own_the_same_for_the_same_seed() -> None:
+def test_random_functions_are_independent_and_repeat_with_the_seed() -> None:
     def tosses(seed: int) -> Labels:
         return PredictionCache(stream_of(), seed=seed).predict(
             [RANDOM, ALWAYS_0, RANDOM], start=0, slots=200
@@ -74,13 +74,13 @@ def test_every_random_function_tosses_a_coin_of_its_own_the_same_for_the_same_se
     assert 60 < first.sum() < 140
 
 
-def test_trained_functions_are_right_on_a_stream_that_can_be_learnt() -> None:
+def test_trained_functions_are_accurate_on_a_learnable_stream() -> None:
     errors = PredictionCache(stream_of()).error_rates(TRAINED, start=100, slots=100)
 
     assert max(errors) < 20.0
 
 
-def test_answers_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
+def test_cached_predictions_are_not_computed_again(tmp_path: Path) -> None:
     made = asked(PredictionCache(stream_of(), results=tmp_path / "new"))
     kept = sorted((tmp_path / "new").iterdir())
     for path in kept:
@@ -93,7 +93,7 @@ def test_answers_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file", b"no archive", ALONE])
-def test_kept_answers_that_are_damaged_are_made_anew(tmp_path: Path, content: bytes) -> None:
+def test_damaged_cached_predictions_are_computed_again(tmp_path: Path, content: bytes) -> None:
     made = asked(PredictionCache(stream_of(), results=tmp_path))
     whole = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for path in whole:
@@ -108,7 +108,9 @@ def test_kept_answers_that_are_damaged_are_made_anew(tmp_path: Path, content: by
     [np.zeros(49, np.int8), np.zeros((1, 50), np.int8), np.zeros(50), np.array([{}] * 50)],
     ids=["short", "flat", "floats", "pickled"],
 )
-def test_kept_answers_of_another_form_are_made_anew(tmp_path: Path, other: np.ndarray) -> None:
+def test_cached_predictions_of_another_shape_are_computed_again(
+    tmp_path: Path, other: np.ndarray
+) -> None:
     made = asked(PredictionCache(stream_of(), results=tmp_path))
     for path in list(tmp_path.iterdir()):
         np.savez(path, answers=other)
@@ -116,7 +118,7 @@ def test_kept_answers_of_another_form_are_made_anew(tmp_path: Path, other: np.nd
     assert np.array_equal(asked(PredictionCache(stream_of(), results=tmp_path)), made)
 
 
-def test_what_differs_in_stream_window_or_training_is_kept_apart(tmp_path: Path) -> None:
+def test_another_stream_window_or_training_has_its_own_cache_file(tmp_path: Path) -> None:
     asked(PredictionCache(stream_of(), results=tmp_path))
     asked(PredictionCache(stream_of("two"), results=tmp_path))
     asked(PredictionCache(stream_of(), results=tmp_path), start=120)
@@ -127,7 +129,7 @@ def test_what_differs_in_stream_window_or_training_is_kept_apart(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 4 * len(TRAINED)
 
 
-def test_nothing_is_kept_where_there_is_no_folder_for_it(
+def test_nothing_is_cached_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

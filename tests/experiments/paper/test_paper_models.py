@@ -1,4 +1,4 @@
-"""Trained functions: each kind learns what can be learnt; those made by hand do as described."""
+"""Trained functions: each kind learns a simple task; own implementations equal their definitions."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def test_there_are_six_kinds_to_train() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_tells_new_rows_apart(kind: str) -> None:
+def test_every_kind_classifies_new_rows(kind: str) -> None:
     predict = train(kind, *instances(400, seed=1))
     rows, labels = instances(400, seed=2)
 
@@ -38,7 +38,7 @@ def test_every_kind_tells_new_rows_apart(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_the_same_when_trained_again(kind: str) -> None:
+def test_training_every_kind_is_repeatable(kind: str) -> None:
     rows, labels = instances(200, seed=1)
     others, _ = instances(200, seed=2)
 
@@ -46,7 +46,7 @@ def test_every_kind_is_the_same_when_trained_again(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_word_never_seen_in_training_is_answered(kind: str) -> None:
+def test_a_word_that_was_not_in_training_gets_a_prediction(kind: str) -> None:
     predict = train(kind, *instances(200, seed=1))
     numbers = np.array([[4.0, 0.0], [0.0, 0.0]])
 
@@ -55,7 +55,7 @@ def test_a_word_never_seen_in_training_is_answered(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_without_words_will_do(kind: str) -> None:
+def test_rows_without_words_can_be_classified(kind: str) -> None:
     rows, labels = instances(200, seed=1)
     bare = Instances(rows.numbers, np.empty((200, 0), np.str_))
 
@@ -64,7 +64,7 @@ def test_rows_without_words_will_do(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("label", [0, 1])
-def test_where_only_one_label_is_to_be_seen_it_is_said_always(kind: str, label: int) -> None:
+def test_a_function_trained_on_one_label_always_predicts_it(kind: str, label: int) -> None:
     rows, _ = instances(20, seed=1)
     predict = train(kind, rows, np.full(20, label, np.int8))
 
@@ -93,7 +93,7 @@ def voted(points: Floats, labels: Labels, new: Floats) -> list[int]:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30))
-def test_the_voted_perceptron_votes_as_it_is_written(seed: int, count: int) -> None:
+def test_the_voted_perceptron_equals_its_definition(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     # Whole numbers, so that sums are exact in any order.
     points = rng.integers(-3, 4, (count, 3)).astype(np.float64)
@@ -105,7 +105,7 @@ def test_the_voted_perceptron_votes_as_it_is_written(seed: int, count: int) -> N
     assert perceptron.predict(new).tolist() == voted(points, labels, new)
 
 
-def test_the_network_of_gaussians_knows_an_island_from_the_sea_around_it() -> None:
+def test_the_rbf_network_separates_a_disc_from_its_surroundings() -> None:
     rng = np.random.default_rng(1)
     points = rng.normal(size=(400, 2)) * 3.0
     labels = (np.hypot(*points.T) < 2.0).astype(np.int8)
@@ -115,7 +115,7 @@ def test_the_network_of_gaussians_knows_an_island_from_the_sea_around_it() -> No
     assert network.predict(np.array([[0.0, 0.0], [7.0, 0.0], [0.0, -7.0]])).tolist() == [1, 0, 0]
 
 
-def test_the_network_needs_no_more_than_one_row_of_a_label() -> None:
+def test_the_rbf_network_can_be_trained_with_one_row_of_a_label() -> None:
     points = np.array([[0.0], [0.1], [0.2], [5.0]])
     network = RbfNetwork()
     network.fit(points, np.array([0, 0, 0, 1], np.int8))
@@ -123,7 +123,7 @@ def test_the_network_needs_no_more_than_one_row_of_a_label() -> None:
     assert network.predict(points).tolist() == [0, 0, 0, 1]
 
 
-def test_without_scikit_learn_the_sentence_names_the_extra() -> None:
+def test_the_error_without_scikit_learn_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['sklearn'] = None\n"
         "from covey.errors import MissingExtra\n"

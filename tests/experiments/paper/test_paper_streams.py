@@ -1,4 +1,4 @@
-"""Streams: text becomes labels and features, and a stretch that is not there is refused."""
+"""Streams: labels and features are read from text, and rows that do not exist are refused."""
 
 import csv
 import gzip
@@ -35,7 +35,9 @@ def electricity_of(folder: Path, *rows: str) -> LabelledStream:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.data())
-def test_any_stretch_holds_what_its_lines_say(labels: list[bool], draws: st.DataObject) -> None:
+def test_any_range_of_rows_has_the_values_of_its_lines(
+    labels: list[bool], draws: st.DataObject
+) -> None:
     text = flows(labels)
     start = draws.draw(st.integers(0, len(labels) - 1))
     slots = draws.draw(st.integers(1, len(labels) - start))
@@ -58,9 +60,9 @@ def test_any_stretch_holds_what_its_lines_say(labels: list[bool], draws: st.Data
 def test_a_window_beyond_the_end_is_refused(tmp_path: Path, start: int, slots: int) -> None:
     stream = kdd_of(tmp_path, flows([True] * 5))
 
-    with pytest.raises(DataError, match="are wanted, but kdd.gz holds rows 0 to 4"):
+    with pytest.raises(DataError, match="were requested, but kdd.gz has rows 0 to 4"):
         stream.rows(start, slots)
-    with pytest.raises(DataError, match="are wanted, but kdd.gz holds rows 0 to 4"):
+    with pytest.raises(DataError, match="were requested, but kdd.gz has rows 0 to 4"):
         stream.labels_of(start, slots)
 
 
@@ -72,7 +74,7 @@ def test_a_window_beyond_the_end_is_refused(tmp_path: Path, start: int, slots: i
         (flows([True]).replace("smurf.", "smurf"), "line 2: the label must end in a full stop"),
     ],
 )
-def test_a_row_of_another_form_is_refused(tmp_path: Path, spoilt: str, sentence: str) -> None:
+def test_a_malformed_row_is_refused(tmp_path: Path, spoilt: str, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         kdd_of(tmp_path, flows([False]) + spoilt)
 
@@ -85,7 +87,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["many", "nan", "inf", ""])
-def test_a_feature_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+def test_a_feature_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> None:
     stream = kdd_of(tmp_path, flows([False]).replace("0,tcp", f"{value},tcp"))
 
     with pytest.raises(DataError, match="kdd.gz, from row 0 on: "):
@@ -101,13 +103,13 @@ def test_electricity_has_a_header_and_the_hour_first(tmp_path: Path) -> None:
     assert stream.rows(1, 1).words.shape == (1, 0)
 
 
-def test_electricity_is_up_or_down(tmp_path: Path) -> None:
+def test_electricity_labels_other_than_0_and_1_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 1: the label is 2; it must be 0 or 1"):
         electricity_of(tmp_path, "0,.1,.2,.3,.4,.5,1", "0,.1,.2,.3,.4,.5,2")
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=10))
-def test_text_is_rebuilt_from_the_table_that_scikit_learn_makes_of_it(labels: list[bool]) -> None:
+def test_the_text_is_rebuilt_from_the_table_of_scikit_learn(labels: list[bool]) -> None:
     text = flows(labels).encode()
     table = np.array([line.split(b",") for line in text.splitlines()], object)
     for place, name in enumerate(KDD_NAMES):
@@ -118,7 +120,7 @@ def test_text_is_rebuilt_from_the_table_that_scikit_learn_makes_of_it(labels: li
 
 
 @has_data
-def test_the_real_streams_are_known() -> None:
+def test_the_real_streams_have_the_known_sizes() -> None:
     kdd, electricity = data.load_kdd(Path(DATA)), data.load_electricity(Path(DATA))
 
     assert (len(kdd), len(electricity)) == (494_021, 45_312)

@@ -1,4 +1,4 @@
-"""Trials: windows by rule, and functions that never saw the rows they are tried on."""
+"""Trials: windows chosen by rule, with functions that were not trained on them."""
 
 import os
 from itertools import pairwise
@@ -38,7 +38,9 @@ def is_apart(trial: Trial) -> bool:
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 20))
-def test_groups_hold_all_windows_with_that_share_of_attacks(labels: list[bool], slots: int) -> None:
+def test_groups_contain_all_windows_with_the_share_of_attacks(
+    labels: list[bool], slots: int
+) -> None:
     found = window_groups(np.array(labels, np.int8), slots=slots)
 
     wanted = [
@@ -69,7 +71,7 @@ def test_the_paper_has_two_sets_of_eight_functions_on_one_window() -> None:
     assert all(is_apart(trial) for trial in paper_trials())
 
 
-def test_electricity_has_eight_windows_behind_eight_training_segments() -> None:
+def test_electricity_has_eight_windows_after_eight_training_segments() -> None:
     found = electricity_trials()
 
     assert [trial.start for trial in found] == list(range(8_000, 27_200, 2_400))
@@ -78,7 +80,7 @@ def test_electricity_has_eight_windows_behind_eight_training_segments() -> None:
     assert sorted(function.start for function in found[0].functions) == list(range(0, 8_000, 1_000))
 
 
-def test_the_last_label_takes_the_place_of_one_function_of_the_last_learner() -> None:
+def test_the_last_label_replaces_one_function_of_the_last_learner() -> None:
     for plain, other in zip(electricity_trials(), electricity_with_last_label(), strict=True):
         assert other.start == plain.start
         assert other.functions[:-1] == plain.functions[:-1]
@@ -87,7 +89,7 @@ def test_the_last_label_takes_the_place_of_one_function_of_the_last_learner() ->
 
 
 @has_kdd
-def test_the_real_stream_has_four_groups_two_of_them_away_from_the_paper_s_window() -> None:
+def test_the_real_stream_has_four_groups_and_two_are_outside_the_paper_s_window() -> None:
     stream = data.load_kdd(Path(DATA))
 
     assert [(int(group[0]), int(group[-1])) for group in window_groups(stream.labels)] == [
@@ -105,7 +107,7 @@ def test_the_real_stream_has_four_groups_two_of_them_away_from_the_paper_s_windo
 
 
 @has_kdd
-def test_on_further_windows_some_functions_are_good_and_others_poor() -> None:
+def test_other_windows_have_good_and_poor_functions() -> None:
     stream = data.load_kdd(Path(DATA))
     answers = PredictionCache(stream)
     for trial in other_window_trials(stream):

@@ -1,4 +1,4 @@
-"""The printed tables: complete, and what the paper's text repeats of them agrees."""
+"""The printed tables: complete, consistent, and checked when they are read."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from reproduction.data import (
 from reproduction.models import SETS
 
 
-def test_every_number_of_the_ten_tables_is_there() -> None:
+def test_the_ten_tables_are_complete() -> None:
     assert Counter(number.table for number in PRINTED.values()) == {
         "sim_setup": 16,
         "par_setup": 30,
@@ -37,7 +37,7 @@ def test_every_number_of_the_ten_tables_is_there() -> None:
     assert len(TABLES) == 10
 
 
-def test_tables_stand_in_the_paper_in_their_order() -> None:
+def test_tables_are_in_the_order_of_the_paper() -> None:
     lines = {number.table: number.line for number in PRINTED.values()}
 
     assert sorted(TABLES, key=lines.__getitem__) == list(TABLES)
@@ -54,7 +54,7 @@ def test_tables_that_print_the_same_figure_agree(name: str, other: str, function
     )
 
 
-def test_all_labels_and_no_price_are_the_usual_case() -> None:
+def test_all_labels_without_price_give_the_numbers_of_sim_results() -> None:
     given = printed_figures()
 
     for name in ("CoS", "DCZA"):
@@ -64,13 +64,13 @@ def test_all_labels_and_no_price_are_the_usual_case() -> None:
 
 
 @pytest.mark.parametrize("price", ["0", "0.5", "0.7"])
-def test_selections_add_up_to_all(price: str) -> None:
+def test_selections_add_up_to_100_percent(price: str) -> None:
     given = printed_figures()
 
     assert sum(given["callcost", price, "selection", one] for one in "1234") == pytest.approx(100)
 
 
-def test_the_functions_of_the_table_are_those_that_are_trained() -> None:
+def test_the_functions_of_the_table_are_the_trained_ones() -> None:
     for name, functions in SETS.items():
         keys = [key for key in PRINTED if key[:2] == ("sim_setup", name)]
         assert [key[2:4] for key in keys] == [
@@ -89,11 +89,11 @@ def test_parameters_are_numbers_where_the_paper_has_formulas() -> None:
 
 
 @pytest.mark.parametrize(("text", "rounding"), [("4.94", 0.005), ("0.7", 0.05), ("53", 0.5)])
-def test_decimals_say_how_far_a_figure_was_rounded(text: str, rounding: float) -> None:
+def test_decimals_give_the_rounding_of_a_figure(text: str, rounding: float) -> None:
     assert PrintedNumber(("any",), text, 1).rounding == pytest.approx(rounding)
 
 
-def test_a_table_that_is_commented_out_is_kept_apart() -> None:
+def test_a_table_that_is_commented_out_is_separate() -> None:
     assert len(LEFT_OUT) == 8
     assert not LEFT_OUT.keys() & PRINTED.keys()
     assert min(number.value for number in LEFT_OUT.values()) == 22

@@ -1,4 +1,4 @@
-"""The runner: tables by name, resuming, refusals, on a made-up file; goals on the real data."""
+"""The runner: tables by name, resuming and refusals on synthetic data; goals on the real data."""
 
 import gzip
 import json
@@ -65,7 +65,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "runs").iterdir()}
 
 
-def test_a_table_is_made_by_its_name_and_no_other_one(finished: Path) -> None:
+def test_only_the_requested_tables_are_made(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_bytes())
     text = (finished / "README.md").read_text()
 
@@ -75,7 +75,7 @@ def test_a_table_is_made_by_its_name_and_no_other_one(finished: Path) -> None:
     assert (finished / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_every_number_of_the_summary_lies_in_its_range(finished: Path) -> None:
+def test_every_number_of_the_summary_is_within_its_range(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_bytes())
     numbers = [number for table in summary["tables"].values() for number in table]
 
@@ -83,7 +83,7 @@ def test_every_number_of_the_summary_lies_in_its_range(finished: Path) -> None:
     assert all(0 <= n["low"] <= n["found"] <= n["high"] <= 100 for n in numbers)
 
 
-def test_what_is_finished_is_not_done_again_and_what_is_damaged_is(
+def test_finished_cases_are_kept_and_damaged_ones_run_again(
     finished: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tables, "SEEDS", 2)
@@ -100,7 +100,7 @@ def test_what_is_finished_is_not_done_again_and_what_is_damaged_is(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_folder_of_another_version_is_refused_with_the_reason(
+def test_a_folder_of_another_version_is_refused_and_the_reason_named(
     finished: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = json.loads((finished / "identity.json").read_bytes())
@@ -112,14 +112,16 @@ def test_a_folder_of_another_version_is_refused_with_the_reason(
     assert "Traceback" not in error
 
 
-def test_a_folder_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text("{")
 
     with pytest.raises(DataError, match="cannot be read"):
         claim_folder(tmp_path, {"covey": "1"})
 
 
-def test_a_folder_takes_a_second_stream_but_not_another_one(tmp_path: Path) -> None:
+def test_a_folder_accepts_a_second_stream_but_not_another_version_of_the_first(
+    tmp_path: Path,
+) -> None:
     claim_folder(tmp_path, {"sha256 of kdd": "a"})
     claim_folder(tmp_path, {"sha256 of electricity": "b"})
 
@@ -127,22 +129,22 @@ def test_a_folder_takes_a_second_stream_but_not_another_one(tmp_path: Path) -> N
         claim_folder(tmp_path, {"sha256 of kdd": "c"})
 
 
-def test_a_folder_with_a_readme_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_another_readme_is_refused(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Mine\n")
 
-    with pytest.raises(ConfigError, match=r"README.md is no report of this command"):
+    with pytest.raises(ConfigError, match=r"README.md was not written by this command"):
         claim_folder(tmp_path, {"covey": "1"})
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_a_folder(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
 
     with pytest.raises(ConfigError, match="is a file; choose a folder"):
         claim_folder(tmp_path / "out", {"covey": "1"})
 
 
-def test_a_window_beyond_the_end_is_refused_before_a_folder_is_made(
+def test_a_window_beyond_the_end_is_refused_before_a_folder_is_created(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = gzip.decompress((data / KDD.file).read_bytes())
@@ -161,7 +163,7 @@ def test_a_window_beyond_the_end_is_refused_before_a_folder_is_made(
     [
         (["sim_result"], "unknown table 'sim_result'; did you mean 'sim_results'?"),
         (["callcost", "--data", "nowhere"], "there is no file at nowhere"),
-        (["electricity", "--data", "."], "the Electricity (Elec2) stream is not here"),
+        (["electricity", "--data", "."], "the Electricity (Elec2) stream was not found"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -181,13 +183,13 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_another_file_is_refused_unless_any_file_is_said(
+def test_another_file_is_refused_without_any_file(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["callcost", "--data", str(data), "--out", str(tmp_path / "out")]
 
     assert main([*arguments, "--quiet"]) == 2
-    assert "say --any-file to go on with this one" in capsys.readouterr().err
+    assert "use --any-file to accept this one" in capsys.readouterr().err
 
 
 def test_the_parameters_need_no_data(
@@ -197,16 +199,16 @@ def test_the_parameters_need_no_data(
 
     assert main(["par_setup", "--out", str(tmp_path), "--quiet"]) == 0
     assert "par_setup" in capsys.readouterr().out
-    assert "30 of 30 printed numbers come out" in (tmp_path / "README.md").read_text()
+    assert "30 of 30 printed numbers match" in (tmp_path / "README.md").read_text()
 
 
-def test_a_case_has_one_key_in_every_process() -> None:
+def test_a_case_has_the_same_key_after_pickling() -> None:
     case = Case(trial="S2", context="A1", policy={"preset": "cos"}, labels=0.5)
 
     assert pickle.loads(pickle.dumps(case)).key() == case.key()  # noqa: S301 - made a line above
 
 
-def test_coins_are_those_of_the_seed_and_all_else_stays(finished: Path) -> None:
+def test_the_seed_changes_only_random_functions(finished: Path) -> None:
     window = load_window(finished, "S2", 20_000)
     first, again, other = (window.predictions(seed, 8) for seed in (0, 0, 1))
 
@@ -216,7 +218,7 @@ def test_coins_are_those_of_the_seed_and_all_else_stays(finished: Path) -> None:
     ]
 
 
-def test_a_case_is_what_its_configuration_replays(finished: Path) -> None:
+def test_a_case_gives_the_numbers_of_its_replay(finished: Path) -> None:
     case = Case(trial="S1", context="A3", policy={"preset": "cos", "mode": "paper"}, price=0.1)
     window = load_window(finished, "S1", 20_000)
     trace = replayed(case, window)
@@ -246,7 +248,7 @@ def replayed(case: Case, window: PreparedWindow) -> dict[str, list[object]]:
 
 
 @pytest.mark.parametrize(("arrivals", "correlation"), [("all", "best"), ("first", "worst")])
-def test_bumps_are_the_regret_of_a_run_per_learner_and_slot(
+def test_bumps_give_the_regret_of_a_run_per_learner_and_slot(
     arrivals: Arrivals, correlation: str, tmp_path: Path
 ) -> None:
     rule = {"preset": "cos"}
@@ -267,9 +269,7 @@ def test_bumps_are_the_regret_of_a_run_per_learner_and_slot(
     assert curve == sorted(curve)
 
 
-def test_river_answers_a_window_without_having_seen_the_rows_before(
-    finished: Path, data: Path
-) -> None:
+def test_river_runs_without_the_rows_before_the_window(finished: Path, data: Path) -> None:
     stream = paper_data.load_kdd(data, is_any_file=True)
     answers = PredictionCache(stream, results=finished / "windows")
     for trial in paper_trials():
@@ -287,7 +287,7 @@ FEW_TABLES = ["sim_setup", "prices"]  # what the plain kernel plays in a minute
 
 
 @pytest.mark.skipif(not REAL, reason="COVEY_DATA names no folder with the data")
-def test_on_the_real_data_the_goals_are_met_but_for_the_toss_of_a_coin(
+def test_the_goals_are_met_on_the_real_data_except_one_that_depends_on_the_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "SEEDS", 1)

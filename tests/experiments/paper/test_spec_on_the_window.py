@@ -1,4 +1,4 @@
-"""On the paper's own window, `spec` is slot by slot what the reference does."""
+"""On the paper's window, `spec` equals the reference slot by slot."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def setup_of(algorithm: str, *, is_alone: bool) -> reference.Setup:
 @pytest.mark.parametrize(
     ("algorithm", "context", "arrivals"), [("CoS", "A3", "all"), ("DCZA", "A1", "first")]
 )
-def test_spec_does_what_the_reference_does_in_every_slot(
+def test_spec_equals_the_reference_in_every_slot(
     algorithm: str, context: str, arrivals: str
 ) -> None:
     stream = data.load_kdd(Path(DATA))
