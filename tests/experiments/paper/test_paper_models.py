@@ -1,4 +1,4 @@
-"""Trained functions: each kind learns a simple task; own implementations equal their definitions."""
+"""Trained functions: each kind learns a simple task; own implementations match their definition."""
 
 import os
 import subprocess
