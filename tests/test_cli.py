@@ -182,6 +182,19 @@ def test_baselines_that_cannot_be_compared_are_one_sentence(
     assert sentence in printed.err
 
 
+def test_a_key_in_its_old_place_is_a_warning_of_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("[policy]", '[policy]\nhelper = "greedy"'))
+
+    assert replay(folder, "--quiet") == 0
+    assert capsys.readouterr().err == (
+        "covey: warning: [policy] helper is deprecated and will be removed in the next release; "
+        "use [policy] reading.helper\n"
+    )
+
+
 def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

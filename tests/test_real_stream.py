@@ -76,7 +76,9 @@ def test_with_the_same_stream_everywhere_the_printed_figures_come_out(
 def test_with_arrivals_at_the_first_only_and_greedy_helpers_the_printed_figures_come_out(
     is_attack: np.ndarray, context: str, printed: tuple[float, float, float]
 ) -> None:
-    error, train, explore = replayed(is_attack, context, is_worst=True, helper="greedy")
+    error, train, explore = replayed(
+        is_attack, context, is_worst=True, reading={"helper": "greedy"}
+    )
 
     assert error == pytest.approx(printed[0], rel=0.05)
     assert train == pytest.approx(printed[1], abs=0.15)

@@ -111,7 +111,10 @@ def test_a_scale_and_a_power_of_zero_are_allowed() -> None:
             {"parameters": "z3"},
             "[policy] parameters: invalid enum value 'z3'; known: theorem, z1, z2",
         ),
-        ({"level-offset": 2}, "[policy] level-offset: invalid enum value 2; known: 0, 1"),
+        (
+            {"reading": {"level-offset": 2}},
+            "[policy] reading.level-offset: invalid enum value 2; known: 0, 1",
+        ),
         ({"pending": 1}, "[policy] pending: expected bool, got int"),
     ],
 )

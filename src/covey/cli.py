@@ -31,7 +31,7 @@ from covey import (
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError, StoreFailed
+from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
 from covey.papers import publishing, reproduction
 from covey.problems import Problem
 from covey.progress import Progress
@@ -423,7 +423,8 @@ def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
 def _plain_warnings() -> Iterator[None]:
     """Print warnings as one line each, without the source line that raised them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
+        for kind in (UserWarning, CoveyDeprecationWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = lambda message, *_, **__: print(
             f"covey: warning: {message}", file=sys.stderr
         )

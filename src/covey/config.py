@@ -173,8 +173,8 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
             "[data] has a loss, but peers that see only the cell answer with whole labels; leave "
             "out loss, or context-peers"
         )
-    if settings.mode == "paper" or settings.askers == "first":
-        sites = _only_first_asks(sites, settings)
+    if settings.reading.askers == "first":
+        sites = (sites[0], *(site.alone() for site in sites[1:]))
     settings = within(
         settings,
         is_named="preset" in table.get("policy", {}),
@@ -210,12 +210,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _check_loss(loss: Loss | None) -> None:
     if loss is not None and not 0 < loss.bound < math.inf:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
-
-
-def _only_first_asks(sites: tuple[Site, ...], settings: Settings) -> tuple[Site, ...]:
-    if settings.askers == "all":
-        return sites
-    return (sites[0], *(site.alone() for site in sites[1:]))
 
 
 def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:

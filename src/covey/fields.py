@@ -3,12 +3,12 @@
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from covey.errors import ConfigError
+from covey.errors import ConfigError, warn_deprecated
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -26,6 +26,27 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
         raise ConfigError(_sentence(str(error), where) + _allowed(str(error), kind)) from None
 
 
+def moved(
+    table: Mapping[str, Any], keys: Collection[str], *, into: str, where: str
+) -> Mapping[str, Any]:
+    """Return `table` with `keys` in its table `into`; warn of those found in their old place.
+
+    Raises `ConfigError` for a key that stands in both places.
+    """
+    _check_is_table(table, where)
+    old = {key: value for key, value in table.items() if key in keys}
+    if not old:
+        return table
+    inner = table.get(into, {})
+    _check_is_table(inner, f"{where} {into}")
+    for key in old:
+        if key in inner:
+            raise ConfigError(f"{where} has {key} and {into}.{key}; keep {into}.{key}")
+        warn_deprecated(f"{where} {key}", f"{where} {into}.{key}")
+    kept = {key: value for key, value in table.items() if key not in keys}
+    return {**kept, into: {**inner, **old}}
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the known name nearest to `word`."""
     names = sorted(known)
@@ -35,9 +56,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
 
 
-def _check_keys(table: object, kind: type[msgspec.Struct], where: str) -> None:
+def _check_is_table(table: object, where: str) -> None:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} is not a table of keys and values")
+
+
+def _check_keys(table: Any, kind: type[msgspec.Struct], where: str) -> None:
+    _check_is_table(table, where)
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in table.items():
         if key not in fields:
@@ -57,10 +82,17 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
     """Return the end of a sentence about a word that is none of those which a field may have."""
     if not error.startswith("Invalid enum value"):
         return ""
-    name = error.rpartition("$")[2].strip(".`").partition(".")[0].partition("[")[0]
-    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
-    return nearest(given, map(str, _words_in(types_of.get(name))))
+    path = error.rpartition("$")[2].strip(".`").split(".")
+    return nearest(given, map(str, _words_in(_type_at(path, kind))))
+
+
+def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
+    """Return the type of the field at a path of keys, as far as records lead."""
+    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    found = types_of.get(path[0].partition("[")[0])
+    inner = _record_in(found)
+    return found if inner is None or len(path) == 1 else _type_at(path[1:], inner)
 
 
 def _words_in(kind: Any) -> set[Any]:

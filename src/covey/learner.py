@@ -147,7 +147,7 @@ class Learner:
     @property
     def tells_at_once(self) -> bool:
         """Whether an instance counts in what others are told before its label comes."""
-        return self._policy.switches.count == "arrivals"
+        return self._policy.settings.reading.count == "arrivals"
 
     def decide(self, context: Context, slot: int | None = None) -> Decision:
         """Decide for an own instance at the next slot, or at `slot` if that is handed in."""

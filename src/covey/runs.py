@@ -115,7 +115,8 @@ class _Sums:
 
     def __init__(self, environment: Environment, settings: Settings, horizon: int) -> None:
         # What the oracle may do does not depend on whom the policy lets ask.
-        everybody = msgspec.structs.replace(settings, askers="all")
+        reading = msgspec.structs.replace(settings.reading, askers="all")
+        everybody = msgspec.structs.replace(settings, reading=reading)
         sites = network(environment, everybody).sites
         self._oracle = Oracle(
             sites,

@@ -34,8 +34,27 @@ class Forget(msgspec.Struct, frozen=True):
     discount: float | None = None
 
 
+class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The `[policy.reading]` table: how the paper's pseudocode is read, as it stands by default."""
+
+    order: Literal["own-train-peers", "train-own-peers"] = "own-train-peers"
+    helper: Literal["explore-first", "greedy"] = "explore-first"
+    count: Literal["arrivals", "labelled", "uses"] = "arrivals"
+    level_offset: Literal[0, 1] = 0
+    ties: Literal["lowest", "random"] = "lowest"
+    askers: Literal["all", "first"] = "all"
+    hidden_from: Literal["all", "first"] = "all"
+    history: Literal["labels", "asked"] = "labels"  # of peers that are shown the cell only
+
+
+READINGS = {
+    "spec": Reading(),
+    "paper": Reading(order="train-own-peers", level_offset=1, askers="first", hidden_from="first"),
+}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How to decide, as a person writes it; None means "what the preset and the mode say"."""
+    """How to decide, as a person writes it; None means "what the preset says"."""
 
     preset: str = "auto"
     mode: Literal["spec", "paper"] = "spec"
@@ -50,16 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     explore: Threshold | None = None
     train: Threshold | None = None
     explore_peers: Threshold | None = None
-    order: Literal["own-train-peers", "train-own-peers"] | None = None
-    helper: Literal["explore-first", "greedy"] | None = None
-    count: Literal["arrivals", "labelled", "uses"] | None = None
-    level_offset: Literal[0, 1] | None = None
-    ties: Literal["lowest", "random"] | None = None
+    reading: Reading = Reading()
     seed: int = 0
     pending: bool | None = None
-    askers: Literal["all", "first"] | None = None
-    hidden_from: Literal["all", "first"] | None = None
-    history: Literal["labels", "asked"] = "labels"  # of who is shown the cell only
     label_wait: int | None = None  # slots
     inherit: bool = False
     forget: Forget = Forget()
@@ -73,29 +85,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     relearn_every: int = 100  # slots, where costs of links are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
-
-
-class Switches(msgspec.Struct, frozen=True):
-    """The readings of the paper, in one record; the two modes are two values of it."""
-
-    order: str
-    helper: str
-    count: str
-    level_offset: int
-    ties: str
-    pending: bool
-    askers: str
-    hidden_from: str
-
-
-MODES = {
-    "spec": Switches(
-        "own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"
-    ),
-    "paper": Switches(
-        "train-own-peers", "explore-first", "arrivals", 1, "lowest", False, "first", "first"
-    ),
-}
 
 
 def check_ranges(settings: Settings) -> None:

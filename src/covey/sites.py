@@ -165,7 +165,10 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
         (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
         (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
         (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
-        (setup.settings.ties == "random", 'ties = "random", which cannot be taken up again'),
+        (
+            setup.settings.reading.ties == "random",
+            'ties = "random", which cannot be taken up again',
+        ),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
