@@ -182,6 +182,19 @@ def test_baselines_that_cannot_be_compared_are_one_sentence(
     assert sentence in printed.err
 
 
+@pytest.mark.parametrize("command", ["replay", "simulate"])
+def test_the_help_lists_the_experimental_presets_last(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+
+    assert (
+        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: discounted, "
+        "multi-resolution, cos-ce, balance\n"
+    ) in capsys.readouterr().out
+
+
 def test_a_key_in_its_old_place_is_a_warning_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

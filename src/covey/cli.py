@@ -33,12 +33,14 @@ from covey import (
 from covey import simulation as simulator
 from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
 from covey.papers import publishing, reproduction
+from covey.policies import PRESET_NAMES
 from covey.problems import Problem
 from covey.progress import Progress
 from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
 
+PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
 REPLAY_EXAMPLES = """\
 examples:
   covey replay log.csv --config sites.toml
@@ -130,7 +132,7 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="what would cooperation have gained? replay a log of predictions",
         description="Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated; say what that would have gained and cost.",
-        epilog=REPLAY_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
@@ -178,7 +180,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         "say what each lost against the oracle, to what, and how that grows. Without a scenario an "
         "embedded one is played: CoS and DCZA in the four cases of arrival. Interrupted, the same "
         "command goes on where it was.",
-        epilog=SIMULATE_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(

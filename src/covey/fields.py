@@ -47,13 +47,16 @@ def moved(
     return {**kept, into: {**inner, **old}}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests the known name nearest to `word`."""
+def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
+    """Return the end of a sentence that suggests the known name nearest to `word`.
+
+    Where none is near, the sentence lists all: as `listed` has them, or in order.
+    """
     names = sorted(known)
     if not names:
         return ""
     close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {listed or ', '.join(names)}"
 
 
 def _check_is_table(table: object, where: str) -> None:

@@ -332,6 +332,11 @@ PRESETS: dict[str, Preset] = {
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
+EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")  # listed last everywhere
+PRESET_NAMES = (
+    f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
+    f"experimental: {', '.join(EXPERIMENTAL)}"
+)
 INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 ALARMED = ("auto", "multi-resolution", "share-ucb")
 
@@ -385,10 +390,8 @@ def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
 
 def _check(settings: Settings) -> None:
     if settings.preset not in PRESETS:
-        raise ConfigError(
-            f"unknown preset {settings.preset!r} in [policy]"
-            f"{fields.nearest(settings.preset, PRESETS)}"
-        )
+        hint = fields.nearest(settings.preset, PRESETS, listed=PRESET_NAMES)
+        raise ConfigError(f"unknown preset {settings.preset!r} in [policy]{hint}")
     if settings.slices is not None:
         checked_slices(settings.slices)
     if settings.horizon != "doubling":

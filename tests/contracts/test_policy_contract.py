@@ -6,7 +6,7 @@ import pytest
 
 from covey.engine import Clock, Table
 from covey.errors import ConfigError
-from covey.policies import PRESETS, Policy, resolve, settings_from
+from covey.policies import EXPERIMENTAL, PRESETS, Policy, resolve, settings_from
 from covey.settings import READINGS, Settings, Threshold
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
@@ -26,6 +26,10 @@ def policy_of(preset: str, *, dimension: int = 1, **settings: object) -> Policy:
 
 def test_every_preset_is_listed_here() -> None:
     assert (sorted(PRESETS), list(READINGS)) == (sorted(PHASED + INDEXED), ["spec", "paper"])
+
+
+def test_experimental_presets_come_last() -> None:
+    assert tuple(PRESETS)[4:] == EXPERIMENTAL
 
 
 @every_dimension
