@@ -11,6 +11,7 @@ import msgspec
 from covey.errors import ConfigError, warn_deprecated
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+Ranges = Mapping[str, tuple[float, float]]  # attribute -> the least and the largest number
 
 
 def read(table: object, kind: type[Record], *, where: str) -> Record:
@@ -57,6 +58,23 @@ def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
         return ""
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {listed or ', '.join(names)}"
+
+
+def check_ranges(record: object, ranges: Ranges, *, where: str) -> None:
+    """Raise `ConfigError` for the first number of `record` that is out of its range.
+
+    None and words, which some fields take in place of a number, have none.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            check_range(value, low, high, f"{where} {name.replace('_', '-')}".strip())
+
+
+def check_range(value: float, low: float, high: float, what: str) -> None:
+    """Raise `ConfigError` unless `value` lies in the range; `what` names the key."""
+    if not low <= value <= high:
+        raise ConfigError(f"{what} is {value}; it must lie from {low:g} to {high:g}")
 
 
 def _check_is_table(table: object, where: str) -> None:

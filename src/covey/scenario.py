@@ -115,8 +115,7 @@ def _cores() -> int:
 
 
 def _within(key: str, value: int, most: int) -> int:
-    if not 1 <= value <= most:
-        raise ConfigError(f"[scenario] {key} is {value}; it must lie from 1 to {most}")
+    fields.check_range(value, 1, most, f"[scenario] {key}")
     return value
 
 

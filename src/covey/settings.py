@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from covey import fields
 from covey.errors import ConfigError
 from covey.types import Reward
 
@@ -94,31 +95,26 @@ def check_ranges(settings: Settings) -> None:
         if threshold is not None:
             _check_threshold(name.replace("_", "-"), threshold)
     _check_forget(settings.forget)
-    for name, low, high in _RANGES:
-        value = getattr(settings, name)
-        is_number = value is not None and not isinstance(value, str)
-        if is_number and not low <= value <= high:
-            key = name.replace("_", "-")
-            raise ConfigError(f"[policy] {key} is {value}; it must lie from {low:g} to {high:g}")
+    fields.check_ranges(settings, _RANGES, where="[policy]")
 
 
-_RANGES = (
-    ("horizon", 1, 2**53),
-    ("first_epoch", 1, 2**53),
-    ("alpha", 1e-3, 1),
-    ("most_functions", 1, 10**6),
-    ("split_scale", 1e-9, 1e18),
-    ("split_power", 0, 64),
-    ("seed", 0, 2**40),
-    ("label_wait", 0, 2**53),
-    ("index_scale", 1e-6, 1e6),
-    ("lipschitz", 1e-9, 1e9),
-    ("finest_level", 0, 30),
-    ("alarm", 0, 1e6),
-    ("relearn_every", 1, 2**53),
-    ("max_level", 0, 52),
-    ("max_cells", 1, 2**31 - 2),
-)
+_RANGES = {
+    "horizon": (1, 2**53),
+    "first_epoch": (1, 2**53),
+    "alpha": (1e-3, 1),
+    "most_functions": (1, 10**6),
+    "split_scale": (1e-9, 1e18),
+    "split_power": (0, 64),
+    "seed": (0, 2**40),
+    "label_wait": (0, 2**53),
+    "index_scale": (1e-6, 1e6),
+    "lipschitz": (1e-9, 1e9),
+    "finest_level": (0, 30),
+    "alarm": (0, 1e6),
+    "relearn_every": (1, 2**53),
+    "max_level": (0, 52),
+    "max_cells": (1, 2**31 - 2),
+}
 
 
 def _check_forget(forget: Forget) -> None:

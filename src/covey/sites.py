@@ -26,6 +26,7 @@ from covey.sources.tables import Scalar
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, where others than this machine are served
+_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600)}
 Datatype = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -186,14 +187,8 @@ def _check_contexts(serving: Serving, setup: ReplayConfig) -> None:
 
 
 def _check_numbers(serving: Serving) -> None:
-    bounds: Mapping[str, tuple[float, float, float]] = {
-        "features": (len(serving.features), 1, MOST_FEATURES),
-        "dimension": (serving.dimension or 0, 0, MOST_DIMENSIONS),
-        "timeout-s": (serving.timeout_s, 0.001, 600),
-    }
-    for key, (value, low, high) in bounds.items():
-        if not low <= value <= high:
-            raise ConfigError(f"[node] {key} is {value}; it must lie from {low:g} to {high:g}")
+    fields.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
+    fields.check_ranges(serving, _RANGES, where="[node]")
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
