@@ -27,7 +27,8 @@ from covey.partitions import Uniform, slices_for
 from covey.policies import DCZA, CoS, resolve
 from covey.problems import Problem
 from covey.settings import Threshold
-from covey.theorems import THEOREMS, Form, split_power
+from covey.partitions import split_power
+from covey.theorems import THEOREMS, Form
 from theory import PAPER, changed, forms, problems, value
 
 

@@ -66,12 +66,11 @@ class Learner:
         spaces: Mapping[str, Policy] | None = None,
         space: str = "",
         loss: Loss | None = None,
-        **more: Any,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
     ) -> None:
-        """`spaces` has the policy of every context space, `space` names the learner's own.
-
-        `more` are further fields of the kernel's `Rule`.
-        """
+        """`spaces` has the policy of every context space, `space` names the learner's own."""
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
@@ -89,7 +88,9 @@ class Learner:
             rewards=tuple(rewards),
             unit=1 if loss is None else WHOLE,
             context_peers=len(context_peers),
-            **more,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
         )
         self._space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)

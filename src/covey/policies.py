@@ -12,10 +12,17 @@ import msgspec
 
 from covey import fields
 from covey.errors import ConfigError
-from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
+from covey.partitions import (
+    Layered,
+    Uniform,
+    Zooming,
+    checked_slices,
+    cos_power,
+    slices_for,
+    split_power,
+)
 from covey.settings import COUNTS, READINGS, Forget, Reading, Settings, Threshold, check_ranges
-from covey.theorems import cos_power, split_power
-from covey.types import Elimination, Index, Partition, Rule
+from covey.types import Elimination, Index, Partition, Reward, Rule
 
 
 class Policy(NamedTuple):
@@ -36,11 +43,20 @@ class Policy(NamedTuple):
         """Whether askers keep how unsure the answers of their peers were."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
-        """Return what the kernel is told for the learner at `position` of the network.
-
-        `more` are fields of a `Rule` that are the learner's own, not the policy's.
-        """
+    def rule(  # noqa: PLR0913 - what is the learner's own, not the policy's
+        self,
+        *,
+        functions: int,
+        costs: tuple[float, ...],
+        position: int,
+        unit: int = 1,
+        rewards: tuple[Reward, ...] = (),
+        context_peers: int = 0,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
+    ) -> Rule:
+        """Return what the kernel is told for the learner at `position` of the network."""
         settings, reading = self.settings, self.settings.reading
         return Rule(
             dimension=self.dimension,
@@ -60,7 +76,12 @@ class Policy(NamedTuple):
             index=self.by_index,
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),
-            **more,
+            unit=unit,
+            rewards=rewards,
+            context_peers=context_peers,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
         )
 
     def scales(self) -> list[float]:
