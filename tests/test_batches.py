@@ -183,7 +183,8 @@ def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
     names = [name for learner in config["learner"] for name in learner["functions"]]
     said = rng.integers(0, 2, (len(names), 400))
     functions = {name: (lambda row, k=k: int(said[k, row])) for k, name in enumerate(names)}
-    batch_policy = {**config["policy"], "pending": pending or config["policy"]["ties"] == "random"}
+    reading = config["policy"]["reading"]
+    batch_policy = {**config["policy"], "pending": pending or reading["ties"] == "random"}
     ours = covey.Network({**config, "policy": batch_policy}, functions=functions, dimension=2)
     plain = covey.Network(config, functions=functions, dimension=2)
 

@@ -8,15 +8,16 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from covey import config, fields, limits, neighbours
+from covey.batches import key_of, plain_label
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
 from covey.errors import ConfigError, DataError
-from covey.labelsets import LabelSet, declared, key_of
+from covey.labelsets import LabelSet, declared
 from covey.learner import Learner
 from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
 from covey.network import check_can_run, functions_of, learner_of
-from covey.peers import Patience, plain_label
+from covey.peers import Patience
 from covey.ports import Address
 from covey.shapes import shape_of
 from covey.sources.lessons import Remember, remembering
