@@ -2,8 +2,7 @@
 
 Events in, instructions out: `decide` says which peers to ask for their arrivals (`inform` takes
 what they say) and then which arm to run; `accept` takes the arm's label and gives the ticket out,
-`abandon` takes the decision back, `withdraw` even after it was accepted. Whoever carries the
-instructions out may be synchronous or not.
+`abandon` takes the decision back, `withdraw` even after it was accepted.
 """
 
 import copy
