@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import letters, parcels
+from covey.batches import MOST_TEXT
 from covey.calls import Problem
 from covey.decisions import NO_ANSWER
 from covey.errors import DataError, PeerError
@@ -27,7 +28,7 @@ from covey.letters import (
     Report,
     Reported,
 )
-from covey.peers import MOST_TEXT, OUTCOMES, Help, Request
+from covey.peers import OUTCOMES, Help, Request
 
 LETTERS = (Ask, Report, Estimate, Labels, Hello)
 ANSWERS = (Helped, Reported, Estimated, Outcomes, Greeting)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 
-from covey.batches import Rows, grouped, share_of
+from covey.batches import PLAIN, Rows, grouped, plain_label, share_of
 from covey.books import Book, Question
-from covey.classifiers import PLAIN, Function
+from covey.classifiers import Function
 from covey.counsel import Counsel, Talk
 from covey.decisions import NO_ANSWER, Choice
 from covey.errors import (
@@ -24,7 +24,7 @@ from covey.errors import (
 )
 from covey.lotbook import Draft, Said
 from covey.lots import Helped, Lot
-from covey.peers import NO_INSTANCE, Help, Request, plain_label
+from covey.peers import NO_INSTANCE, Help, Request
 from covey.records import Ticket
 from covey.standins import OwnFunctions
 from covey.types import Label

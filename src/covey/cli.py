@@ -31,13 +31,15 @@ from covey import (
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError, StoreFailed
+from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.policies import PRESET_NAMES
 from covey.problems import Problem
 from covey.progress import Progress
 from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
 
+PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
 REPLAY_EXAMPLES = """\
 examples:
   covey replay log.csv --config sites.toml
@@ -122,7 +124,7 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="what would cooperation have gained? replay a log of predictions",
         description="Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated; say what that would have gained and cost.",
-        epilog=REPLAY_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
@@ -170,7 +172,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         "say what each lost against the oracle, to what, and how that grows. Without a scenario an "
         "embedded one is played: CoS and DCZA in the four cases of arrival. Interrupted, the same "
         "command goes on where it was.",
-        epilog=SIMULATE_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(
@@ -376,7 +378,8 @@ def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
 def _plain_warnings() -> Iterator[None]:
     """Print warnings as one line each, without the source line that raised them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
+        for kind in (UserWarning, CoveyDeprecationWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = lambda message, *_, **__: print(
             f"covey: warning: {message}", file=sys.stderr
         )

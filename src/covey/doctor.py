@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from covey import accord, keys, sites, tokens, visits
+from covey.batches import plain_label
 from covey.classifiers import Function
 from covey.errors import (
     ConfigError,
@@ -25,7 +26,6 @@ from covey.errors import (
     StoreError,
 )
 from covey.neighbours import Neighbour
-from covey.peers import plain_label
 from covey.ports import Address
 from covey.sites import Identity, ServedSite
 from covey.sources.lessons import recalling

@@ -22,9 +22,24 @@ CoveyError
     └── ConflictingLabel    another label was settled for this ticket
 """
 
+import warnings
+
 
 class CoveyError(Exception):
     """The root: catch this to catch all that covey raises on purpose."""
+
+
+class CoveyDeprecationWarning(FutureWarning):
+    """A key or name that has a new place; the old one works for one release."""
+
+
+def warn_deprecated(old: str, new: str) -> None:
+    """Warn that `old` works for one release only, and name what replaces it."""
+    warnings.warn(
+        f"{old} is deprecated and will be removed in the next release; use {new}",
+        CoveyDeprecationWarning,
+        stacklevel=3,
+    )
 
 
 class ConfigError(CoveyError, ValueError):

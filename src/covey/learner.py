@@ -2,8 +2,7 @@
 
 Events in, instructions out: `decide` says which peers to ask for their arrivals (`inform` takes
 what they say) and then which arm to run; `accept` takes the arm's label and gives the ticket out,
-`abandon` takes the decision back, `withdraw` even after it was accepted. Whoever carries the
-instructions out may be synchronous or not.
+`abandon` takes the decision back, `withdraw` even after it was accepted.
 """
 
 import copy
@@ -66,12 +65,11 @@ class Learner:
         spaces: Mapping[str, Policy] | None = None,
         space: str = "",
         loss: Loss | None = None,
-        **more: Any,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
     ) -> None:
-        """`spaces` has the policy of every context space, `space` names the learner's own.
-
-        `more` are further fields of the kernel's `Rule`.
-        """
+        """`spaces` has the policy of every context space, `space` names the learner's own."""
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
@@ -89,7 +87,9 @@ class Learner:
             rewards=tuple(rewards),
             unit=1 if loss is None else WHOLE,
             context_peers=len(context_peers),
-            **more,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
         )
         self._space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
@@ -147,7 +147,7 @@ class Learner:
     @property
     def tells_at_once(self) -> bool:
         """Whether an instance counts in what others are told before its label comes."""
-        return self._policy.switches.count == "arrivals"
+        return self._policy.settings.reading.count == "arrivals"
 
     def decide(self, context: Context, slot: int | None = None) -> Decision:
         """Decide for an own instance at the next slot, or at `slot` if that is handed in."""

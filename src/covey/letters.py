@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from covey import parcels
+from covey.batches import MOST_TEXT, MOST_WHOLE
 from covey.calls import Problem
 from covey.decisions import NO_ANSWER
 from covey.errors import DataError, PeerError
-from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Request
+from covey.peers import NO_INSTANCE, OUTCOMES, Help, Request
 from covey.types import Label
 
 VERSION = 1

@@ -1,6 +1,5 @@
 """The `[limits]` table of a site's file: how much is taken in, held and waited for at most."""
 
-import math
 from collections.abc import Mapping
 
 import msgspec
@@ -46,7 +45,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return (self.json_kib if is_json else self.binary_kib) * KIB
 
 
-RANGES: dict[str, tuple[float, float]] = {
+RANGES: fields.Ranges = {
     "json_kib": (1, 65_536),
     "binary_kib": (1, 1_048_576),
     "bodies_mib": (1, 1_048_576),
@@ -77,12 +76,7 @@ def read(table: object, *, label_wait: int) -> SiteLimits:
     Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
     """
     limits = fields.read(table, SiteLimits, where="[limits]")
-    for name, (low, high) in RANGES.items():
-        value = getattr(limits, name)
-        if value is not None and (math.isnan(value) or not low <= value <= high):
-            raise ConfigError(
-                f"[limits] {_key(name)} is {value}; it must lie from {low:g} to {high:g}"
-            )
+    fields.check_ranges(limits, RANGES, where="[limits]")
     given = table if isinstance(table, Mapping) else {}
     room = {
         name: _room(name, limits, label_wait, is_given=_key(name) in given)

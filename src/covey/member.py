@@ -6,8 +6,17 @@ from typing import Any, cast
 
 import msgspec
 
-from covey.batches import Rows, contexts_of, costs_of, grouped, rows_of, share_of, truths_of
-from covey.classifiers import Function, Late, Later, as_label
+from covey.batches import (
+    Rows,
+    as_label,
+    contexts_of,
+    costs_of,
+    grouped,
+    rows_of,
+    share_of,
+    truths_of,
+)
+from covey.classifiers import Function, Late, Later
 from covey.config import Site
 from covey.decisions import NO_ANSWER, UNKNOWN, Decision, Settlement
 from covey.errors import ContextError, DataError, UnknownTicket

@@ -137,7 +137,7 @@ def check_can_run(setup: ReplayConfig) -> None:
             "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
         ),
         (setup.ensemble, "[ensemble]"),
-        (setup.settings.history == "asked", 'history = "asked"'),
+        (setup.settings.reading.history == "asked", 'history = "asked"'),
     ):
         if is_there:
             raise ConfigError(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from covey import lotbook
-from covey.batches import points_of, rows_of
+from covey.batches import plain_label, points_of, rows_of
 from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old
 from covey.bulk import Bulk, told_of
 from covey.classifiers import Function
@@ -35,7 +35,7 @@ from covey.learner import Learner
 from covey.lotbook import Settlements
 from covey.lots import Lot
 from covey.outbox import Outbox
-from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
+from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request
 from covey.records import Batch, Owed, Ticket
 from covey.shapes import shape_of
 from covey.standins import OwnFunctions

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from covey.batches import MOST_WHOLE
 from covey.errors import DataError
-from covey.peers import MOST_WHOLE
 
 MOST_FEATURES = 4_096
 MOST_DEPTH = 4

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from covey.classifiers import as_label
+from covey.batches import MOST_WHOLE, plain_label
 from covey.decisions import NO_ANSWER, Settlement
 from covey.errors import (
     ConflictingLabel,
@@ -30,8 +30,7 @@ from covey.types import Label, Report
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")
 NO_INSTANCE = msgspec.UNSET
-MOST_ARRIVALS = MOST_WHOLE = 2**53
-MOST_TEXT = 1_000  # characters of a label
+MOST_ARRIVALS = MOST_WHOLE
 # What becomes of a label that a peer is told; the first two say that it has it.
 TAKEN, REPEATED, LATE, UNKNOWN, CONFLICT = "taken", "repeated", "late", "unknown", "conflict"
 UNFIT = "unfit"
@@ -89,32 +88,6 @@ async def outcome(settling: Awaitable[Settlement]) -> str:
     except UnfitLabel:
         return UNFIT
     return TAKEN if settlement.is_new else REPEATED
-
-
-def plain_label(label: Any) -> Label:
-    """Return a label that can be stored and sent: text, a whole number, a number, true or false.
-
-    Raises `DataError` for any other.
-    """
-    try:
-        plain = as_label(label)
-    except ValueError as error:
-        raise DataError(f"the label is {error}") from None
-    if isinstance(plain, str):
-        _check_text(plain)
-    is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
-    if is_large or not isinstance(plain, str | int | float):
-        raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
-    return plain
-
-
-def _check_text(label: str) -> None:
-    if len(label) > MOST_TEXT:
-        raise DataError(f"the label has {len(label)} characters; a node takes {MOST_TEXT}")
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"the label is {label!r}, which is no text of UTF-8") from None
 
 
 class Patience(msgspec.Struct, frozen=True):

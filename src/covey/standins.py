@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from covey.batches import plain_label
 from covey.classifiers import Function
 from covey.engine import record_of
 from covey.errors import CoveyError, DataError, FunctionError
 from covey.learner import Learner
 from covey.notices import place_of
-from covey.peers import plain_label
 from covey.rates import Seldom
 from covey.teaching import Work
 from covey.types import Label

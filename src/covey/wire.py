@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from covey import tensors
+from covey.batches import MOST_WHOLE
 from covey.calls import BINARY, JSON, Call, Problem, Reply
 from covey.limits import KIB, SiteLimits
 from covey.messages import (
@@ -27,7 +28,7 @@ from covey.messages import (
     TensorKind,
 )
 from covey.sites import Datatype, Serving
-from covey.tensors import CONTEXT, MOST_WHOLE, Parts, Table, invalid
+from covey.tensors import CONTEXT, Parts, Table, invalid
 
 SLOT = "slot"
 USUAL: tuple[OutputName, ...] = ("label", "ticket")  # what is answered to who asks for nothing more

@@ -326,6 +326,8 @@ def config(case: Case) -> dict[str, Any]:
     places = range(1, case.learners + 1)
     learners = [_learner(case, place, [str(k) for k in places if k != place]) for place in places]
     policy = {"seed": case.seed, **case.policy}
+    if "history" in policy:  # stored results are named after cases that have it here
+        policy["reading"] = {"history": policy.pop("history")}
     # The default policy needs no horizon, and is run as it is without a `[policy]`.
     if policy.get("preset") != "auto":
         policy["horizon"] = case.slots
