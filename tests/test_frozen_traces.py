@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from covey.engine import is_compiled
-from frozen.configurations import ANY, COUNT, OF_PHASES, OF_PRESET, PRESETS, configurations
+from frozen.configurations import COUNT, configurations
+from frozen.options import ANY, OF_PHASES, OF_PRESET, PRESETS
 from frozen.write import digest, recorded, trace_of
 
 # Keys that moved since still work where they were, with a warning.
