@@ -33,7 +33,8 @@ def test_a_file_is_small(path: Path) -> None:
 
 
 def test_files_of_tests_are_small() -> None:
-    lines = {path.name: len(path.read_text().splitlines()) for path in TESTS}
+    frozen = ROOT / "tests" / "frozen" / "kernel.py"  # a copy, which is not worked on
+    lines = {path.name: len(path.read_text().splitlines()) for path in TESTS if path != frozen}
 
     assert {name: count for name, count in lines.items() if count > MOST_TEST_LINES} == {}
 
