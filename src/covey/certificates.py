@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -126,8 +127,13 @@ def read(pem: bytes) -> Reading:
         return _read_certificate(x509.load_pem_x509_certificates(pem)[0])
 
 
+@lru_cache(maxsize=256)
 def read_verified(der: bytes) -> Reading:
-    """Return what stands in the certificate that a TLS peer has shown."""
+    """Return the content of the certificate that a TLS peer has shown.
+
+    Every request of a peer needs it and parsing takes longer than many requests do, so the latest
+    certificates are kept. Whether the site is allowed is not kept: the allow list may change.
+    """
     with _sentences():
         return _read_certificate(x509.load_der_x509_certificate(der))
 

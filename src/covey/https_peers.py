@@ -62,7 +62,7 @@ class HttpsPeers:
         try:
             self._context = _pinned(self._identify(), self._keys)
         except ConfigError as error:
-            log.error("the certificate stays as it was: %s", error)
+            log.error("certificate not reloaded, the old one stays in use: %s", error)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -73,12 +73,11 @@ class Listener:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def reload(self) -> None:
-        """Read tokens and certificates again; connections that are open stay so."""
-        self._gate.reload()
+        """Read the certificate again; open connections stay open."""
         try:
             self._context = None if self._tls is None else self._tls()
         except CoveyError as error:
-            log.error("the certificate stays as it was: %s", error)
+            log.error("certificate not reloaded, the old one stays in use: %s", error)
 
     async def close(self) -> None:
         """Listen no more; requests under way are answered first."""
