@@ -244,7 +244,7 @@ async def _noise(request: web.Request, body: bytes) -> web.StreamResponse:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (_plain, "no letter"),
+        (_plain, "unexpected content type"),
         (_cut, "no answer"),
         (_gone, "no answer"),
         (_endless, "more than"),

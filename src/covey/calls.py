@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from covey.errors import (
 JSON = "application/json"
 BINARY = "application/octet-stream"
 PROBLEM = "application/problem+json"
+MOST_CODE, MOST_SENTENCE = 40, 200  # characters of a refusal that are read
 # The first that fits: subclasses stand before what they are made of.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (LateLabel, 410, "label_too_late"),
@@ -91,6 +92,26 @@ class Problem(Exception):
         title = self.code.replace("_", " ")
         told = Refusal("about:blank", title, self.status, self.code, self.detail, self.detail)
         return Reply(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
+
+
+class _Received(msgspec.Struct):
+    """The fields of a refusal that a caller uses; other servers may send fewer, or more."""
+
+    code: str = ""
+    detail: str = ""
+    error: Any = ""
+
+
+def read_refusal(body: bytes) -> tuple[str, str]:
+    """Return the code and the sentence of a refusal, "" for what is missing or not printable."""
+    try:
+        found = msgspec.json.decode(body, type=_Received)
+    except (ValueError, RecursionError):
+        return "", ""
+    is_code = found.code.isidentifier() and found.code.isascii() and len(found.code) <= MOST_CODE
+    sentence = (found.detail or str(found.error))[:MOST_SENTENCE]
+    printable = "".join(one if one.isprintable() else " " for one in sentence)
+    return found.code if is_code else "", printable
 
 
 async def respond(handler: Handler, call: Call) -> Reply:

@@ -5,7 +5,7 @@ read is a `PeerError`. Nothing is coerced, and nothing is carried over that was 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -18,7 +18,10 @@ from covey.errors import DataError, PeerError
 from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Request
 from covey.types import Label
 
-VERSION = 1
+VERSION = 1  # of every message; an `ask` may have a later one, see `ask` and `requests_of`
+VERSIONS = (1, 2)  # that this site can read
+# Bodies are strict, so versions are announced in headers, which version 1 does not look at.
+VERSIONS_HEADER, SOFTWARE_HEADER = "Covey-Versions", "Covey-Software"
 ROOT = "/covey/v1"
 KIND = "application/msgpack"
 MOST_BYTES = 4 * 1024 * 1024
@@ -185,7 +188,7 @@ def read(body: bytes, kind: type[AnyLetter]) -> AnyLetter:
     if len(body) > MOST_BYTES:
         raise Problem(413, "too_large", f"the letter has {len(body)} bytes; at most {MOST_BYTES}")
     letter: AnyLetter = _decoded(body, kind)
-    if letter.version != VERSION:
+    if letter.version not in VERSIONS:
         raise _other_version(letter.version)
     return letter
 
@@ -196,16 +199,33 @@ def read_answer(body: bytes, kind: type[AnyAnswer], letter: Letter) -> AnyAnswer
         answer: AnyAnswer = _decoded(body, kind)
     except Problem as problem:
         raise PeerError(f"an answer that cannot be read: {problem.detail}") from None
-    if (answer.version, answer.request) != (VERSION, letter.request):
-        raise PeerError("the answer to another request")
+    if (answer.version, answer.request) != (letter.version, letter.request):
+        raise PeerError("response carries another request id or version")
     return answer
+
+
+def announcement(software: str) -> dict[str, str]:
+    """Return the headers by which a site says which versions it can read."""
+    return {VERSIONS_HEADER: ", ".join(map(str, VERSIONS)), SOFTWARE_HEADER: software}
+
+
+def newest_version(headers: Mapping[str, str]) -> int:
+    """Return the newest version that both sides can read; 1 if the other announces nothing."""
+    announced = {one.strip() for one in headers.get(VERSIONS_HEADER, "")[:200].split(",")}
+    return max((one for one in VERSIONS if str(one) in announced), default=VERSION)
 
 
 # -- questions ----------------------------------------------------------------------------------
 
 
-def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
-    """Return the letter that asks for labels; raise `DataError` if instances cannot be sent."""
+def ask(
+    requests: Sequence[Request], *, request: str, deadline_ms: int, version: int = VERSION
+) -> Ask:
+    """Return the message that asks for labels; raise `DataError` if instances cannot be sent.
+
+    In version 1 every row is a request with an id of its own. In version 2 all rows are one
+    request; its body is still that of version 1, and a form of its own belongs here.
+    """
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
         raise DataError("a batch shows either every instance or none")
@@ -215,7 +235,7 @@ def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
         parcels.check_plain(instances)
         values = msgspec.Raw(_encoded(instances))
     return Ask(
-        version=VERSION,
+        version=version,
         request=request,
         deadline_ms=deadline_ms,
         rows=[Row(one.id, one.cell, one.slot) for one in requests],
@@ -225,7 +245,10 @@ def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
 
 
 def requests_of(letter: Ask) -> list[Request]:
-    """Return what is asked; raise `Problem` if instances and questions do not fit."""
+    """Return what is asked; raise `Problem` if instances and rows do not fit.
+
+    `letter.version` says which form the body has: see `ask`.
+    """
     instances = _instances(letter)
     if instances is None:
         return [Request(row.id, row.cell, row.slot) for row in letter.rows]
@@ -243,7 +266,7 @@ def helped(letter: Ask, given: Sequence[Help]) -> Helped:
         HelpOne(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
         for one in given
     ]
-    return Helped(version=VERSION, request=letter.request, given=rows)
+    return Helped(version=letter.version, request=letter.request, given=rows)
 
 
 def helps_of(answer: Helped) -> list[Help]:
@@ -319,14 +342,17 @@ def _other_or_invalid(body: Any, kind: Any, said: str) -> Problem:
             version = msgspec.msgpack.decode(body, type=_Head).version
         except (ValueError, RecursionError):
             version = VERSION
-        if version != VERSION:
+        if version not in VERSIONS:
             return _other_version(version)
     return _invalid(said[:200])  # it may quote what came
 
 
 def _other_version(version: int) -> Problem:
     return Problem(
-        422, "protocol_version", f"the letter has version {version}; this site speaks {VERSION}"
+        422,
+        "protocol_version",
+        f"the message has version {version}; this site speaks {' and '.join(map(str, VERSIONS))}",
+        {VERSIONS_HEADER: ", ".join(map(str, VERSIONS))},
     )
 
 

@@ -192,13 +192,13 @@ def _serve(options: argparse.Namespace) -> None:
 def _status(options: argparse.Namespace) -> None:
     from covey import status
 
-    place = status.Place.at(options.url, token=_token(options), authority=options.ca)
-    print(_shown(place.state(), options), flush=True)
+    model = status.client(options.url, token=_token(options), authority=options.ca)
+    print(_shown(status.state(model), options), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while options.watch is not None:
             time.sleep(options.watch)
             try:
-                said = _shown(place.state(), options)
+                said = _shown(status.state(model), options)
             except CoveyError as error:  # it may come back
                 said = f"covey: {error}"
             print(f"{CLEAR if sys.stdout.isatty() else ''}{said}", flush=True)
