@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,19 @@ def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Off
             return await asyncio.to_thread(examine, offices.folder, text)
 
     assert states(asyncio.run(main())) == {"peer south": "failure"}
+
+
+def test_the_protocol_of_a_peer_is_named(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="data", **BOTH)
+    with served(offices.folder, {"south": site(offices, "south", peer="north", **BOTH)}):
+        found = examine(offices.folder, north)
+
+    said = found["peer south, protocol"].said
+    assert said == f"speaks peer protocol 2 (covey {version('covey')})"
+
+
+def test_a_peer_that_announces_no_versions_speaks_the_first() -> None:
+    assert doctor._protocol(1, "") == "speaks peer protocol 1 (covey 0.1); 2 is preferred"
 
 
 def test_clocks_may_differ_by_five_minutes() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from covey import tensors, wire
 from covey.calls import Problem
-from covey.messages import Inference, Tensor
+from covey.messages import Inference
 from covey.sites import Serving
+from covey.sources.remote import Tensor
 from covey.tensors import Row
 
 SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"})

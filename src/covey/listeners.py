@@ -42,18 +42,20 @@ class Listener:
         gate: Gate,
         limits: SiteLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        watch: tuple[str, Watcher] = ("", Watcher()),
+        side: str = "",
+        watcher: Watcher | None = None,
     ) -> None:
-        """`tls` reads certificates, at the start and whenever they are to be read again.
+        """`tls` reads the certificate, at the start and for every reload.
 
-        `watch` is the name of the side, and who is told of all that is answered.
+        `watcher` is told of every response, under the name `side`.
         """
         self._handler = handler
         self._address = address
         self._gate = gate
         self._limits = limits
         self._tls = tls
-        self._side, self._watcher = watch
+        self._side = side
+        self._watcher = watcher or Watcher()
         self._context: ssl.SSLContext | None = None
         self._crowd = Crowd(limits.connections, limits.connections_per_address)
         self._turns = Turns(limits.in_flight, limits.queue)

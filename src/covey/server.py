@@ -52,8 +52,8 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         node.start()
         listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
-            where = served.peer_address, served.identity
-            listeners.append(_for_peers(served, node, where, metrics))
+            address, identity = served.peer_address, served.identity
+            listeners.append(_for_peers(served, node, address, identity, metrics))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
@@ -144,14 +144,14 @@ def _for_clients(served: ServedSite, node: Node, metrics: Metrics) -> Listener:
         gate=gate,
         limits=served.limits,
         tls=certificates,
-        watch=("front", metrics),
+        side="front",
+        watcher=metrics,
     )
 
 
 def _for_peers(
-    served: ServedSite, node: Node, where: tuple[Address, Identity], watcher: Watcher
+    served: ServedSite, node: Node, address: Address, identity: Identity, watcher: Watcher
 ) -> Listener:
-    address, identity = where
     return Listener(
         Back(
             node,
@@ -163,7 +163,8 @@ def _for_peers(
         gate=ByCertificate(allowed(served.neighbours)),
         limits=served.limits,
         tls=partial(tls.server_context, *identity),
-        watch=("back", watcher),
+        side="back",
+        watcher=watcher,
     )
 
 

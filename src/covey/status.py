@@ -152,9 +152,7 @@ def _arms(state: State) -> Sequence[Sequence[str]]:
 
 
 def _peers(state: State) -> Sequence[Sequence[str]]:
-    lines = [
-        (_plain(one.name), _plain(one.state), number(one.owed, ",d")) for one in state.peers
-    ]
+    lines = [(_plain(one.name), _plain(one.state), number(one.owed, ",d")) for one in state.peers]
     return [("peer", "is", "labels owed"), *lines]
 
 

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from covey.calls import Problem
-from covey.messages import Output, Tensor
 from covey.sites import Datatype
+from covey.sources.remote import Output, Tensor
 from covey.types import Context
 
 INSTANCES, CONTEXT = "instances", "context"

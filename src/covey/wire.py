@@ -15,6 +15,7 @@ from covey import tensors
 from covey.calls import BINARY, JSON, Call, Problem, Reply
 from covey.limits import KIB, SiteLimits
 from covey.messages import (
+    LENGTH,
     MOST_ROW,
     Answer,
     BinaryFeedback,
@@ -23,16 +24,15 @@ from covey.messages import (
     Model,
     OutputName,
     Scalar,
-    Tensor,
     TensorKind,
 )
 from covey.sites import Datatype, Serving
+from covey.sources.remote import Tensor
 from covey.tensors import CONTEXT, MOST_WHOLE, Parts, Table, invalid
 
 SLOT = "slot"
 USUAL: tuple[OutputName, ...] = ("label", "ticket")  # what is answered to who asks for nothing more
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
-LENGTH = "Inference-Header-Content-Length"  # of the JSON before the bytes of tensors
 NOTHING = b""
 
 

@@ -3,10 +3,11 @@
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from covey.calls import read_refusal
 from covey.errors import ConfigError, DataError
@@ -14,7 +15,22 @@ from covey.sources.posting import HttpClient
 from covey.sources.rows import Columns, numbers, winners
 from covey.sources.tables import Kind, Named, Scalar
 
-Datatype = Literal["FP64", "FP32", "INT64", "INT32"]
+Datatype = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
+Sent = Literal["FP64", "FP32", "INT64", "INT32"]
 NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
 
 
@@ -26,24 +42,39 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
     token_variable: str | None = None  # the environment variable that holds the bearer token
     ca: str | None = None  # file of the certificates that vouch for the server
     input: str = "input-0"
-    datatype: Datatype = "FP64"
+    datatype: Sent = "FP64"
     output: str | None = None
     columns: list[str] | None = None
     classes: list[Scalar] | None = None
 
 
-class Tensor(msgspec.Struct):
-    """A named output of a model."""
+class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A named input of a model; `data` is flat or nested, row by row.
+
+    Without `data`, its parameter `binary_data_size` says how many bytes after the JSON are its own.
+    """
+
+    name: str
+    shape: list[Annotated[int, Meta(ge=0)]]
+    datatype: Datatype
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, Scalar] = {}
+
+
+class Output(msgspec.Struct, omit_defaults=True):
+    """A named output of a model; without `data`, in bytes after the JSON."""
 
     name: str
     shape: list[int]
-    data: list[Any]
+    datatype: str
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, Scalar] = {}
 
 
-class Inference(msgspec.Struct):
-    """What a model answers."""
+class Outputs(msgspec.Struct):
+    """The response of a model, as far as it is used here."""
 
-    outputs: list[Tensor]
+    outputs: list[Output]
 
 
 class Model(NamedTuple):
@@ -51,7 +82,7 @@ class Model(NamedTuple):
 
     client: HttpClient
     input: str
-    datatype: Datatype
+    datatype: Sent
     output: str | None
     columns: Columns
     classes: list[Scalar] | None
@@ -70,18 +101,13 @@ class Model(NamedTuple):
         return self._labels(_decoded(self.client.url, content), len(rows))
 
     def _question(self, rows: np.ndarray) -> bytes:
-        tensor = {
-            "name": self.input,
-            "shape": list(rows.shape),
-            "datatype": self.datatype,
-            "data": rows.ravel().tolist(),
-        }
+        tensor = Tensor(self.input, list(rows.shape), self.datatype, rows.ravel().tolist())
         wanted = {} if self.output is None else {"outputs": [{"name": self.output}]}
         return msgspec.json.encode({"inputs": [tensor], **wanted})
 
-    def _labels(self, answer: Inference, count: int) -> list[Any]:
+    def _labels(self, answer: Outputs, count: int) -> list[Any]:
         tensor = self._tensor(answer.outputs)
-        values = _flat(tensor.data)
+        values = _flat(tensor.data or [])
         if not tensor.shape or tensor.shape[0] != count or math.prod(tensor.shape) != len(values):
             raise DataError(
                 f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} with "
@@ -91,12 +117,12 @@ class Model(NamedTuple):
             return list(winners(_scores(tensor, values), self.classes))
         if len(values) != count:
             raise DataError(
-                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} for {count} "
-                "rows; if these are scores, give classes"
+                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} for "
+                f"{count} rows; if these are scores, give classes"
             )
         return values
 
-    def _tensor(self, outputs: list[Tensor]) -> Tensor:
+    def _tensor(self, outputs: list[Output]) -> Output:
         fitting = [one for one in outputs if self.output in (None, one.name)]
         if len(fitting) == 1:
             return fitting[0]
@@ -133,9 +159,9 @@ def _token(table: Remote) -> str | None:
     return token
 
 
-def _decoded(url: str, content: bytes) -> Inference:
+def _decoded(url: str, content: bytes) -> Outputs:
     try:
-        return msgspec.json.decode(content, type=Inference)
+        return msgspec.json.decode(content, type=Outputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{url} gave no answer of the protocol: {error}") from None
 
@@ -149,7 +175,7 @@ def _flat(data: list[Any]) -> list[Any]:
     return data
 
 
-def _scores(tensor: Tensor, values: list[Any]) -> np.ndarray:
+def _scores(tensor: Output, values: list[Any]) -> np.ndarray:
     if not all(isinstance(value, int | float) for value in values):
         raise DataError(
             f"output {tensor.name!r} has values that are not numbers, but classes need scores"
