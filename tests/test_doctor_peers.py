@@ -122,7 +122,7 @@ def test_whoever_asks_by_context_needs_the_same_cells_and_no_more(offices: Offic
         found = examine(offices.folder, north)
 
     assert states(found) == {}
-    assert found["peer south, settings"].said == "agree as far as they must"
+    assert found["peer south, settings"].said == "compatible"
 
 
 def test_a_peer_that_does_not_know_the_site_is_a_failure_with_what_it_must_write(
@@ -165,7 +165,7 @@ def test_a_peer_that_is_down_is_a_warning_as_the_site_goes_on_without_it(offices
     found = examine(offices.folder, site(offices, "north", peer="south", asks="data"))
 
     assert states(found) == {"peer south": "warning"}
-    assert "go on without it" in found["peer south"].said
+    assert "works without it" in found["peer south"].said
 
 
 def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Offices) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a site, made of the routes and the messages themselves."""
+"""The OpenAPI document of a site, made from the routes and the messages."""
 
 import re
 from collections.abc import Iterable
