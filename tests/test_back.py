@@ -1,7 +1,6 @@
 """Peers get what they may and what they asked for; their mistakes get a sentence, and no 5xx."""
 
 import asyncio
-import contextlib
 import math
 import random
 import struct
@@ -22,7 +21,7 @@ from covey.decisions import NO_ANSWER
 from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
 from covey.letters import KIND, MOST_ROWS, ROOT, Ask
 from covey.node import Node
-from covey.peers import DEADLINE_S, Help, Request
+from covey.peers import DEADLINE_S, Request
 from covey.rates import Bucket
 from letterbox import HEADERS, LetterLink, neighbour, respond
 from virtual import World
@@ -479,28 +478,6 @@ def test_who_is_busy_says_for_how_long_and_who_is_broken_is_not_busy(
         assert getattr(told.value, "wait_s", None) == wait_s
 
     virtual.run(main())
-
-
-def test_an_ask_has_the_newest_version_that_the_latest_response_announced() -> None:
-    announced = ["1, 2", "1, 2, 9", None, "1, 2", "two", ""]  # None: an older site refuses it
-    asked: list[int] = []
-
-    async def post(path: str, body: bytes) -> Reply:
-        letter, said = letters.read(body, Ask), announced[len(asked)]
-        asked.append(letter.version)
-        if said is None:
-            return Problem(422, "protocol_version", "this site speaks 1").reply()
-        given = letters.write(letters.helped(letter, [Help(1, "f", 0)]))
-        return Reply(200, given, KIND, {letters.VERSIONS_HEADER: said} if said else {})
-
-    async def main() -> None:
-        peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
-        for _ in announced:
-            with contextlib.suppress(PeerDeclined):
-                await peer.ask([Request("r", "g1:0", 1, 1)])
-
-    virtual.run(main())
-    assert asked == [1, 2, 2, 1, 2, 1]
 
 
 def test_a_site_announces_its_versions_and_answers_in_that_of_the_message() -> None:

@@ -1,6 +1,6 @@
 """Certificates as bytes: made, signed and read. The one file that names cryptography.
 
-Keys are EC P-256. A site's name stands in its certificate as `covey://NAME`, and as a host name so
+Keys are EC P-256. A site's name is in its certificate as `covey://NAME`, and as a host name so
 that TLS can check it whatever the site's address is.
 """
 
@@ -50,7 +50,7 @@ _UNREADABLE = (
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in a key, a request or a certificate, without its secrets."""
+    """The content of a key, a request or a certificate, without its secrets."""
 
     kind: Literal["authority", "certificate", "request", "key"]
     public: bytes
@@ -115,7 +115,7 @@ def sign(asked: Reading, *, issuer: bytes, issuer_key: bytes, span: Span) -> byt
 
 
 def read(pem: bytes) -> Reading:
-    """Return what stands in a file; raises `ConfigError` if it is none that covey could have made.
+    """Return the content of a file; raises `ConfigError` if covey cannot have made it.
 
     Of several certificates in it, the first.
     """

@@ -29,7 +29,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     body_s: float = 10.0  # within which its body comes
     answer_s: float = 10.0  # within which the answer is taken
     idle_s: float = 60.0  # after which a connection without a request is closed
-    finish_s: float = 15.0  # for which requests under way are waited for at the end
+    finish_s: float = 15.0  # to finish requests in progress at the end
     connections: int = 256
     connections_per_address: int = 128
     in_flight: int = 64  # requests that are being answered
