@@ -480,18 +480,6 @@ def test_who_is_busy_says_for_how_long_and_who_is_broken_is_not_busy(
     virtual.run(main())
 
 
-def test_a_site_announces_its_versions_and_answers_in_that_of_the_message() -> None:
-    async def main() -> None:
-        back = south(world_of())
-        for version in (1, 2):
-            reply = await respond(back, call("ask", {**BODIES["ask"], "version": version}))
-
-            assert msgspec.msgpack.decode(reply.body)["version"] == version
-            assert reply.headers[letters.VERSIONS_HEADER] == "1, 2"
-
-    virtual.run(main())
-
-
 @pytest.mark.parametrize("body", [b"", b"[" * 100_000, b'{"code": 1}', b'{"code": "a\\nb"}'])
 def test_a_refusal_that_makes_no_sense_is_still_one(body: bytes) -> None:
     async def main() -> None:

@@ -4,13 +4,17 @@ import asyncio
 import contextlib
 import random
 
+import msgspec
+
+import virtual
 from covey import letters
 from covey.calls import Problem, Reply
 from covey.correspondents import Correspondent
 from covey.errors import PeerDeclined
 from covey.letters import KIND, Ask
 from covey.peers import Help, Request
-from letterbox import neighbour
+from letterbox import neighbour, respond
+from test_back import BODIES, call, south, world_of
 
 
 def test_an_ask_has_the_newest_version_that_the_latest_response_announced() -> None:
@@ -33,3 +37,15 @@ def test_an_ask_has_the_newest_version_that_the_latest_response_announced() -> N
 
     asyncio.run(main())
     assert asked == [1, 2, 2, 1, 2, 1]
+
+
+def test_a_site_announces_its_versions_and_answers_in_that_of_the_message() -> None:
+    async def main() -> None:
+        back = south(world_of())
+        for version in (1, 2):
+            reply = await respond(back, call("ask", {**BODIES["ask"], "version": version}))
+
+            assert msgspec.msgpack.decode(reply.body)["version"] == version
+            assert reply.headers[letters.VERSIONS_HEADER] == "1, 2"
+
+    virtual.run(main())
