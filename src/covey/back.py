@@ -7,13 +7,14 @@ answered by this site and never passed on.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.learner import Learner
-from covey.letters import KIND, VERSION, Letter
+from covey.letters import KIND, Letter
 from covey.limits import PEER_ROWS
 from covey.neighbours import Neighbour
 from covey.node import Node
@@ -49,6 +50,7 @@ class Back:
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it."""
         self._node = node
+        self._headers = letters.announcement(f"covey {version('covey')}")
         self._features = [letters.Feature(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
@@ -79,7 +81,7 @@ class Back:
             raise _problem_of(error) from error
         finally:
             self._in_flight[peer.name] -= 1
-        return Reply(200, letters.write(given), KIND)
+        return Reply(200, letters.write(given), KIND, self._headers)
 
     def _check_rate(self, peer: Neighbour) -> None:
         wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
@@ -115,7 +117,7 @@ class Back:
         _until_s(letter)
         arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
         return letters.Reported(
-            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
+            version=letter.version, request=letter.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -126,7 +128,7 @@ class Back:
             letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
         )
         return letters.Estimated(
-            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
+            version=letter.version, request=letter.request, accuracy=accuracy, labels=labels
         )
 
     async def _labels(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -137,7 +139,7 @@ class Back:
             outcome(self._node.learn(told.id, told.label, source=peer.name))
             for told in letter.labels
         )
-        return letters.Outcomes(version=VERSION, request=letter.request, words=words)
+        return letters.Outcomes(version=letter.version, request=letter.request, words=words)
 
     async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
         letter = letters.read(call.body, letters.Hello)
@@ -145,7 +147,7 @@ class Back:
         knows_cells = peer.may_ask or peer.may_see("context")
         knows_data = peer.may_ask or peer.may_see("data")
         return letters.Greeting(
-            version=VERSION,
+            version=letter.version,
             request=letter.request,
             name=self._node.name,
             incarnation=self._node.starts,

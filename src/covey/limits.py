@@ -1,4 +1,4 @@
-"""The `[limits]` table of a site's file: how much is taken in, held and waited for at most."""
+"""The `[limits]` table of a site's file: sizes, times, connections and requests."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from covey.errors import ConfigError
 KIB = 1_024
 MIB = 1_024 * KIB
 JSON = "application/json"
-PEER_ROWS = 64  # of one letter that are under way together
+PEER_ROWS = 64  # of one message that are processed together
 TICKET_LIMITS = ("tickets", "peer_tickets")
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a site takes at most; clients and peers, which have a port each, count apart."""
+    """The limits of a site; clients and peers have a port each and are counted separately."""
 
     json_kib: int = 256  # of a body in JSON
     binary_kib: int = 16_384  # of any other body
@@ -28,7 +28,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     body_s: float = 10.0  # within which its body comes
     answer_s: float = 10.0  # within which the answer is taken
     idle_s: float = 60.0  # after which a connection without a request is closed
-    finish_s: float = 15.0  # for which requests under way are waited for at the end
+    finish_s: float = 15.0  # to finish requests in progress at the end
     connections: int = 256
     connections_per_address: int = 128
     in_flight: int = 64  # requests that are being answered
@@ -40,7 +40,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     cells: int = 65_536  # that each peer may make known
 
     def most_bytes(self, kind: str) -> int:
-        """Return how long a body of a content type may be."""
+        """Return the largest body of a content type, in bytes."""
         is_json = kind.partition(";")[0].strip().lower() == JSON
         return (self.json_kib if is_json else self.binary_kib) * KIB
 

@@ -1,4 +1,4 @@
-"""Instances on their way to a peer: one block of numbers where they are that, else plain values."""
+"""Instances in messages: one block of numbers if possible, else plain values."""
 
 import math
 from array import array

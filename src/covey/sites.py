@@ -52,7 +52,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Identity(NamedTuple):
-    """The files by which a site shows who it is."""
+    """The certificate, key and authority files of a site."""
 
     certificate: Path
     key: Path

@@ -13,8 +13,8 @@ import numpy as np
 
 from covey.batches import MOST_WHOLE
 from covey.calls import Problem
-from covey.messages import Output, Tensor
 from covey.sites import Datatype
+from covey.sources.remote import Output, Tensor
 from covey.types import Context
 
 INSTANCES, CONTEXT = "instances", "context"

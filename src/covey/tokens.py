@@ -150,7 +150,7 @@ def _find(known: Iterable[Token], digest: str) -> Token | None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[Token]]:
-    """Hold the tokens of a file to be changed, against others who change them too."""
+    """Lock the token file for a change."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with files.locked(path.parent):
