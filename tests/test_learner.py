@@ -218,7 +218,7 @@ def test_an_abandoned_decision_is_made_again_the_same_way() -> None:
 
 
 def test_who_is_asked_picks_by_accuracy_and_takes_the_larger_slot() -> None:
-    learner = make(CoS(slices=4, helper="greedy"))
+    learner = make(CoS(slices=4, reading={"helper": "greedy"}))
     for label in (0, 1):
         decision = learner.decide((0.1,))
         learner.settle(learner.accept(decision, 1), label)
@@ -368,7 +368,9 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
 @settings(max_examples=60)
 @given(
     orders=st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["new", "again", "wrong"]))),
-    settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(count="uses")]),
+    settings_=st.sampled_from(
+        [CoS(slices=3), CoS(slices=3, pending=True), CoS(reading={"count": "uses"})]
+    ),
 )
 def test_counters_equal_the_fold_over_settled_tickets_whatever_comes(
     orders: list[tuple[int, str]], settings_: Settings

@@ -1,4 +1,4 @@
-"""Whether two sites mean the same: cells that both know by name, and instances that both take."""
+"""Check that the cells and features of two sites are compatible."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,10 +10,9 @@ MOST_SHOWN = 40  # characters of a name that a peer has sent
 
 
 def differences(site: ServedSite, greeting: Greeting, *, by_data: bool) -> list[str]:
-    """Return in what a site and a peer that greets it differ so that one cannot ask the other.
+    """Return the settings of a site and a peer that keep one from asking the other.
 
-    What the peer does not say is not compared; presets and instances matter only where data is
-    shown.
+    Missing fields are not compared; presets and instances matter only if data is sent.
     """
     found = list(_of_cells(site, greeting.spaces)) if greeting.spaces else []
     if not by_data:

@@ -7,13 +7,14 @@ answered by this site and never passed on.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from typing import TypeVar
 
 from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.learner import Learner
-from covey.letters import KIND, VERSION, Letter
+from covey.letters import KIND, Letter
 from covey.neighbours import Neighbour
 from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
@@ -46,6 +47,7 @@ class Back:
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it."""
         self._node = node
+        self._headers = letters.announcement(f"covey {version('covey')}")
         self._features = [letters.Feature(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
@@ -76,7 +78,7 @@ class Back:
             raise _problem_of(error) from error
         finally:
             self._in_flight[peer.name] -= 1
-        return Reply(200, letters.write(given), KIND)
+        return Reply(200, letters.write(given), KIND, self._headers)
 
     def _check_rate(self, peer: Neighbour) -> None:
         wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
@@ -105,7 +107,7 @@ class Back:
         _check_deadline(letter)
         arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
         return letters.Reported(
-            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
+            version=letter.version, request=letter.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -116,7 +118,7 @@ class Back:
             letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
         )
         return letters.Estimated(
-            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
+            version=letter.version, request=letter.request, accuracy=accuracy, labels=labels
         )
 
     async def _labels(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -125,7 +127,7 @@ class Back:
         _check_deadline(letter)
         labels = [(told.id, told.label) for told in letter.labels]
         words = await self._node.take_labels(labels, source=peer.name)
-        return letters.Outcomes(version=VERSION, request=letter.request, words=words)
+        return letters.Outcomes(version=letter.version, request=letter.request, words=words)
 
     async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
         letter = letters.read(call.body, letters.Hello)
@@ -133,7 +135,7 @@ class Back:
         knows_cells = peer.may_ask or peer.may_see("context")
         knows_data = peer.may_ask or peer.may_see("data")
         return letters.Greeting(
-            version=VERSION,
+            version=letter.version,
             request=letter.request,
             name=self._node.name,
             incarnation=self._node.starts,

@@ -11,8 +11,16 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from covey.batches import contexts_of, costs_of, points_of, rows_of, truths_of
-from covey.classifiers import PLAIN, Function, Late, Later, as_function, as_label
+from covey.batches import (
+    PLAIN,
+    as_label,
+    contexts_of,
+    costs_of,
+    points_of,
+    rows_of,
+    truths_of,
+)
+from covey.classifiers import Function, Late, Later, as_function
 from covey.config import ReplayConfig, Site, load
 from covey.decisions import UNKNOWN
 from covey.errors import ConfigError, DataError, FunctionError, PeerError
@@ -490,7 +498,7 @@ def check_can_run(setup: ReplayConfig) -> None:
             "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
         ),
         (setup.ensemble, "[ensemble]"),
-        (setup.settings.history == "asked", 'history = "asked"'),
+        (setup.settings.reading.history == "asked", 'history = "asked"'),
     ):
         if is_there:
             raise ConfigError(

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.batches import points_of, rows_of
+from covey.batches import plain_label, points_of, rows_of
 from covey.classifiers import Function, Late
 from covey.config import Site
 from covey.errors import (
@@ -50,7 +50,6 @@ from covey.node.peers import (
     LogThrottle,
     Peer,
     PeerTimeouts,
-    plain_label,
 )
 from covey.node.requests import (
     NO_INSTANCE,

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from covey.classifiers import as_label
+from covey.batches import MOST_WHOLE, plain_label
 from covey.decisions import NO_ANSWER
 from covey.errors import (
     CoveyError,
@@ -29,8 +29,7 @@ from covey.types import Label, Report
 
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")
-MOST_ARRIVALS = MOST_WHOLE = 2**53
-MOST_TEXT = 1_000  # characters of a label
+MOST_ARRIVALS = MOST_WHOLE
 # The outcome of a delivered label; with the first two the peer has it.
 TAKEN, REPEATED, LATE, UNKNOWN_ID = "taken", "repeated", "late", "unknown"
 CONFLICT, UNFIT = "conflict", "unfit"
@@ -58,32 +57,6 @@ class Peer(Protocol):
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Deliver true labels by row id; return one of `OUTCOMES` for each."""
-
-
-def plain_label(label: Any) -> Label:
-    """Return a label that can be stored and sent: text, a number, true or false.
-
-    Raises `DataError` for any other.
-    """
-    try:
-        plain = as_label(label)
-    except ValueError as error:
-        raise DataError(f"the label is {error}") from None
-    if isinstance(plain, str):
-        _check_text(plain)
-    is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
-    if is_large or not isinstance(plain, str | int | float):
-        raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
-    return plain
-
-
-def _check_text(label: str) -> None:
-    if len(label) > MOST_TEXT:
-        raise DataError(f"the label has {len(label)} characters; a node takes {MOST_TEXT}")
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"the label is {label!r}, which is not valid UTF-8 text") from None
 
 
 class LogThrottle:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from covey.batches import Rows
-from covey.classifiers import PLAIN, Function
+from covey.batches import PLAIN, Rows, plain_label
+from covey.classifiers import Function
 from covey.errors import CoveyError, DataError, FunctionError, StoreError, StoreFull
 from covey.node.handler import Call
-from covey.node.peers import LogThrottle, plain_label
+from covey.node.peers import LogThrottle
 from covey.node.requests import Commit
 from covey.node.state import RecordedState
 from covey.node.store import Store
