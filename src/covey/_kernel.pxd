@@ -41,21 +41,27 @@ cdef class Table:
     cdef bint is_indexed, is_balanced, is_lazy, is_layered, once, eliminates, is_wary, is_recent
     cdef long long alarm, doubt, doubt_served, forgotten
     cdef int underway, spent, times, recent, recent_right, ring, stride, found
-    cdef double[::1] costs, sides, limits, rewards, context, told
+    cdef double[::1] costs, prices, sides, limits, rewards, context, told
     cdef double largest
     cdef dict memory
     cdef long long most_cells, state, window, keep, unit, blind, used
     cdef bint trains_first, explores_to_help, is_pending, is_random, inherits, forgets
-    cdef bint floors_training, is_supervised, learns_costs, remembers, asked_only, has_rewards, is_direct, is_flat
+    cdef bint is_closing, floors_training, is_supervised, learns_costs, remembers, asked_only, has_rewards, is_direct, is_flat
     cdef long long[::1] rows, point, path
     cdef int[::1] index
-    cpdef decide(self, tuple context, long long slot)
-    cpdef resume(self, long long row, tuple context, long long slot)
+    cpdef decide(self, tuple context, long long slot, bytes closed=*)
+    cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)
+    cpdef retract(self, long long decision, tuple context, long long slot)
+    cdef void _retract(self, long long decision, long long slot) noexcept
+    @cython.locals(choice=cython.longlong)
+    cdef int _choose_open(self, long long row, long long slot, bint is_fresh, bytes closed) except -2
+    cdef int _close(self, bytes closed) except -1
+    cdef void _reopen(self) noexcept
     cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
-    cpdef serve(self, long long row, long long slot)
-    cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
-    @cython.locals(row=cython.longlong, arm=cython.longlong, base=cython.longlong)
-    cpdef count_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, long long by)
+    cpdef serve(self, long long row, long long slot, long long function=*)
+    cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, bytes closed=*)
+    cdef int _decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions) except -1
+    cpdef retract_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
     @cython.locals(row=cython.longlong, arm=cython.longlong, phase=cython.longlong)
     cpdef settle_batch(self, double[::1] contexts, long long[::1] slots, long long[::1] decisions, long long[::1] gains, long long[::1] paid)
     cpdef forget_batch(self, long long[::1] decisions)

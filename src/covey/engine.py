@@ -6,7 +6,7 @@ COVEY_KERNEL=compiled demands the compiled form, COVEY_KERNEL=plain forbids it.
 import importlib
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from covey.errors import ConfigError
 
@@ -34,8 +34,56 @@ else:
     Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
     is_compiled = _kernel.is_compiled
 
-__all__ = ["HEAD", "Arena", "Clock", "Ledger", "Table", "doubts_of", "is_compiled", "record_of"]
+__all__ = [
+    "HEAD",
+    "NOT_DECIDED",
+    "SERVE",
+    "UNPAID",
+    "Arena",
+    "Clock",
+    "Ledger",
+    "Table",
+    "arm_of",
+    "code_of",
+    "doubts_of",
+    "is_compiled",
+    "phase_of",
+    "record_of",
+    "row_of",
+    "undecided_row",
+]
 HEAD = 3  # counters of a row before those of its arms: labels of each, then how many were right
+# As in the kernel, whose compiled form does not show its constants.
+SERVE = 3
+UNPAID = -(1 << 60)
+NOT_DECIDED = -(1 << 62)  # no code, and no `-1 - row` either
+
+# The functions on codes take one code or an array of codes.
+
+
+def row_of(code: Any) -> Any:
+    """Return the row of the cell that a decision was made in."""
+    return code >> 20
+
+
+def arm_of(code: Any) -> Any:
+    """Return the arm of a decision: own functions first, then peers."""
+    return code >> 2 & 0x3FFFF
+
+
+def phase_of(code: Any) -> Any:
+    """Return the phase of a decision as a number: 0 train, 1 explore, 2 exploit, 3 serve."""
+    return code & 3
+
+
+def code_of(row: Any, arm: Any, phase: Any) -> Any:
+    """Return the code of a decision; the inverse of the three above."""
+    return row << 20 | arm << 2 | phase
+
+
+def undecided_row(code: int) -> int:
+    """Return the row of the cell for which peers must be queried; `code` is negative."""
+    return -1 - code
 
 
 def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:

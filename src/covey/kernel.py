@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError:
     from covey import cythonless as cython
 
-from covey.errors import ContextError, LimitError
+from covey.errors import ContextError, DataError, LimitError
 from covey.types import Cell, Report, Rule, Seat
 
 if cython.compiled:
@@ -185,6 +185,8 @@ class Table:
         self.arms = len(rule.costs)
         self.asked = self.arms - rule.context_peers  # arms before this one see the data
         self.costs = array("d", rule.costs)
+        self.is_closing = False  # some arms are not available for the present decision
+        self.prices = array("d", rule.costs)  # what they cost once they are available again
         self.trains_first = rule.trains_first
         self.explores_to_help = rule.explores_to_help
         self.counted = rule.counted
@@ -293,23 +295,38 @@ class Table:
 
     # -- one decision at a time ---------------------------------------------------------------
 
-    def decide(self, context: tuple[float, ...], slot: int) -> int:
+    def decide(self, context: tuple[float, ...], slot: int, closed: bytes | None = None) -> int:
         """Choose an arm for `context` and count its arrival; return the decision.
 
         Where peers must first be asked for their arrivals, nothing is counted and the result is
-        `-1 - row`: ask those of `stale(row, slot)`, `refresh` each, then `resume`. A learner
+        `-1 - row`: ask those of `stale(row, slot)`, `hear` each, then `resume`. A learner
         without labels always asks, for estimates, and goes on with `consult`.
+        `closed` has one byte per arm, 1 where the arm is not available now; the decision is the
+        one made if these arms had infinite costs. None: all are available.
         """
         self._read(context)
         row = self._locate(slot)
-        choice = self._choose(row, slot, False) if self.is_supervised else -1
+        choice = -1
+        if self.is_supervised:
+            if closed is None:
+                choice = self._choose(row, slot, False)
+            else:
+                choice = self._choose_open(row, slot, False, closed)
         if choice < 0:
             return -1 - row
         self._follow_on()
         return self._begin(row, choice)
 
-    def stale(self, row: int, slot: int) -> list[int]:
+    def stale(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the peers whose training counter must be refreshed before `row` is decided."""
+        if closed is not None:
+            self._close(closed)
+        peers = self._stale(row, slot)
+        if closed is not None:
+            self._reopen()
+        return peers
+
+    def _stale(self, row: int, slot: int) -> list[int]:
         if self.is_indexed or self.eliminates:
             return self._unheard(row, slot)
         base = row * self.stride + self.untrained
@@ -358,30 +375,40 @@ class Table:
         self.rows[base + self.untrained + peer] = old
         self.rows[base + CALM] = 0
 
-    def resume(self, row: int, context: tuple[float, ...], slot: int) -> int:
+    def resume(
+        self, row: int, context: tuple[float, ...], slot: int, closed: bytes | None = None
+    ) -> int:
         """Go on with a decision whose stale peers have been heard; -1 - row: more must be."""
         self._read(context)
         self._follow()
-        choice = self._choose(row, slot, True)
+        if closed is None:
+            choice = self._choose(row, slot, True)
+        else:
+            choice = self._choose_open(row, slot, True, closed)
         return self._begin(row, choice) if choice >= 0 else -1 - row
 
-    def repeat(self, decision: int, context: tuple[float, ...]) -> None:
-        """Count what another table decided or served in this one's `decision >> 20`."""
-        self._count(decision, context, 1)
-        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
+    def retract(self, decision: int, context: tuple[float, ...], slot: int) -> None:
+        """Undo what `decide`, `resume` or `serve` counted at `slot`.
 
-    def retract(self, decision: int, context: tuple[float, ...]) -> None:
-        """Undo what `decide`, `resume` or `serve` counted, as if it had never been asked."""
-        self._count(decision, context, -1)
-        self._release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
-
-    def _count(self, decision: int, context: tuple[float, ...], by: int) -> None:
-        if decision & 3 == SERVE:
-            self._count_served(decision >> 20, by)
-        else:
+        Cells that became known only later stay as they are.
+        """
+        if decision & 3 != SERVE:
             self._read(context)
+        self._retract(decision, slot)
+
+    def _retract(self, decision: int, slot: int) -> None:
+        row = decision >> 20
+        if decision & 3 == SERVE:
+            self._count_served(row, -1)
+        else:
             self._follow()
-            self._count_own(decision >> 20, by)
+            self.rows[row * self.stride + OWN] -= 1
+            if self.counted == ARRIVED:
+                for k in range(self.found):
+                    base = self.path[k] * self.stride
+                    if self.rows[base + SINCE] <= slot:
+                        self.rows[base + ARRIVALS] -= 1
+        self._release(row, decision >> 2 & 0x3FFFF, decision & 3)
 
     def settle(
         self,
@@ -445,11 +472,15 @@ class Table:
         """Return the arrivals that others are told of."""
         return self.rows[row * self.stride + ARRIVALS]
 
-    def serve(self, row: int, slot: int) -> int:
-        """Choose an own function for somebody else's instance in `row`, and count it."""
+    def serve(self, row: int, slot: int, function: int = -1) -> int:
+        """Count somebody else's instance in `row` and return the decision.
+
+        -1: the table chooses the own function; else it is `function`.
+        """
         self.clock.move(slot)
         self.clock.round_up(slot)
-        function = self._help(row)
+        if function < 0:
+            function = self._help(row)
         self._count_served(row, 1)
         self._expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
@@ -468,15 +499,30 @@ class Table:
         best = self._largest(base, self.functions, False)
         return self._accuracy(base, best), self.rows[base + self.labels + best]
 
-    def consult(self, row: int, context: tuple[float, ...], told: list[tuple[float, int]]) -> int:
-        """Go on without labels, given what `estimate` or `recall` says behind every other arm."""
+    def consult(
+        self,
+        row: int,
+        context: tuple[float, ...],
+        told: list[tuple[float, int]],
+        closed: bytes | None = None,
+    ) -> int:
+        """Go on without labels, given what `estimate` or `recall` says behind every other arm.
+
+        What is told of a closed arm is not looked at, but must be there.
+        """
         seen = 0
         for arm in range(self.functions, self.arms):
             self.told[arm] = told[arm - self.functions][0]
-            seen += told[arm - self.functions][1]
+            if closed is None or not closed[arm]:
+                seen += told[arm - self.functions][1]
         self._read(context)
         self._follow()
-        return self._begin(row, self._weigh(row * self.stride, seen) << 2 | EXPLOIT)
+        if closed is not None:
+            self._close(closed)
+        arm = self._weigh(row * self.stride, seen)
+        if closed is not None:
+            self._reopen()
+        return self._begin(row, arm << 2 | EXPLOIT)
 
     def recall(self, row: int) -> tuple[Any, int, int]:
         """Return the label seen most often in `row`, how often, and how many labels there were."""
@@ -496,13 +542,28 @@ class Table:
 
     # -- batches ------------------------------------------------------------------------------
 
-    def decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> int:
+    def decide_batch(
+        self,
+        contexts: memoryview,
+        first_slot: int,
+        decisions: memoryview,
+        closed: bytes | None = None,
+    ) -> int:
         """Decide for consecutive slots, no label in between: what `decide` returns for each.
 
         Ends before the first row for which peers must be asked, and returns its place. `contexts`
-        holds the coordinates one after the other, already checked. With labels under way counted,
+        holds the coordinates one after the other, already checked. With pending labels counted,
         a batch spreads its exploration.
         """
+        if closed is None:
+            return self._decide_batch(contexts, first_slot, decisions)
+        self._close(closed)
+        try:
+            return self._decide_batch(contexts, first_slot, decisions)
+        finally:
+            self._reopen()
+
+    def _decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> int:
         for k in range(len(decisions)):
             self._take_context(contexts, k)
             row = self._locate(first_slot + k)
@@ -514,27 +575,13 @@ class Table:
             decisions[k] = self._begin(row, choice)
         return len(decisions)
 
-    def count_batch(
-        self, contexts: memoryview, first_slot: int, decisions: memoryview, by: int
-    ) -> None:
-        """Count a batch that another table decided, by 1; or take it back, by -1.
-
-        Cells that became known only later in the batch stay as they are.
-        """
+    def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
+        """Undo decisions of consecutive slots, as `retract`; what is not decided is passed over."""
         for k in range(len(decisions)):
-            row = decisions[k] >> 20
-            arm = decisions[k] >> 2 & 0x3FFFF
-            self._take_context(contexts, k)
-            self._follow()
-            self.rows[row * self.stride + OWN] += by
-            if self.counted == ARRIVED:
-                for n in range(self.found):
-                    base = self.path[n] * self.stride
-                    if self.rows[base + SINCE] <= first_slot + k:
-                        self.rows[base + ARRIVALS] += by
-            self._expect(row, arm, decisions[k] & 3, by)
-            if by < 0:
-                self.rows[row * self.stride + CALM] = 0
+            if decisions[k] >= 0:
+                if decisions[k] & 3 != SERVE:
+                    self._take_context(contexts, k)
+                self._retract(decisions[k], first_slot + k)
 
     def settle_batch(
         self,
@@ -544,12 +591,15 @@ class Table:
         gains: memoryview,
         paid: memoryview,
     ) -> None:
-        """Take labels of own decisions, one after the other, as `settle` does."""
+        """Take labels of decisions, one after the other, as `settle` does."""
         for k in range(len(decisions)):
             row = decisions[k] >> 20
             arm = decisions[k] >> 2 & 0x3FFFF
             phase = decisions[k] & 3
             self._expect(row, arm, phase, -1)
+            if phase == SERVE:
+                self._learn_served(row, arm, gains[k], slots[k])
+                continue
             if self.levels > 1:
                 self._take_context(contexts, k)
                 self._follow()
@@ -623,9 +673,10 @@ class Table:
             tail += [stamp, BITS.unpack(NUMBER.pack(self.values[at]))[0] if stamp else 0]
         return head + tail
 
-    def load(self, cell: Cell, counters: list[int]) -> None:
-        """Open `cell` with what `counters` returned for it."""
-        base = self.meet(cell, 0) * self.stride
+    def load(self, cell: Cell, counters: list[int]) -> int:
+        """Open `cell` with what `counters` returned for it; return its row."""
+        row = self.meet(cell, 0)
+        base = row * self.stride
         self.rows[base + SINCE] = counters[0]
         self.rows[base + ARRIVALS] = counters[1]
         self.rows[base + OWN] = counters[2]
@@ -633,9 +684,10 @@ class Table:
             self.rows[base + k] = counters[3 + k - self.labels]
         told = counters[3 + self.stride - self.labels :]
         for k in range(self._kept_replies()):
-            at = base // self.stride * self.bounds + self.functions + k
+            at = row * self.bounds + self.functions + k
             self.stamps[at] = told[2 * k]
             self.values[at] = NUMBER.unpack(BITS.pack(told[2 * k + 1]))[0]
+        return row
 
     def _kept_replies(self) -> int:
         return self.asked - self.functions if self.is_indexed and self.is_lazy else 0
@@ -846,6 +898,33 @@ class Table:
             return self._choose_by_index(row, slot)
         return self._choose_by_phase(row, slot, is_fresh)
 
+    def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:
+        """Choose among the arms that are not closed."""
+        self._close(closed)
+        choice = self._choose(row, slot, is_fresh)
+        self._reopen()
+        return choice
+
+    def _close(self, closed: bytes) -> int:
+        """Let arms cost infinitely much until `_reopen`.
+
+        Meanwhile the leader of a cell is worked out anew and nothing is noted of it: other
+        decisions are made with all arms.
+        """
+        if len(closed) != self.arms:
+            raise DataError(f"`closed` has {len(closed)} bytes; there are {self.arms} arms")
+        self.is_closing = True
+        for arm in range(self.arms):
+            self.prices[arm] = self.costs[arm]
+            if closed[arm]:
+                self.costs[arm] = FOREVER
+        return 0
+
+    def _reopen(self) -> None:
+        self.is_closing = False
+        for arm in range(self.arms):
+            self.costs[arm] = self.prices[arm]
+
     def _choose_by_phase(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
         self.clock.move(slot)
@@ -876,7 +955,7 @@ class Table:
         arm = self._wanting(base, self.labels, self.functions, self.arms, explore_peers)
         if arm >= 0:
             return arm << 2 | EXPLORE
-        if not self.eliminates:
+        if not self.eliminates and not self.is_closing:
             self.rows[base + CALM] = self.clock.end
         return self._best(base) << 2 | EXPLOIT
 
@@ -1126,6 +1205,8 @@ class Table:
         return chosen
 
     def _best(self, base: int) -> int:
+        if self.is_closing:
+            return self._largest(base, self.arms, True)
         # Rewards may depend on the context, so that no leader of the cell can be remembered.
         if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
             self.rows[base + BEST] = self._largest(base, self.arms, True)

@@ -1,52 +1,36 @@
-"""One learner's judgement: decide, assist, settle, snapshot. No I/O, no clock, no randomness.
+"""One learner's judgement over rows of its tables. No I/O, no clock, no randomness, no requests.
 
-Events in, instructions out: `decide` says which peers to ask for their arrivals (`inform` takes
-what they say) and then which arm to run; `accept` takes the arm's label and gives the ticket out,
-`abandon` takes the decision back, `withdraw` even after it was accepted. Whoever carries the
-instructions out may be synchronous or not.
+A decision is one integer, its code: the row of a cell, an arm and a phase (`row_of`, `arm_of` and
+`phase_of` of `covey.engine` take it apart). The learner keeps counters only; the caller keeps the
+code, the context and the slot of a decision until its label comes. One own row takes this way:
+
+    code = learner.decide(context, slot, closed)
+    while code < 0:  # -1 - row: peers must be queried first
+        row = undecided_row(code)
+        for peer in learner.peers_to_query(row, slot, closed):
+            learner.receive_report(row, peer, report_of(peer), slot)
+        code = learner.resume(row, context, slot, closed)
+    learner.advance(slot)
+    learner.settle(code, learner.gain_of(prediction, label), context, slot)
+
+Where `is_supervised` is False, `consult` takes the place of `receive_report` and `resume`. A code
+belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from covey.cellnames import CellNames
-from covey.decisions import (
-    LABEL_WAIT_SLOTS,
-    NO_ANSWER,
-    OPEN,
-    RECALL,
-    RIGHT,
-    UNKNOWN,
-    WRONG,
-    Choice,
-    Decision,
-    Settlement,
-    Snapshot,
-    gained,
-    settle_again,
-    unknown,
-)
-from covey.engine import HEAD, Clock, Table, doubts_of
+from covey.decisions import LABEL_WAIT_SLOTS, NO_ANSWER, Choice, Snapshot
+from covey.engine import HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
+from covey.errors import DataError
 from covey.policies import Policy
-from covey.types import (
-    BY_CONTEXT,
-    MILLIONTHS,
-    PHASES,
-    WHOLE,
-    Cell,
-    Context,
-    Label,
-    Loss,
-    Report,
-    Reward,
-)
-from covey.underway import with_under_way
+from covey.types import BY_CONTEXT, PHASES, WHOLE, Cell, Context, Label, Loss, Report, Reward, Rule
 
 _PHASES = (*PHASES, "serve")
-_SERVE = 3
 
 
 class Learner:
@@ -75,54 +59,37 @@ class Learner:
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
-        self._policy = policy
+        self.keeps_widths = policy.keeps_widths  # `paid` of a peer's answer is its width
+        self.counts_at_once = policy.switches.count == "arrivals"  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
         self._asked = len(functions) + len(peers)  # arms before this one see the instance
         self.arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
         self.costs = tuple(costs)
+        self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
         self._loss = loss
-        self._rule = policy.rule(
+        self.rule = policy.rule(
             functions=len(functions),
             costs=self.costs,
             position=position,
             rewards=tuple(rewards),
-            unit=1 if loss is None else WHOLE,
+            unit=self.unit,
             context_peers=len(context_peers),
             **more,
         )
-        self._space = space
+        self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
         self.names = CellNames(self.policies)
-        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
-        self._begin()
-
-    def _begin(self) -> None:
-        self.slot = 0
-        self.tables = {name: self._empty_table(name) for name in self.policies}
-        self._table = self.tables[self._space]
+        self.slot = 0  # the latest one that a decision was made at
+        self.tables = {name: self.empty_table(name) for name in self.policies}
+        self._table = self.tables[space]
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
-        self._tickets: dict[int, Decision] = {}
-        self._oldest_ticket = self._next_ticket = 1
-        self._expiry_slot = self._settled = 0  # tickets that are known, and so is their label
-
-    def twin(self, *, spare_cells: int = 0) -> "Learner":
-        """Return a learner of the same kind that has seen nothing, and may know more cells."""
-        other = copy.copy(self)
-        most = self._rule.most_cells + spare_cells
-        other._rule = msgspec.structs.replace(self._rule, most_cells=most)
-        other._begin()
-        return other
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
 
     @property
-    def kept_tickets(self) -> range:
-        """The tickets that it still knows, up to the latest."""
-        return range(self._oldest_ticket, self._next_ticket)
-
-    @property
-    def open_tickets(self) -> int:
-        """How many labels are waited for."""
-        return len(self._tickets) - self._settled
+    def spaces(self) -> list[str]:
+        """The names of the context spaces; `space` is the own one."""
+        return list(self.policies)
 
     @property
     def known_cells(self) -> int:
@@ -132,350 +99,335 @@ class Learner:
     @property
     def is_supervised(self) -> bool:
         """Whether it sees labels; if not, it goes by what others know."""
-        return self._rule.is_supervised
+        return self.rule.is_supervised
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether pending labels are counted."""
+        return self.rule.is_pending
 
     @property
     def remembers(self) -> bool:
-        """Whether it keeps labels for those who may show it the cell only."""
-        return self._rule.remembers
+        """Whether it keeps labels for peers that show it the cell only."""
+        return self.rule.remembers
 
     @property
     def blind_decisions(self) -> int:
-        """How often it decided without labels where nobody it could ask had any."""
+        """How often it decided without labels where no peer it could query had any."""
         return self._table.blind_decisions()
 
-    @property
-    def tells_at_once(self) -> bool:
-        """Whether an instance counts in what others are told before its label comes."""
-        return self._policy.switches.count == "arrivals"
+    def behind(self) -> list[tuple[str, bool]]:
+        """Return the peer of each arm after the own functions, and whether it sees the cell only.
 
-    def decide(self, context: Context, slot: int | None = None) -> Decision:
-        """Decide for an own instance at the next slot, or at `slot` if that is handed in."""
-        if slot is None:
-            slot = self.slot + 1
-        elif slot < self.slot:
-            slot = self.slot
-        code = self._table.decide(context, slot)
-        if code < 0:
-            return self.undecided(-1 - code, context, slot)
-        return Decision(code, context, slot, self._choices[code & 0xFFFFF], space=self._space)
+        A peer's index in this list is the `peer` of `peers_to_query` and `receive_report`.
+        """
+        return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
 
-    def undecided(self, row: int, context: Context, slot: int) -> Decision:
-        """Return the decision for a context in the cell of `row`, where peers must be asked."""
-        is_supervised = self._rule.is_supervised
-        stale = self._table.stale(row, slot) if is_supervised else range(len(self._peers))
-        asks = tuple(self._peers[k] for k in stale)
-        decision = Decision(row << 20, context, slot, OPEN, asks, space=self._space)
-        if not asks:  # everybody is closed
-            self.inform(decision, ()) if is_supervised else self.consult(decision, ())
-        return decision
-
-    def choice(self, code: int) -> Choice:
-        """Return what the kernel chose."""
-        return self._choices[code & 0xFFFFF]
-
-    @property
-    def space(self) -> str:
-        """The context space of its own instances."""
-        return self._space
-
-    def consult(self, decision: Decision, told: Sequence[tuple[float, int]]) -> None:
-        """Go on without labels, given what each of `asks` says of its accuracy, and by how many."""
-        code = self._table.consult(decision.code >> 20, decision.context, list(told))
-        decision.code = code
-        decision.choice = self._choices[code & 0xFFFFF]
-        decision.asks = ()
-
-    def inform(self, decision: Decision, reports: Sequence[Report]) -> None:
-        """Go on with a decision, given what the peers it asks report; it may ask once more."""
-        row = decision.code >> 20
-        places = [self._peers.index(peer) for peer in decision.asks]
-        decision.refreshed += tuple(
-            (place, self._table.hear(row, place, report, decision.slot))
-            for place, report in zip(places, reports, strict=True)
-        )
-        code = self._table.resume(row, decision.context, decision.slot)
-        if code < 0:
-            decision.asks = tuple(self._peers[k] for k in self._table.stale(row, decision.slot))
-            return
-        decision.code = code
-        decision.choice = self._choices[code & 0xFFFFF]
-        decision.asks = ()
+    def closed(self, peers: Iterable[str]) -> bytes | None:
+        """Return the `closed` argument for which the arms of `peers` are not available."""
+        names = set(peers)
+        if not names:
+            return None
+        return bytes(self._functions) + bytes([peer in names for peer in self._peers])
 
     def reprice(self, peer: str, cost: float) -> None:
-        """Let asking `peer` cost something else from now on; infinite: it is not to be asked.
-
-        Nothing that was learnt is lost, and decisions under way keep the price they were made at.
-        """
+        """Change what `peer` costs from now on; nothing learnt is lost."""
         arm = self._functions + self._peers.index(peer)
         self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
-        self._rule = msgspec.structs.replace(self._rule, costs=self.costs)
+        self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
         self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
         for table in self.tables.values():
             table.set_cost(arm, cost)
 
-    def behind(self) -> list[tuple[str, bool]]:
-        """Return whom each arm asks, beyond own functions, and whether by the cell only."""
-        return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
+    def advance(self, slot: int) -> None:
+        """Come to `slot`, if it is later than the present one."""
+        if slot > self.slot:  # noqa: PLR1730 - max() costs twice as much
+            self.slot = slot
+
+    # -- own rows -------------------------------------------------------------------------------
+
+    def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Decide for an own row and count its arrival; return its code.
+
+        Where peers must be queried, nothing is counted and the result is `-1 - row`.
+        `closed` has one byte per arm, 1 = not available now; None: all arms are available.
+        """
+        return self._table.decide(context, slot, closed)
+
+    def decide_rows(
+        self, contexts: np.ndarray, slot: int, codes: np.ndarray, closed: bytes | None = None
+    ) -> int:
+        """Decide for consecutive slots and write the `codes`; return how many rows are decided.
+
+        It stops before a row for which peers must be queried; the code of that is `-1 - row`.
+        `contexts` is n x d, C-contiguous float64, each coordinate within [0, 1] (checked by the
+        caller); `codes` is int64, preset to `NOT_DECIDED`: if this raises, rows with codes >= 0
+        are decided.
+        """
+        return self._table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
+
+    def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
+        """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
+        if self.rule.is_supervised:
+            return self._table.stale(row, slot, closed)
+        first = self._functions
+        peers = range(len(self._peers))
+        return [k for k in peers if closed is None or not closed[first + k]]
+
+    def receive_report(self, row: int, peer: int, report: Report, slot: int) -> int:
+        """Take what a peer reports; return its old training counter, for `undo_report`."""
+        return self._table.hear(row, peer, report, slot)
+
+    def undo_report(self, row: int, peer: int, old: int) -> None:
+        """Undo a `receive_report`; several are undone in reverse order."""
+        self._table.unrefresh(row, peer, old)
+
+    def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Go on after the reports; return the code, or `-1 - row` if more must be queried.
+
+        With `peers_to_query` empty (all are closed) this decides too.
+        """
+        return self._table.resume(row, context, slot, closed)
+
+    def consult(
+        self,
+        row: int,
+        context: Context,
+        estimates: Mapping[int, tuple[float, int]],
+        closed: bytes | None = None,
+    ) -> int:
+        """Decide without labels, by the estimates of peers (index -> accuracy, labels).
+
+        A peer without an estimate is taken for one that knows nothing.
+        """
+        told = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
+        return self._table.consult(row, context, told, closed)
+
+    def choice(self, code: int) -> Choice:
+        """Return what a code chose: phase, arm, price and own function or peer."""
+        return self._choices[code & 0xFFFFF]
+
+    def best_own(self, row: int) -> int:
+        """Return the own function with the largest estimate in the cell, its cost taken off."""
+        return self._table.best_own(row)
+
+    def records(self, row: int) -> list[tuple[int, int]]:
+        """Return the labels of each arm in an own cell, and how much of them was right."""
+        return [self._table.record(row, arm) for arm in range(len(self.arms))]
+
+    # -- decisions and their labels -------------------------------------------------------------
+
+    def retract(self, code: int, context: Context, slot: int, space: str | None = None) -> None:
+        """Undo a decision made at `slot`; served rows have the context ()."""
+        self._at(space).retract(code, context, slot)
+
+    def retract_rows(
+        self, contexts: np.ndarray, slot: int, codes: np.ndarray, space: str | None = None
+    ) -> None:
+        """Undo decisions of consecutive slots; codes below 0 are passed over."""
+        self._at(space).retract_batch(contexts.reshape(-1).data, slot, codes.data)
+
+    def gain_of(self, prediction: Label, label: Label) -> int:
+        """Return what a prediction gains, at most `unit`; `NO_ANSWER` gains nothing."""
+        if self._loss is None:
+            return int(prediction == label)
+        if prediction is NO_ANSWER:
+            return 0
+        answer: Any = prediction
+        try:
+            return int(self._loss.gains(abs(answer - label)))
+        except TypeError:
+            raise DataError(
+                "a loss needs labels and predictions that are numbers; learner "
+                f"{self.name!r} was given {prediction!r} and {label!r}"
+            ) from None
+
+    def settle(
+        self,
+        code: int,
+        gain: int,
+        context: Context,
+        slot: int,
+        paid: int | None = None,
+        space: str | None = None,
+    ) -> None:
+        """Take the gain of a decision made at `slot`, served ones (context ()) included.
+
+        `paid` is in millionths what the arm cost beyond its fixed cost or, where `keeps_widths`,
+        the width of a peer's answer; None: nothing is known of it.
+        """
+        table = self._table if space is None else self.tables[space]
+        table.settle(code, gain, context, slot, UNPAID if paid is None else paid)
+
+    def settle_rows(
+        self,
+        contexts: np.ndarray,
+        slots: np.ndarray,
+        codes: np.ndarray,
+        gains: np.ndarray,
+        paid: np.ndarray | None = None,
+        space: str | None = None,
+    ) -> None:
+        """Settle rows in order; all arrays but `contexts` are int64, `UNPAID` stands for no cost.
+
+        Served rows need no coordinates: `contexts` may be n x 0 if all are.
+        """
+        if paid is None:
+            paid = np.full(len(codes), UNPAID, np.int64)
+        table: Any = self._at(space)
+        table.settle_batch(contexts.reshape(-1).data, slots.data, codes.data, gains.data, paid.data)
+
+    def remember(
+        self, code: int, label: Label, context: Context, slot: int, space: str | None = None
+    ) -> None:
+        """Keep a label for peers that show the cell only; nothing happens unless `remembers`."""
+        if self.rule.remembers:
+            self._at(space).remember(code, label, context, slot)
+
+    def forget_rows(self, codes: Iterable[int], space: str | None = None) -> None:
+        """Wait no longer for the labels of decisions."""
+        table = self._at(space)
+        for code in codes:
+            table.forget(code)
+
+    def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
+        """Count pending labels from now on; those of `codes`, by space, are pending already.
+
+        All that was counted as pending before is forgotten; rows keep their numbers. Codes of
+        rows answered by `recall` are not pending.
+        """
+        self.rule = msgspec.structs.replace(self.rule, is_pending=True)
+        for space, old in self.tables.items():
+            table = self.empty_table(space)
+            self.tables[space] = with_pending(old, table, codes.get(space, ()), self.pending_slice)
+        self._table = self.tables[self.space]
+
+    # -- for peers ------------------------------------------------------------------------------
+
+    def open(self, cell: Cell, slot: int) -> int:
+        """Return the row of a cell that a peer speaks of at `slot`; it is known from now on."""
+        self.advance(slot)
+        return self.tables[cell.space].meet(cell, slot)
+
+    def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:
+        """Choose the own function for a peer's row, or take `function`; return the code."""
+        return self.tables[space].serve(row, slot, -1 if function is None else function)
+
+    def width(self, code: int, space: str) -> int:
+        """Return how far the served function may be from its best, in millionths.
+
+        Ask for it right after `serve`; 0 unless `keeps_widths`.
+        """
+        return self.tables[space].width(code) if self.keeps_widths else 0
 
     def report(self, cell: Cell, slot: int) -> Report:
-        """Return the arrivals in `cell` that a peer which asks at its slot `slot` may know of.
+        """Return the arrivals in `cell` that a peer may know of, and bounds of the best accuracy.
 
-        With them the bounds of its best function's accuracy, 0 and 1 where none are needed.
+        The bounds are 0 and 1 where none are needed.
         """
-        table, row = self._meet(cell, slot)
-        return table.report(row, slot)
+        row = self.open(cell, slot)
+        return self.tables[cell.space].report(row, slot)
 
     def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
-        table, row = self._meet(cell, slot)
+        row = self.open(cell, slot)
+        table = self.tables[cell.space]
         if not is_by_context:
             return table.estimate(row)
         _, count, labels = table.recall(row)
         return (count / labels if labels else 0.0), labels
 
-    def assist(self, cell: Cell, slot: int, function: int | None = None) -> Decision:
-        """Decide for somebody else's instance, which lies in `cell`: always an own function."""
-        table, row = self._meet(cell, slot)
-        if function is None:
-            code = table.serve(row, slot)
-        else:
-            table.repeat(code := row << 20 | function << 2 | _SERVE, ())
-        width = table.width(code) if self._policy.keeps_widths else 0
-        choice = self._choices[code & 0xFFFFF]
-        return Decision(code, (), slot, choice, space=cell.space, width=width)
+    def recall(self, cell: Cell, slot: int) -> tuple[Label, int]:
+        """Return the label seen most in the cell (`NO_ANSWER`: none was) and a code for `remember`.
 
-    def recall(self, cell: Cell, slot: int) -> Decision:
-        """Answer for an instance of which only the cell is shown: the label seen most there.
-
-        The decision is accepted already; its label is `NO_ANSWER` where none was ever seen.
+        Nothing is counted, so the code is never settled, retracted or pending.
         """
-        table, row = self._meet(cell, slot)
-        label, _, labels = table.recall(row)
-        decision = Decision(row << 20 | _SERVE, (), slot, RECALL, space=cell.space)
-        self.accept(decision, label if labels else NO_ANSWER)
-        return decision
+        row = self.open(cell, slot)
+        label, _, labels = self.tables[cell.space].recall(row)
+        return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
-    def accept(self, decision: Decision, label: Label, peer_ticket: int | str | None = None) -> int:
-        """Take the label that the arm gave, and give out the ticket for the true one."""
-        slot = decision.slot
-        if slot > self.slot:  # noqa: PLR1730 - max() costs more than all the rest of this method
-            self.slot = slot
-        if slot > self._expiry_slot:
-            self._expire(slot)
-        self._next_ticket = 1 + (ticket := self._next_ticket)
-        decision.label = label
-        decision.ticket = ticket
-        decision.peer_ticket = peer_ticket
-        self._tickets[ticket] = decision
-        return ticket
-
-    def accept_all(
-        self,
-        decisions: Sequence[Decision],
-        labels: Sequence[Label],
-        peer_tickets: Sequence[int | None],
-    ) -> None:
-        """Accept the decisions of a batch; none of them is older than the wait for labels."""
-        if not decisions:
-            return
-        self.advance(decisions[-1].slot)
-        self._expiry_slot = min(self._expiry_slot, decisions[0].slot + self.label_wait)
-        tickets = self._tickets
-        given = zip(decisions, labels, peer_tickets, strict=True)
-        for ticket, (decision, label, peer_ticket) in enumerate(given, self._next_ticket):
-            decision.label, decision.peer_ticket = label, peer_ticket
-            decision.ticket = ticket
-            tickets[ticket] = decision
-        self._next_ticket += len(decisions)
-
-    def advance(self, slot: int) -> None:
-        """Come to `slot`: labels that are older than the wait are waited for no longer."""
-        self.slot = max(self.slot, slot)
-        if slot > self._expiry_slot:
-            self._expire(slot)
-
-    def abandon(self, decision: Decision) -> None:
-        """Take back a decision that came to nothing: all counters are as before."""
-        if not decision.asks and decision.choice is not RECALL:
-            self.tables[decision.space].retract(decision.code, decision.context)
-        for peer, old in decision.refreshed:
-            self._table.unrefresh(decision.code >> 20, peer, old)
-
-    def withdraw(self, ticket: int) -> None:
-        """Take back the latest ticket, and its decision with it."""
-        self.abandon(self._tickets.pop(ticket))
-        self._next_ticket = ticket
-
-    def abandon_all(self, decisions: Sequence[Decision], known_cells: int) -> None:
-        """Take back consecutive decisions, made when there were `known_cells`.
-
-        A decision is taken off every known cell around it, and so off those too that became known
-        after it; they are emptied.
-        """
-        if not decisions:
-            return
-        for decision in reversed(decisions):
-            self.abandon(decision)
-        for row in range(known_cells, len(self._table)):
-            zeros = [0] * (len(self._table.counters(row)) - 1)
-            self._table.load(self._table.cell(row), [decisions[0].slot, *zeros])
-
-    def waiting(self) -> list[Decision]:
-        """Return the decisions whose label has not come."""
-        return [decision for decision in self._tickets.values() if decision.truth is UNKNOWN]
-
-    def held(self, ticket: int) -> Decision | None:
-        """Return the decision of a ticket; None if it is not known."""
-        return self._tickets.get(ticket)
-
-    def check(self, ticket: int, label: Label) -> Decision:
-        """Return the decision of a ticket that could be settled with `label`; raise as `settle`."""
-        decision = self._tickets.get(ticket)
-        if decision is None:
-            raise unknown(ticket, self.kept_tickets, owner=self.name, wait=self.label_wait)
-        if decision.truth is not UNKNOWN:
-            settle_again(decision, label, owner=self.name)
-        return decision
-
-    def settle(self, ticket: int, label: Label, paid: float | None = None) -> Settlement:
-        """Take the true label of a ticket, and what the arm cost beyond its fixed cost.
-
-        Raises `UnknownTicket` if the ticket was never given out or its label was waited for too
-        long, `ConflictingLabel` if another label was settled before. The same label again does
-        nothing, and the settlement says so.
-        """
-        decision = self._tickets.get(ticket)
-        if decision is None:
-            raise unknown(ticket, self.kept_tickets, owner=self.name, wait=self.label_wait)
-        is_right = decision.label == label
-        if decision.truth is not UNKNOWN:
-            return settle_again(decision, label, owner=self.name)
-        table = self.tables[decision.space]
-        if decision.choice is not RECALL:
-            loss = self._loss
-            gain = is_right if loss is None else gained(loss, decision, label, owner=self.name)
-            if paid is not None:
-                cost = round(paid * MILLIONTHS)
-                table.settle(decision.code, gain, decision.context, decision.slot, cost)
-            elif decision.peer_ticket is not None and self._policy.keeps_widths:
-                table.settle(decision.code, gain, decision.context, decision.slot, decision.width)
-            else:
-                table.settle(decision.code, gain, decision.context, decision.slot)
-        if self._rule.remembers:
-            table.remember(decision.code, label, decision.context, decision.slot)
-        decision.truth = label
-        self._settled += 1
-        if decision.peer_ticket is None:
-            return RIGHT if is_right else WRONG
-        return Settlement(True, is_right, decision.choice.peer, decision.peer_ticket)
-
-    def best_own(self, decision: Decision) -> int:
-        """Return the own function with the largest estimate in the cell, its cost taken off."""
-        return self._table.best_own(decision.code >> 20)
-
-    def count_under_way(self) -> None:
-        """Let labels under way count from now on, as with `pending`.
-
-        Labels that are waited for already count too, and rows keep their numbers.
-        """
-        if not self._rule.is_pending:
-            self._rule = msgspec.structs.replace(self._rule, is_pending=True)
-            self._count_open(self._tickets.values())
-
-    def _count_open(self, decisions: Iterable[Decision]) -> None:
-        """Count the labels under way anew: those of `decisions`."""
-        waiting = [one for one in decisions if one.truth is UNKNOWN]
-        for space, old in self.tables.items():
-            here = [one for one in waiting if one.space == space]
-            table = self._empty_table(space)
-            self.tables[space] = with_under_way(old, table, here, self._under_way)
-        self._table = self.tables[self._space]
-
-    def cell(self, decision: Decision) -> Cell:
-        """Return the cell that a decision lies in."""
-        return self.known_cell(decision.space, decision.code >> 20)
+    # -- cells ----------------------------------------------------------------------------------
 
     def known_cell(self, space: str, row: int) -> Cell:
-        """Return the known cell of a number."""
+        """Return the known cell of a row."""
         cell = self.tables[space].cell(row)
         return cell._replace(space=space) if space else cell
 
     def name_at(self, space: str, row: int) -> str:
-        """Return the name of the known cell of a number."""
-        if (space, row) not in self._names:
-            self._names[space, row] = self.names.of(self.known_cell(space, row))
-        return self._names[space, row]
+        """Return the name of the known cell of a row."""
+        name = self._names.get((space, row))
+        if name is None:
+            name = self._names[space, row] = self.names.of(self.known_cell(space, row))
+        return name
 
-    def cell_name(self, decision: Decision) -> str:
-        """Return the name of the cell that a decision lies in."""
-        return self.name_at(decision.space, decision.code >> 20)
+    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
+        """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
+        table = self.tables[space]
+        return self.name_at(space, row), self.stored(table, row), table.known(row)
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
         tables = self.tables
         lines = [self.line(space, row) for space in tables for row in range(len(tables[space]))]
-        seen = [(name, labels) for name, _, labels in lines] if self._rule.remembers else []
+        seen = [(name, labels) for name, _, labels in lines] if self.rule.remembers else []
         cells = [(name, counters) for name, counters, _ in lines]
         return Snapshot(self.slot, cells, seen, doubts_of(tables))
 
-    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
-        """Return the name of a known cell, its counters, and the labels kept for who asks by it."""
-        table = self.tables[space]
-        counters = table.counters(row)
-        if self._rule.is_pending:
-            del counters[self._under_way]
-        return self.name_at(space, row), counters, table.known(row)
-
-    def reopen(
-        self, decisions: Sequence[Decision], kept: range, others: Sequence[Decision] = ()
-    ) -> None:
-        """Wait again for the labels of tickets given out; those of `others` are under way too."""
-        self._oldest_ticket, self._next_ticket = kept.start, kept.stop
-        for decision in decisions:
-            if decision.choice is not RECALL:
-                decision.choice = self._choices[decision.code & 0xFFFFF]
-            self._tickets[decision.ticket] = decision
-            self._settled += decision.truth is not UNKNOWN
-        if self._rule.is_pending:
-            self._count_open([*decisions, *others])
-
     def restore(self, snapshot: Snapshot) -> None:
-        """Take over the counters of a snapshot; meant for a learner that has not begun."""
+        """Take over the counters of a snapshot; meant for a learner that has not begun.
+
+        Nothing is pending then: see `count_pending`.
+        """
         self.slot = snapshot.slot
-        none, place = [0] * len(self.arms), self._under_way.start
-        for name, known in snapshot.cells:
-            counters = [*known[:place], *none, *known[place:]] if self._rule.is_pending else known
+        seen = dict(snapshot.seen)
+        for name, counters in snapshot.cells:
             cell = self.names.parse(name)
-            self.tables[cell.space].load(cell, counters)
-        for name, labels in snapshot.seen:
-            cell = self.names.parse(name)
-            table = self.tables[cell.space]
-            table.know(table.meet(cell, self.slot), labels)
+            self.load(self.tables[cell.space], cell, counters, seen.get(name, []))
         for space, doubts in snapshot.doubts.items():
             self.tables[space].take_doubts(doubts)
 
-    def _meet(self, cell: Cell, slot: int) -> tuple[Table, int]:
-        """Return the table of the asker's context space, and the row of its cell there."""
-        self.slot = max(self.slot, slot)
-        table = self.tables[cell.space]
-        return table, table.meet(cell, slot)
+    # -- tables ---------------------------------------------------------------------------------
 
     @property
-    def _under_way(self) -> slice:
-        """Where a row that counts labels under way has them: after labels, right and untrained."""
+    def pending_slice(self) -> slice:
+        """Where a row counts pending labels, if it does: after labels, right and training."""
         start = HEAD + 2 * len(self.arms) + self._asked - self._functions
         return slice(start, start + len(self.arms))
 
-    def _empty_table(self, space: str) -> Table:
+    def empty_table(self, space: str, **other: Any) -> Table:
+        """Return a table for a context space; `other` are fields of the rule that differ."""
         policy = self.policies[space]
-        rule = self._rule
-        if space != self._space:
+        rule: Rule = self.rule
+        if space != self.space:
             levels = policy.partition.levels(policy.dimension)
             rule = msgspec.structs.replace(
                 rule, dimension=policy.dimension, levels=levels, rewards=()
             )
+        if other:
+            rule = msgspec.structs.replace(rule, **other)
         return Table(Clock(policy.scales(), policy.powers()), rule)
+
+    def stored(self, table: Table, row: int) -> list[int]:
+        """Return the counters of a row as they are stored: without pending labels."""
+        counters = table.counters(row)
+        if self.rule.is_pending:
+            del counters[self.pending_slice]
+        return counters
+
+    def load(
+        self, table: Table, cell: Cell, stored: Sequence[int], seen: list[tuple[Any, int]]
+    ) -> int:
+        """Open `cell` in a table with stored counters and labels; return its row."""
+        counters = list(stored)
+        if self.rule.is_pending:
+            start = self.pending_slice.start
+            counters[start:start] = [0] * len(self.arms)
+        row = table.load(cell, counters)
+        table.know(row, seen)
+        return row
+
+    def _at(self, space: str | None) -> Table:
+        return self._table if space is None else self.tables[space]
 
     def _choice(self, code: int) -> Choice:
         arm, phase = code >> 2, _PHASES[code & 3]
@@ -485,16 +437,20 @@ class Learner:
         peer = self._peers[arm - self._functions]
         return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
 
-    def _expire(self, slot: int) -> None:
-        """Stop waiting for labels that are older than the wait; tickets are in order of slots."""
-        tickets = self._tickets
-        while (oldest := tickets.get(self._oldest_ticket)) is not None:
-            self._expiry_slot = oldest.slot + self.label_wait
-            if slot <= self._expiry_slot:
-                return
-            del tickets[self._oldest_ticket]
-            self._oldest_ticket += 1
-            self._settled -= oldest.truth is not UNKNOWN
-            if oldest.truth is UNKNOWN and oldest.choice is not RECALL:
-                self.tables[oldest.space].forget(oldest.code)
-        self._expiry_slot = slot + self.label_wait
+
+def with_pending(old: Table, new: Table, codes: Iterable[int], place: slice) -> Table:
+    """Return `new` with all that `old` knows, and just the labels of `codes` pending.
+
+    `place` says where rows of `new` count them; rows keep their numbers.
+    """
+    none = [0] * (place.stop - place.start)
+    # A table that counted them already has room for them.
+    room = len(new.counters(0)) - len(old.counters(0))
+    for row in range(len(old)):
+        known = old.counters(row)
+        new.load(old.cell(row), [*known[: place.start], *none, *known[place.stop - room :]])
+        new.know(row, old.known(row))
+    for code in codes:
+        new.expect(code)
+    new.take_doubts(old.doubts())
+    return new

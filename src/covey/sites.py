@@ -119,7 +119,7 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     is_asked_by_context = any(one.asks_by_context for one in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
-        learner.count_under_way()  # many clients at once must not all explore the same arm
+        learner.count_pending({})  # many clients at once must not all explore the same arm
     own = functions_of(setup.sites[place], given)
     return ServedSite(
         serving,
