@@ -79,7 +79,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def test_every_key_of_the_configuration_is_documented() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text()
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     kinds = (config.Data, config.Member, policies.Settings)
     keys = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
 

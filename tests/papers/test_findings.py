@@ -155,7 +155,7 @@ def test_a_report_is_the_same_in_markdown_and_on_a_page() -> None:
 
 def test_what_the_documents_quote_stands_in_the_generated_report() -> None:
     report = (ROOT / "experiments" / "paper" / "README.md").read_text().splitlines()
-    page = (ROOT / "docs" / "paper.md").read_text()
+    page = (ROOT / "docs" / "research" / "paper.md").read_text()
     quoted = page[page.index("## What comes out") :].splitlines()
     lines = [line for line in quoted if re.match(r"\||- Goal|Claims of the text", line)]
 

@@ -24,7 +24,7 @@ from storm import plans, teeth
 from storm.power import cut_everywhere
 from storm.runs import Verdict, play
 
-PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "guarantees.md"
 TWICE_EVERY = 10  # seeds, one is played twice
 CUT_BATCHES = 20
 
@@ -177,7 +177,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--teeth", type=int)
-    parser.add_argument("--write", action="store_true", help="into docs/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="into docs/operations/guarantees.md")
     options = parser.parse_args()
     if options.seed is not None:
         return tell(options.seed)
