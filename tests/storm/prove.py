@@ -62,7 +62,7 @@ class Total(msgspec.Struct):
             ("of these without power", f"{counts['power losses']:,}"),
             ("commits that failed (no room, no sync, no power)", f"{counts['failed commits']:,}"),
             ("partitions", f"{counts['partitions']:,}"),
-            ("letters between sites", f"{counts['messages']:,}"),
+            ("messages between sites", f"{counts['messages']:,}"),
             ("of these lost", f"{counts['lost']:,}"),
             ("and repeated", f"{counts['repeated']:,}"),
             (
@@ -71,7 +71,7 @@ class Total(msgspec.Struct):
             ),
             ("and answered with what belongs to another", f"{counts['answers to others']:,}"),
             ("nodes that stood still for a while", f"{counts['pauses']:,}"),
-            ("lessons of functions", f"{counts['lessons']:,}"),
+            ("labels learnt by functions", f"{counts['lessons']:,}"),
             ("labels acknowledged", f"{counts['acknowledged']:,}"),
             ("of these lost", f"{promises['I1']:,}"),
             (
