@@ -20,7 +20,7 @@ from covey.environments import (
 )
 from covey.errors import ConfigError
 
-PAGE = Path(covey.__file__).parents[2] / "docs" / "environments.md"
+PAGE = Path(covey.__file__).parents[2] / "docs" / "research" / "environments.md"
 
 
 def test_the_four_cases_are_those_of_the_paper() -> None:

@@ -73,12 +73,12 @@ def test_public_names_are_documented() -> None:
     assert all(getattr(covey, name).__doc__ for name in covey.__all__)
 
 
-def test_every_module_stands_in_the_map_of_contributing() -> None:
+def test_every_package_stands_in_the_table_of_contributing() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
+    packages = [path.parent.name for path in SOURCES if path.name == "__init__.py"]
 
-    names = [path.relative_to(ROOT / "src" / "covey").as_posix() for path in SOURCES]
-    missing = [name for name in names if f"`{name}`" not in text]
-    assert missing == ["__init__.py", "__main__.py", "sources/__init__.py"]
+    missing = [name for name in packages if f"`{name}`" not in text]
+    assert set(missing) <= {"covey", "papers", "sources"}
 
 
 def test_the_version_is_the_newest_in_the_changelog() -> None:

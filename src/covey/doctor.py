@@ -102,7 +102,8 @@ def _certificate(site: ServedSite) -> Iterator[Finding]:
     renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
     yield _lasting("certificate", str(certificate), card.days_left, renew)
     left = keys.show(authority).days_left
-    yield _lasting("authority", str(authority), left, "make a new one in time (docs/keys.md)")
+    advice = "make a new one in time (docs/operations/keys.md)"
+    yield _lasting("authority", str(authority), left, advice)
     if site.has_tls and not card.hosts:
         said = f"{certificate} names no host, so clients that check the address will refuse it"
         yield Finding("certificate", WARNING, f"{said}; request one with --host")

@@ -111,6 +111,15 @@ def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
     return settings_from({"preset": "dcza", **_kebab(settings)})
 
 
+def Auto(**settings: Any) -> Settings:  # noqa: N802 - a preset, named like the other two
+    """Return settings of the default policy: a KL index over cells of two sizes.
+
+    >>> Auto(alarm=0).preset
+    'auto'
+    """
+    return settings_from({"preset": "auto", **_kebab(settings)})
+
+
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
     """Return checked settings from a `[policy]` table.
 

@@ -1,7 +1,7 @@
 """The theorems as formulas: the terms that each one adds up, and the parameters it prescribes.
 
-Words for the paper's symbols are in docs/notation.md; docs/bounds.md says where the printed form
-slips, and what the other forms do about it.
+docs/reference/notation.md explains the paper's symbols; docs/research/bounds.md says where the
+printed form is wrong, and what the other forms change.
 """
 
 import math
