@@ -319,5 +319,5 @@ def test_what_was_seen_survives_a_snapshot() -> None:
 
     second["south"].learner.restore(first["south"].learner.snapshot())
 
-    cell = second["south"].learner.cell(second["south"].learner.decide((0.3,)))
+    cell = second["south"].learner.known_cell("", 0)
     assert second["south"].recall(cell, 9).label == first["south"].recall(cell, 9).label == "b"

@@ -129,13 +129,13 @@ def test_a_frozen_function_is_not_taught() -> None:
 def test_the_instance_is_let_go_with_the_label() -> None:
     north = network(guess=Pupil())["north"]
     ticket = north.predict("mail", (0.5,)).ticket
-    decision = north.learner.waiting()[0]
-    held = decision.lesson
+    request, row = north.state.pending()[0]
+    held = request.training[row]
 
     north.learn(ticket, 0)
 
     assert held == (0, "mail")
-    assert decision.lesson != held
+    assert row not in request.training
 
 
 def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
@@ -146,7 +146,7 @@ def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
     for k in range(40):
         north.predict(k, (0.5,))
 
-    assert [decision.lesson for decision in north.learner.waiting()] == [
+    assert [request.training[row] for request, row in north.state.pending()] == [
         (0, k) for k in range(34, 40)
     ]
 
@@ -156,7 +156,7 @@ def test_an_instance_is_not_held_for_a_function_that_cannot_be_taught() -> None:
 
     north.predict("mail", (0.5,))
 
-    assert "mail" not in repr(north.learner.waiting())
+    assert "mail" not in repr(north.state.pending())
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
     ):
         north.learn(ticket, 0)
     assert counters(sites) == before
-    assert north.learner.open_tickets == 1
+    assert north.state.pending_rows == 1
 
     pupil.is_refusing = False
     assert north.learn(ticket, 0).is_new
@@ -324,21 +324,21 @@ def test_a_label_that_comes_before_the_late_answer_is_kept_for_it() -> None:
 
     assert (kept.is_kept, kept.is_new) == (True, False)
     assert still_nothing == ([], before)
-    assert [(s.is_new, s.is_right, s.peer) for s in joined] == [(True, False, "south")]
+    assert [(s.is_new, s.is_right) for s in joined] == [(True, False)]
     assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 0])]
     assert north.join() == []
 
 
 def test_a_batch_of_labels_keeps_those_of_late_answers_too() -> None:
     sites, answer, future = asked_while_busy()
-    own = sites["south"].learner.open_tickets
+    own = sites["south"].state.pending_rows
 
     kept = sites["north"].learn_batch([answer.ticket], [1])
     future.set_result(1)
     settled = sites["north"].learn_batch([answer.ticket], [1])
 
     assert (own, kept[0].is_kept, settled[0].is_right) == (1, True, True)
-    assert sites["south"].learner.open_tickets == 0
+    assert sites["south"].state.pending_rows == 0
 
 
 def test_another_label_than_the_kept_one_is_a_contradiction() -> None:
@@ -373,7 +373,7 @@ def test_if_nobody_can_answer_all_counters_are_as_before() -> None:
         sites["north"].predict("mail", (0.5,))
     # The cell was asked about, so south knows it.
     assert counters(sites) == [before, [("g1:0", [3, 0, 0, 0, 0])]]
-    assert sites["south"].learner.open_tickets == 0
+    assert sites["south"].state.pending_rows == 0
 
 
 def test_the_own_function_that_stepped_in_is_taught_too() -> None:

@@ -105,7 +105,7 @@ def test_a_function_that_fails_is_named_and_all_counters_are_as_before(
     sites = network(sign=broken)
     north = sites["north"]
     north.learn(north.predict(0.5, (0.3,)).ticket, 1)
-    sites["south"].learner.report(north.learner.cell(north.learner.decide((0.3,))), 2)
+    sites["south"].learner.report(north.learner.known_cell("", 0), 2)
     before = everything(sites)
 
     with pytest.raises(FunctionError, match=message):

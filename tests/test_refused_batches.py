@@ -21,7 +21,7 @@ from covey.errors import ContextError, DataError, FunctionError, UnknownTicket
         ("spam", CONTEXTS[:4], "the instances of a batch are a str; give a list or an array"),
         (iter([1]), CONTEXTS[:1], "the instances of a batch are a list_iterator"),
         (ROWS[:2], [(0.5,), (1.5,)], "row 1 of the batch: context coordinate 0 is 1.5"),
-        (ROWS[:2], [(0.5,), ()], "row 1 of the batch: the context has 0 coordinates"),
+        (ROWS[:2], [(0.5,), ()], "contexts are not 1 numbers in every row"),
     ],
 )
 def test_a_batch_that_does_not_fit_together_is_refused_and_moves_nothing(
@@ -44,7 +44,7 @@ def test_a_bad_context_in_a_batch_is_a_context_error() -> None:
 def test_a_batch_longer_than_the_wait_for_labels_is_refused() -> None:
     sites = network(**{"label-wait": 6})
 
-    with pytest.raises(DataError, match="the batch has 8 rows, but learner 'north' waits 6 slots"):
+    with pytest.raises(DataError, match="the batch has 8 rows, but label-wait of learner 'north' is 6 slots"):
         sites["north"].predict_batch(ROWS, CONTEXTS)
     assert len(sites["north"].predict_batch(ROWS[:7], CONTEXTS[:7])) == 7
 
@@ -57,6 +57,7 @@ def test_every_label_of_a_batch_as_long_as_the_wait_is_taken_and_then_no_more() 
     south.predict_batch(ROWS[:1], CONTEXTS[:1])
 
     assert south.learn(first[1].ticket, 1).is_new
+    south.predict_batch(ROWS, CONTEXTS)
     with pytest.raises(UnknownTicket):
         south.learn(first[0].ticket, 1)
 
@@ -132,7 +133,7 @@ def test_a_peer_that_has_answered_takes_it_back_if_another_peer_fails() -> None:
     answers = sites["north"].predict_batch(ROWS, CONTEXTS)
     assert tickets(answers) == [1, 2, 3, 4, 5, 6, 7, 8]
     asked = Counter(answer.arm for answer in answers)["south"]
-    assert sites["south"].learner.open_tickets == asked
+    assert sites["south"].state.pending_rows == asked
 
 
 def test_cells_that_an_abandoned_batch_opened_are_empty_and_used_again() -> None:

@@ -5,7 +5,7 @@ suspends makes them synchronous (`Network`), one that awaits makes them asynchro
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,29 +15,14 @@ from covey.decisions import NO_ANSWER, UNKNOWN, Choice
 from covey.engine import NOT_DECIDED, arm_of, code_of, row_of
 from covey.errors import FunctionError, PeerError
 from covey.learner import Learner
-from covey.node.requests import NO_INSTANCE, OWN, AskRow, Assistance, PeerAnswer, Request
+from covey.node.requests import NO_INSTANCE, NONE, OWN, AskRow, Assistance, PeerAnswer, Request
 from covey.node.state import Settlements, SiteState
 from covey.types import Cell, Context, Label, Report
 from covey.views import ALL, View, cut, shown
 
-ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 NOT_ASKED = PeerAnswer("", "")
+Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
 Failed = dict[int, FunctionError]  # own functions that failed in a request
-
-
-class Call(NamedTuple):
-    """Rows for one own function."""
-
-    function: int
-    rows: Rows
-
-
-class Group(NamedTuple):
-    """Rows of a request for one arm, with the same view of their instances."""
-
-    choice: Choice
-    view: int
-    places: list[int]
 
 
 class Driver(Protocol):
@@ -53,9 +38,9 @@ class Driver(Protocol):
         """Return an id for rows that a peer is asked to label."""
 
     async def run(
-        self, calls: Sequence[Call], *, is_served: bool = False
-    ) -> list[list[Label] | FunctionError]:
-        """Run own functions; a failure is returned in the place of the labels, or raised."""
+        self, function: int, rows: Rows, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        """Run an own function; a failure is returned, or raised."""
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
         """Ask a peer for labels; raise `PeerError`."""
@@ -103,7 +88,6 @@ class Draft:
         "done",
         "helped",
         "predictions",
-        "reports",
         "rows",
         "slot",
         "training",
@@ -121,7 +105,6 @@ class Draft:
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
         self.training: dict[int, tuple[int, Any]] = {}
-        self.reports: dict[tuple[str, Any], tuple[int, Report]] = {}  # with the slot of each
         self.undo: list[tuple[int, int, int]] = []  # training counters before reports came
 
     def context(self, row: int) -> Context:
@@ -185,8 +168,8 @@ class Handler:
             contexts=draft.contexts,
             predictions=draft.predictions,
             answers=answers,
-            peer_answers=draft.helped,
-            training=draft.training,
+            peer_answers=draft.helped or NONE,
+            training=draft.training or NONE,
         )
 
     def _decide(self, draft: Draft) -> int:
@@ -248,24 +231,14 @@ class Handler:
     async def _reports(
         self, draft: Draft, row: int, slot: int, peers: Sequence[int]
     ) -> list[Report]:
-        learner, driver = self._learner, self._driver
-        cell = driver.cell(learner.space, row)
-        wanted = [k for k in peers if self._is_stale(draft, self._peers[k], cell, slot)]
-        calls = [driver.report(self._peers[k], cell, slot) for k in wanted]
-        for k, report in zip(wanted, await self._each(calls), strict=True):
-            draft.reports[self._peers[k], cell] = slot, report
-        found = []
-        for k in peers:
-            arrivals, low, high = draft.reports[self._peers[k], cell][1]
+        driver, cell = self._driver, self._driver.cell(self._learner.space, row)
+        calls = [driver.report(self._peers[k], cell, slot) for k in peers]
+        reports = []
+        for k, (arrivals, low, high) in zip(peers, await self._each(calls), strict=True):
             # A peer has seen what it answered, whatever it reports.
             known = max(arrivals, self._state.answered(cell, self._peers[k]))
-            found.append((known + self._about_to_ask(draft, row, k), low, high))
-        return found
-
-    def _is_stale(self, draft: Draft, peer: str, cell: Any, slot: int) -> bool:
-        """Return whether a peer must report; within a request again once the slot has doubled."""
-        at, report = draft.reports.get((peer, cell), (0, (0, *ANY_ACCURACY)))
-        return not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY))
+            reports.append((known + self._about_to_ask(draft, row, k), low, high))
+        return reports
 
     def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
         """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
@@ -317,24 +290,50 @@ class Handler:
     async def _call_arms(self, draft: Draft) -> list[Any]:
         """Run own functions and ask peers at the same time; return what the source is told."""
         groups = self._groups(draft, range(len(draft.codes)))
-        own = [group for group in groups if group.choice.function >= 0]
-        if len(own) == len(groups):
-            failed = await self._run(draft, own, draft.predictions)
-            return await self._fall_back(draft, failed) if failed else draft.predictions
-        asked = [group for group in groups if group.choice.function < 0]
-        calls: list[Awaitable[Any]] = [self._ask(draft, group) for group in asked]
-        if own:
-            calls.append(self._run(draft, own, draft.predictions))
-        results = [await _caught(calls[0])] if len(calls) == 1 else await self._driver.gather(calls)
-        failed = results[-1] if own else {}
+        if len(groups) == 1:
+            results = [await self._call(draft, groups[0], draft.predictions)]
+        else:
+            calls = [self._call(draft, group, draft.predictions) for group in groups]
+            results = await self._driver.gather(calls)
+        if not any(results):
+            return draft.predictions
+        failed: Failed = {}
         again = []
-        for group, result in zip(asked, results, strict=False):
+        for group, result in zip(groups, results, strict=True):
             if isinstance(result, PeerError):
-                self._decide_again(draft, group.places, result)
-                again += group.places
+                self._decide_again(draft, group[2], result)
+                again += group[2]
+            elif isinstance(result, FunctionError):
+                failed[group[0].function] = result
         if again:
             failed |= await self._run(draft, self._groups(draft, again), draft.predictions)
         return await self._fall_back(draft, failed)
+
+    async def _call(self, draft: Draft, group: Group, into: list[Any]) -> Any:
+        """Run or ask the arm of a group; return what failed, or whether rows lack an answer."""
+        choice, view, places = group
+        if choice.function < 0:
+            try:
+                return await self._ask(draft, group)
+            except PeerError as error:
+                return error
+        rows = draft.rows
+        if view != ALL or len(places) != len(rows):
+            rows = self._share(rows, group)
+        labels = await self._driver.run(choice.function, rows)
+        if isinstance(labels, FunctionError):
+            for place in places:
+                into[place] = NO_ANSWER
+            return labels
+        if len(places) == 1:
+            into[places[0]] = labels[0]
+        else:
+            for place, label in zip(places, labels, strict=True):
+                into[place] = label
+        if self._driver.trains(choice.function):
+            for place, instance in zip(places, rows, strict=True):
+                draft.training[place] = (choice.function, instance)
+        return None
 
     def _decide_again(self, draft: Draft, places: Sequence[int], reason: PeerError) -> None:
         """Decide rows whose peer failed without peers."""
@@ -353,24 +352,18 @@ class Handler:
             draft.codes[place] = code
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
-        """Run own functions on their rows; return those that failed, which answer nothing."""
-        calls = [Call(one.choice.function, self._share(draft.rows, one)) for one in groups]
-        failed: Failed = {}
-        for group, call, labels in zip(groups, calls, await self._driver.run(calls), strict=True):
-            if isinstance(labels, FunctionError):
-                failed[call.function] = labels
-                labels = [NO_ANSWER] * len(group.places)
-            elif self._driver.trains(call.function):
-                for place, instance in zip(group.places, call.rows, strict=True):
-                    draft.training[place] = (call.function, instance)
-            for place, label in zip(group.places, labels, strict=True):
-                into[place] = label
-        return failed
+        """Run own functions; return those that failed."""
+        results = await self._driver.gather([self._call(draft, one, into) for one in groups])
+        return {
+            group[0].function: result
+            for group, result in zip(groups, results, strict=True)
+            if result is not None
+        }
 
-    async def _ask(self, draft: Draft, group: Group) -> None:
-        """Ask a peer for all its rows at once."""
-        learner, choice = self._learner, group.choice
-        shared: Any = [NO_INSTANCE] * len(group.places)
+    async def _ask(self, draft: Draft, group: Group) -> bool:
+        """Ask a peer for all its rows at once; return whether some have no answer yet."""
+        learner, (choice, _, places) = self._learner, group
+        shared: Any = [NO_INSTANCE] * len(places)
         if not choice.is_by_context:
             shared = self._share(draft.rows, group)
             shared = shared.tolist() if isinstance(shared, np.ndarray) else shared
@@ -382,13 +375,16 @@ class Handler:
                 draft.slot + place,
                 instance,
             )
-            for place, instance in zip(group.places, shared, strict=True)
+            for place, instance in zip(places, shared, strict=True)
         ]
         answers = await self._driver.ask(choice.peer, rows)
-        for place, row, one in zip(group.places, rows, answers, strict=True):
+        is_missing = False
+        for place, row, one in zip(places, rows, answers, strict=True):
             draft.predictions[place] = one.label
             own_id = row.id if one.id is None else one.id
             draft.helped[place] = PeerAnswer(one.function, own_id, one.width)
+            is_missing |= one.label is NO_ANSWER or type(one.label) is Late
+        return is_missing
 
     async def _fall_back(self, draft: Draft, failed: Failed) -> list[Any]:
         """Let own functions answer where a peer or a function gave no answer."""
@@ -407,10 +403,10 @@ class Handler:
         while missing:
             groups = self._fallback_groups(draft, missing, failed)
             failed |= await self._run(draft, groups, answers)
-            for group in groups:
-                for place in group.places:
+            for choice, _, places in groups:
+                for place in places:
                     answer = draft.helped.get(place, NOT_ASKED)
-                    draft.helped[place] = answer._replace(function=group.choice.arm)
+                    draft.helped[place] = answer._replace(function=choice.arm)
             missing = [place for place in missing if answers[place] is NO_ANSWER]
         return [
             prediction if answer is NO_ANSWER else answer
@@ -430,7 +426,7 @@ class Handler:
             view = shown(self._views, arm, draft.context(place)) if self._views else ALL
             groups.setdefault((function, view), []).append(place)
         return [
-            Group(learner.choice(code_of(0, function, 0)), view, places)
+            (learner.choice(code_of(0, function, 0)), view, places)
             for (function, view), places in groups.items()
         ]
 
@@ -456,31 +452,28 @@ class Handler:
 
     def _groups(self, draft: Draft, places: Sequence[int]) -> list[Group]:
         """Group rows by arm and by the view that it gets."""
-        learner = self._learner
+        learner, views = self._learner, self._views
         if len(places) == 1:
-            choice = learner.choice(int(draft.codes[places[0]]))
-            view = ALL
-            if self._views:
-                view = shown(self._views, choice.arm, draft.context(places[0]))
-            return [Group(choice, view, list(places))]
-        codes = np.asarray(draft.codes)[list(places)]
-        arms = arm_of(codes)
-        groups = []
+            place = places[0]
+            choice = learner.choice(int(draft.codes[place]))
+            view = shown(views, choice.arm, draft.context(place)) if views else ALL
+            return [(choice, view, [place])]
+        arms = arm_of(np.asarray(draft.codes)[list(places)])
+        groups: list[Group] = []
         for arm in np.unique(arms).tolist():
             mine = [places[k] for k in np.flatnonzero(arms == arm).tolist()]
             choice = learner.choice(int(draft.codes[mine[0]]))
-            if not self._views:
-                groups.append(Group(choice, ALL, mine))
+            if not views:
+                groups.append((choice, ALL, mine))
                 continue
-            views = grouped(shown(self._views, choice.arm, draft.context(row)) for row in mine)
-            groups += [Group(choice, view, [mine[k] for k in some]) for view, some in views.items()]
+            by_view = grouped(shown(views, choice.arm, draft.context(row)) for row in mine)
+            groups += [(choice, view, [mine[k] for k in some]) for view, some in by_view.items()]
         return groups
 
     def _share(self, rows: Rows, group: Group) -> Rows:
-        share = rows if len(group.places) == len(rows) else share_of(rows, group.places)
-        if group.view == ALL:
-            return share
-        return [cut(row, self._views[group.view].columns) for row in share]
+        _, view, places = group
+        share = rows if len(places) == len(rows) else share_of(rows, places)
+        return share if view == ALL else [cut(row, self._views[view].columns) for row in share]
 
     # -- requests of peers ----------------------------------------------------------------------
 
@@ -501,16 +494,12 @@ class Handler:
         if rows is None:
             return state.recall(source, cells, slots, ids)
         codes = state.serve(source, cells, slots)
+        groups = grouped([self._learner.choice(code).function for code in codes])
+        predictions: list[Any] = [None] * len(codes)
         try:
-            functions = [self._learner.choice(code).function for code in codes]
-            predictions: list[Any] = [None] * len(codes)
-            groups = grouped(functions)
-            calls = [
-                Call(function, share_of(rows, places) if len(places) < len(rows) else rows)
-                for function, places in groups.items()
-            ]
-            results = await self._driver.run(calls, is_served=True)
-            for places, labels in zip(groups.values(), results, strict=True):
+            for function, places in groups.items():
+                share = rows if len(places) == len(rows) else share_of(rows, places)
+                labels = await self._driver.run(function, share, is_served=True)
                 if isinstance(labels, FunctionError):
                     raise labels
                 for place, label in zip(places, labels, strict=True):
@@ -520,10 +509,9 @@ class Handler:
             raise
         training = {}
         if state.is_pooled(source):
-            for (function, places), call in zip(groups.items(), calls, strict=True):
+            for function, places in groups.items():
                 if self._driver.trains(function):
-                    kept = zip(places, call.rows, strict=True)
-                    training |= {place: (function, row) for place, row in kept}
+                    training |= {place: (function, rows[place]) for place in places}
         return state.accept(
             codes,
             space=cells[0].space,
@@ -536,7 +524,7 @@ class Handler:
             predictions=predictions,
             answers=predictions,
             peer_answers=state.widths(source, cells[0].space, codes),
-            training=training,
+            training=training or NONE,
         )
 
     # -- labels ---------------------------------------------------------------------------------
@@ -557,30 +545,34 @@ class Handler:
             truths = {row: label for row, label in truths.items() if row not in kept}
         return self._state.settle(request, truths, costs, kept)
 
-    async def prepare(self, request: Request, truths: Mapping[int, Any]) -> set[int]:
+    async def prepare(self, request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
         """Check labels and train with them, so that settling them cannot fail.
 
         Returns the rows whose label is kept until the answer of a busy peer comes.
         """
         self._state.check(request, truths)
         kept = _kept(request, truths)
+        if not request.training and not request.peer_answers:
+            return kept
         new = {
             row: label
             for row, label in truths.items()
             if request.truths[row] is UNKNOWN and row not in kept
         }
-        if request.training:
-            rows = [row for row in new if row in request.training]
-            if rows:
-                await self._driver.train(request, rows, new)
+        rows = [row for row in new if row in request.training]
+        if rows:
+            await self._driver.train(request, rows, new)
         if request.peer_answers:
             await self._driver.pass_on(request, new)
         return kept
 
 
-def _kept(request: Request, truths: Mapping[int, Any]) -> set[int]:
+NO_ROWS: frozenset[int] = frozenset()
+
+
+def _kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
     """Put late answers that came into their places; return the rows of those that did not."""
-    kept: set[int] = set()
+    kept = NO_ROWS
     for row, label in truths.items():
         late = request.predictions[row]
         if type(late) is Late and request.truths[row] is UNKNOWN:
@@ -588,12 +580,5 @@ def _kept(request: Request, truths: Mapping[int, Any]) -> set[int]:
                 request.predictions[row] = late.label()
             else:
                 late.keep(request.number + row, label)
-                kept.add(row)
+                kept |= {row}
     return kept
-
-
-async def _caught(call: Awaitable[Any]) -> Any:
-    try:
-        return await call
-    except PeerError as error:
-        return error

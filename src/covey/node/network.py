@@ -26,7 +26,7 @@ from covey.decisions import UNKNOWN
 from covey.errors import ConfigError, DataError, FunctionError, PeerError
 from covey.fields import nearest
 from covey.learner import Learner
-from covey.node.handler import Call, Handler
+from covey.node.handler import Handler
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
 from covey.node.state import SiteState
 from covey.node.training import Trainer
@@ -275,19 +275,14 @@ class _Driver:
         return ""
 
     async def run(
-        self, calls: Sequence[Call], *, is_served: bool = False
-    ) -> list[list[Label] | FunctionError]:
-        found: list[list[Label] | FunctionError] = []
-        for number, rows in calls:
-            function = self._functions[number]
-            if len(rows) > 1:
-                found.append(function.answer_many(rows))
-                continue
-            label = function.ask(rows[0])
-            if type(label) is Late and not is_served:
-                label = label.label()
-            found.append([label])
-        return found
+        self, function: int, rows: Any, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        if len(rows) > 1:
+            return self._functions[function].answer_many(rows)
+        label = self._functions[function].ask(rows[0])
+        if type(label) is Late and not is_served:
+            label = label.label()
+        return [label]
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
         other = self._others[peer]
@@ -318,7 +313,15 @@ class _Driver:
         return state.estimate(self._site.name, cell, slot, is_by_context=is_by_context)
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        return [await call for call in calls]
+        results, waiting = [], iter(calls)
+        try:
+            for call in waiting:
+                results.append(await call)
+        except BaseException:
+            for call in waiting:
+                cast("Coroutine[Any, Any, Any]", call).close()
+            raise
+        return results
 
     async def has_come(self, late: Late) -> bool:
         if self._wait is not None:

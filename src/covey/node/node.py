@@ -36,7 +36,7 @@ from covey.errors import (
 )
 from covey.labelsets import ANY, LabelSet
 from covey.learner import Learner
-from covey.node.handler import Call, Handler
+from covey.node.handler import Handler
 from covey.node.network import Prediction, Settlement, prediction_of
 from covey.node.peers import (
     CONFLICT,
@@ -77,6 +77,9 @@ MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The deadline that all calls of a request to peers share, by the loop's clock.
 _DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
+# What peers reported in a request, by peer and cell, with the slot of each report.
+_REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
+ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 # The outcome of a label that a peer delivered and that could not be settled.
 OUTCOME_OF: tuple[tuple[type[CoveyError], str], ...] = (
     (LateLabel, LATE),
@@ -534,6 +537,7 @@ class _Driver:
         """Begin a request: all its calls to peers share one deadline."""
         deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
         _DEADLINE.set(deadline_s)
+        _REPORTS.set({})
 
     def closed(self) -> bytes | None:
         is_open = [self._breakers[peer].is_open for peer, _ in self._node.learner.behind()]
@@ -543,15 +547,21 @@ class _Driver:
         return self._node.new_id()
 
     async def run(
-        self, calls: Sequence[Call], *, is_served: bool = False
-    ) -> list[list[Label] | FunctionError]:
-        return await self.pool.run(calls)
+        self, function: int, rows: Any, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        return await self.pool.run(function, rows)
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
         return await self._breakers[peer].ask(rows, _DEADLINE.get())
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
-        return await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+        """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
+        known = _REPORTS.get()
+        at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
+        if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
+            report = await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+            known[peer, cell] = slot, report
+        return report
 
     async def estimate(
         self, peer: str, cell: str, slot: int, *, is_by_context: bool
@@ -562,6 +572,11 @@ class _Driver:
         )
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        if len(calls) == 1:
+            try:
+                return [await calls[0]]
+            except PeerError as error:
+                return [error]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for one in results:
             if isinstance(one, BaseException) and not isinstance(one, PeerError):

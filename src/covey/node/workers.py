@@ -13,7 +13,6 @@ import numpy as np
 from covey.batches import PLAIN, Rows, plain_label
 from covey.classifiers import Function
 from covey.errors import CoveyError, DataError, FunctionError, StoreError, StoreFull
-from covey.node.handler import Call
 from covey.node.peers import LogThrottle
 from covey.node.requests import Commit
 from covey.node.state import RecordedState
@@ -174,17 +173,11 @@ class FunctionPool:
         self._workers = workers
         self._throttles = {one.name: LogThrottle() for one in functions}
 
-    async def run(self, calls: Sequence[Call]) -> list[list[Label] | FunctionError]:
-        """Return the labels of each call, or why there are none."""
-        functions = [self.functions[call.function] for call in calls]
-        results: list[Any] = []
-        for call, function in zip(calls, functions, strict=True):
-            rows = _as_taken(function, call.rows)
-            results.append(await self._workers.run(function, _answer, function, rows))
-        return [
-            self._failed(function, one) if isinstance(one, CoveyError) else one
-            for function, one in zip(functions, results, strict=True)
-        ]
+    async def run(self, number: int, rows: Rows) -> list[Label] | FunctionError:
+        """Return the labels of rows, or why there are none."""
+        function = self.functions[number]
+        labels = await self._workers.run(function, _answer, function, _as_taken(function, rows))
+        return self._failed(function, labels) if isinstance(labels, CoveyError) else labels
 
     def _failed(self, function: Function, error: CoveyError) -> FunctionError:
         """Count and log a failure; return it as a `FunctionError`."""
