@@ -44,9 +44,9 @@ load: $(VENV)/.tools
 regret: $(VENV)/.covey
 	$(BIN)/python experiments/regret/run.py
 
-# The paper's tables beside what comes out; DATA is the folder of its data, by default COVEY_DATA's.
+# Recompute the paper's tables; DATA is the folder of its data (default: COVEY_DATA).
 paper: $(VENV)/.tools
-	$(BIN)/covey reproduce $(if $(DATA),--data $(DATA)) --out experiments/paper
+	$(BIN)/python experiments/paper/run.py $(if $(DATA),--data $(DATA)) --out experiments/paper
 
 # Storms over whole networks: MINUTES=60, or SEEDS=1000, or SEED=17 to see one again; JOBS processes.
 JOBS ?= 2

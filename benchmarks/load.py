@@ -30,9 +30,9 @@ from covey.calls import BINARY, JSON, Call, Reply
 from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.messages import LENGTH
 from covey.metrics import Metrics
 from covey.ports import Address
-from covey.wire import LENGTH
 
 HERE = Path(__file__).parent
 CONNECTIONS, BATCH_CONNECTIONS = 64, 8
@@ -244,7 +244,8 @@ async def _serve_constant() -> None:
         Address("127.0.0.1", 0),
         gate=Anybody(),
         limits=SiteLimits(),
-        watch=("front", Metrics({f"{MODEL}/infer": "/infer"})),
+        side="front",
+        watcher=Metrics({f"{MODEL}/infer": "/infer"}),
     )
     print(await listener.open(), file=sys.stderr, flush=True)
     await asyncio.Event().wait()

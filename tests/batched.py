@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from covey.member import Answer
+from covey.node.network import Prediction
 
 ONCE = {"scale": 0.0, "power": 0.0}  # an arm is known well enough with its first label
 TWO_SITES = [
@@ -35,7 +35,7 @@ def network(functions: dict[str, Any] | None = None, **policy: object) -> covey.
     return covey.Network(config, functions={**defaults, **(functions or {})}, dimension=1)
 
 
-def tickets(answers: list[Answer]) -> list[int]:
+def tickets(answers: list[Prediction]) -> list[int]:
     return [answer.ticket for answer in answers]
 
 

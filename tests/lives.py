@@ -30,7 +30,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "zooming": ZOOM,
     "inheriting": {**ZOOM, "inherit": True},
     "window": {**GRID, "forget": {"window": 3}},
-    "labelled": {**GRID, "count": "labelled"},
+    "labelled": {**GRID, "reading": {"count": "labelled"}},
     "layered": {"preset": "multi-resolution", "finest-level": 2, "pending": True},
     "auto": {"preset": "auto", "horizon": 300, "pending": True},
     "shared": {"preset": "share-ucb", "slices": 2, "pending": True},

@@ -16,7 +16,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
 from covey.classifiers import Function
-from covey.sources.registry import function_from
+from covey.sources.registry import functions_from
 
 COLUMNS = ["bytes", "ports", "hosts", "age"]
 Table = dict[str, Any]
@@ -59,7 +59,8 @@ def onnx_table(folder: Path, model: Any, **more: Any) -> Table:
 
 
 def loaded(table: Table, folder: Path) -> Function:
-    return function_from(table, owner="north", folder=folder)
+    (function,) = functions_from([table], owner="north", folder=folder).values()
+    return function
 
 
 def mapping(row: Any) -> dict[str, float]:

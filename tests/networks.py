@@ -41,7 +41,7 @@ _INDEX_KEYS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A set-up, a stream, and the switches that differ from the mode's."""
+    """A set-up, a stream, and the readings that differ from the mode's."""
 
     setup: reference.Setup
     mode: str
@@ -82,7 +82,7 @@ def sites(
 
 @st.composite
 def cases(draw: st.DrawFn, prices_of: tuple[float, ...] = PRICES) -> Case:
-    """A network and a stream of up to 400 slots: both partitions, both modes, all switches."""
+    """A network and a stream of up to 400 slots: both partitions, both modes, all readings."""
     made = draw(sites(prices_of))
     mode = draw(st.sampled_from(["spec", "paper"]))
     is_paper = mode == "paper"
@@ -343,8 +343,7 @@ def _policy(setup: reference.Setup, mode: str) -> dict[str, Any]:
         "slices": setup.slices,
         "split-scale": setup.split_scale,
         "split-power": setup.split_power,
-        "helper": setup.helper,
-        "count": setup.count,
+        "reading": {"helper": setup.helper, "count": setup.count},
         "pending": setup.pending,
     }
     for name in _CURVE_NAMES:

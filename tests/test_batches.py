@@ -145,10 +145,12 @@ def plays(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[str, int]], int]:
         "explore": draw(curves),
         "train": draw(curves),
         "explore-peers": draw(curves),
-        "order": draw(st.sampled_from(["own-train-peers", "train-own-peers"])),
-        "helper": draw(st.sampled_from(["explore-first", "greedy"])),
-        "count": draw(st.sampled_from(["arrivals", "labelled", "uses"])),
-        "ties": draw(st.sampled_from(["lowest", "random"])),
+        "reading": {
+            "order": draw(st.sampled_from(["own-train-peers", "train-own-peers"])),
+            "helper": draw(st.sampled_from(["explore-first", "greedy"])),
+            "count": draw(st.sampled_from(["arrivals", "labelled", "uses"])),
+            "ties": draw(st.sampled_from(["lowest", "random"])),
+        },
         "inherit": draw(st.booleans()),
         "forget": draw(st.sampled_from([{}, {"window": 5}, {"discount": 0.9}])),
         "pending": True,
@@ -181,7 +183,8 @@ def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
     names = [name for learner in config["learner"] for name in learner["functions"]]
     said = rng.integers(0, 2, (len(names), 400))
     functions = {name: (lambda row, k=k: int(said[k, row])) for k, name in enumerate(names)}
-    batch_policy = {**config["policy"], "pending": pending or config["policy"]["ties"] == "random"}
+    reading = config["policy"]["reading"]
+    batch_policy = {**config["policy"], "pending": pending or reading["ties"] == "random"}
     ours = covey.Network({**config, "policy": batch_policy}, functions=functions, dimension=2)
     plain = covey.Network(config, functions=functions, dimension=2)
 

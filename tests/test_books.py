@@ -33,7 +33,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "inheriting": {"preset": "dcza", "split-power": 1.0, "label-wait": 8, "inherit": True},
     "layered": {"preset": "multi-resolution", "finest-level": 2, "label-wait": 8},
     "window": {"slices": 2, "label-wait": 8, "forget": {"window": 3}},
-    "labelled": {"slices": 2, "label-wait": 8, "count": "labelled"},
+    "labelled": {"slices": 2, "label-wait": 8, "reading": {"count": "labelled"}},
     "auto": {"preset": "auto", "label-wait": 8, "horizon": 300},
     "eliminating": {"preset": "cos-ce", "label-wait": 8, "horizon": 300},
 }

@@ -23,11 +23,11 @@ from covey.bounds import (
     theorem_thresholds,
 )
 from covey.errors import ConfigError
-from covey.partitions import Uniform, slices_for
+from covey.partitions import Uniform, slices_for, split_power
 from covey.policies import DCZA, CoS, resolve
 from covey.problems import Problem
 from covey.settings import Threshold
-from covey.theorems import THEOREMS, Form, split_power
+from covey.theorems import THEOREMS, Form
 from theory import PAPER, changed, forms, problems, value
 
 

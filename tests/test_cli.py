@@ -182,6 +182,32 @@ def test_baselines_that_cannot_be_compared_are_one_sentence(
     assert sentence in printed.err
 
 
+@pytest.mark.parametrize("command", ["replay", "simulate"])
+def test_the_help_lists_the_experimental_presets_last(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+
+    assert (
+        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: discounted, "
+        "multi-resolution, cos-ce, balance\n"
+    ) in capsys.readouterr().out
+
+
+def test_a_key_in_its_old_place_is_a_warning_of_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("[policy]", '[policy]\nhelper = "greedy"'))
+
+    assert replay(folder, "--quiet") == 0
+    assert capsys.readouterr().err == (
+        "covey: warning: [policy] helper is deprecated and will be removed in the next release; "
+        "use [policy] reading.helper\n"
+    )
+
+
 def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +258,19 @@ def test_a_wrong_command_line_exits_with_2(
 
     assert stopped.value.code == 2
     assert "usage: covey" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["par_setup", "--data", "x", "--json"], ["--out", "paper"]]
+)
+def test_reproduce_names_make_paper_whatever_its_arguments(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["reproduce", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        "covey: the reproduction of the paper is not part of the package; run `make paper` in a "
+        "clone of the repository\n"
+    )
 
 
 def test_an_unexpected_failure_exits_with_1_and_hints_at_debug(

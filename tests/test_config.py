@@ -148,11 +148,11 @@ def test_two_learners_may_list_the_same_column() -> None:
     [
         ({"mode": "spec"}, [(1, 2), (0, 2), (0, 1)]),
         ({"mode": "paper"}, [(1, 2), (), ()]),
-        ({"mode": "paper", "askers": "all"}, [(1, 2), (0, 2), (0, 1)]),
-        ({"mode": "spec", "askers": "first"}, [(1, 2), (), ()]),
+        ({"mode": "paper", "reading": {"askers": "all"}}, [(1, 2), (0, 2), (0, 1)]),
+        ({"mode": "spec", "reading": {"askers": "first"}}, [(1, 2), (), ()]),
     ],
 )
-def test_in_paper_mode_only_the_first_asks(policy: dict[str, str], peers: list[Any]) -> None:
+def test_in_paper_mode_only_the_first_asks(policy: dict[str, Any], peers: list[Any]) -> None:
     sites = sites_of(learner("a"), learner("b"), learner("c"), **policy)
 
     assert [site.peers for site in sites] == peers

@@ -17,7 +17,7 @@ def by_cell(*, is_told_by_the_cell: bool, history: str = "labels", **north: Any)
     if is_told_by_the_cell:
         is_usual = rng.random(6_000) < 0.95
         labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
-    policy = {"preset": "cos", "slices": 4, "history": history}
+    policy = {"preset": "cos", "slices": 4, "reading": {"history": history}}
     config = {"policy": policy, "learner": [{**NORTH, **north}, SOUTH]}
     predictions = answers(labels, 0.55, 0.5, 0.95)
     return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)

@@ -241,7 +241,7 @@ def test_the_median_is_that_of_the_sources_with_enough_labels(sources: Any) -> N
 POLICIES: list[dict[str, Any]] = [
     {"preset": "cos", "slices": 2},
     {"preset": "cos", "slices": 2, "pending": True, "label-wait": 9},
-    {"preset": "cos", "slices": 2, "count": "labelled"},
+    {"preset": "cos", "slices": 2, "reading": {"count": "labelled"}},
     {"preset": "cos", "slices": 2, "forget": {"window": 3}},
     {"preset": "dcza", "split-power": 1.0},
     {"preset": "dcza", "split-power": 1.0, "inherit": True},

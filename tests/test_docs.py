@@ -14,6 +14,17 @@ from covey import cli, config, policies
 
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
+MARKDOWN = sorted(
+    {
+        *PAGES,
+        *ROOT.glob("*.md"),
+        *(
+            page
+            for folder in ("benchmarks", "examples", "experiments")
+            for page in (ROOT / folder).glob("**/*.md")
+        ),
+    }
+)
 MODULES = [
     "allowlist",
     "backtest",
@@ -40,7 +51,7 @@ def test_there_are_pages_with_code() -> None:
     assert sum(bool(blocks(page, "python")) for page in PAGES) >= 3
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +61,7 @@ def test_the_python_of_a_page_runs(
         exec(compile(block, str(page), "exec"), names)  # noqa: S102 - our own documents
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_commands_of_a_page_succeed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,15 +82,45 @@ def test_the_examples_of_a_module_are_true(name: str) -> None:
     assert (result.attempted > 0, result.failed) == (True, 0)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page.read_text())
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as a host of Markdown makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
-    assert [link for link in links if not (page.parent / link).exists()] == []
+
+def resolves(link: str, anchor: str, page: Path) -> bool:
+    target = page.parent / link if link else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_relative_link_resolves(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", text)
+
+    assert [link for link in links if not resolves(*link, page)] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    folders = ["guide", "operations", "reference", "research"]
+    pages = [page for folder in folders for page in (ROOT / "docs" / folder).glob("*.md")]
+
+    assert len(pages) > 25
+    assert [p.name for p in pages if f"({p.parent.name}/{p.name})" not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_lines_of_prose_are_at_most_120_characters(page: Path) -> None:
+    text = re.sub(r"<!-- \w+: begin -->.*?end -->", "", page.read_text(), flags=re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+
+    assert [line for line in prose if len(line) > 120] == []
 
 
 def test_every_key_of_the_configuration_is_documented() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text()
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     kinds = (config.Data, config.Member, policies.Settings)
     keys = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_whoever_asks_by_context_needs_the_same_cells_and_no_more(offices: Offic
         found = examine(offices.folder, north)
 
     assert states(found) == {}
-    assert found["peer south, settings"].said == "agree as far as they must"
+    assert found["peer south, settings"].said == "compatible"
 
 
 def test_a_peer_that_does_not_know_the_site_is_a_failure_with_what_it_must_write(
@@ -164,7 +165,7 @@ def test_a_peer_that_is_down_is_a_warning_as_the_site_goes_on_without_it(offices
     found = examine(offices.folder, site(offices, "north", peer="south", asks="data"))
 
     assert states(found) == {"peer south": "warning"}
-    assert "go on without it" in found["peer south"].said
+    assert "works without it" in found["peer south"].said
 
 
 def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Offices) -> None:
@@ -179,6 +180,19 @@ def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Off
             return await asyncio.to_thread(examine, offices.folder, text)
 
     assert states(asyncio.run(main())) == {"peer south": "failure"}
+
+
+def test_the_protocol_of_a_peer_is_named(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="data", **BOTH)
+    with served(offices.folder, {"south": site(offices, "south", peer="north", **BOTH)}):
+        found = examine(offices.folder, north)
+
+    said = found["peer south, protocol"].said
+    assert said == f"speaks peer protocol 2 (covey {version('covey')})"
+
+
+def test_a_peer_that_announces_no_versions_speaks_the_first() -> None:
+    assert doctor._protocol(1, "") == "speaks peer protocol 1 (covey 0.1); 2 is preferred"
 
 
 def test_clocks_may_differ_by_five_minutes() -> None:

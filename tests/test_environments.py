@@ -20,7 +20,7 @@ from covey.environments import (
 )
 from covey.errors import ConfigError
 
-PAGE = Path(covey.__file__).parents[2] / "docs" / "environments.md"
+PAGE = Path(covey.__file__).parents[2] / "docs" / "research" / "environments.md"
 
 
 def test_the_four_cases_are_those_of_the_paper() -> None:
@@ -114,7 +114,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dimension": 0}, "environment 'x': dimension is 0; it must lie from 1 to 8"),
     ({"learners": 0}, "environment 'x': learners is 0; it must lie from 1 to 1000"),
     ({"functions": 2_000}, "environment 'x': functions is 2000; it must lie from 1 to 1000"),
-    ({"delay-slots": -1}, f"environment 'x': delay-slots is -1; it must lie from 0 to {2**53}"),
+    ({"delay-slots": -1}, f"environment 'x': delay-slots is -1; it must lie from 0 to {2**53:g}"),
     (
         {"label-probability": 1.1},
         "environment 'x': label-probability is 1.1; it must lie from 0 to 1",
@@ -185,7 +185,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"drift": {"severity": 0.1, "every-slots": 0}},
-        f"environment 'x': drift.every-slots is 0; it must lie from 1 to {2**53}",
+        f"environment 'x': drift.every-slots is 0; it must lie from 1 to {2**53:g}",
     ),
     (
         {"failing": {"learner-5": 0.1}},
@@ -217,7 +217,7 @@ def test_a_horizon_that_no_number_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         check_horizon(environment, 2**53 + 1)
 
-    assert str(caught.value) == f"the horizon is {2**53 + 1}; it must lie from 1 to {2**53}"
+    assert str(caught.value) == f"the horizon is {2**53 + 1}; it must lie from 1 to {2**53:g}"
 
 
 def test_a_cube_that_is_too_fine_for_its_contexts_is_refused() -> None:

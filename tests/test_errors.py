@@ -9,7 +9,7 @@ from covey.errors import CoveyError
 CLASSES = [
     one
     for _, one in inspect.getmembers(errors, inspect.isclass)
-    if one.__module__ == "covey.errors"
+    if one.__module__ == "covey.errors" and not issubclass(one, Warning)
 ]
 
 

@@ -4,14 +4,20 @@ import asyncio
 import os
 import signal
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from covey import keys, tokens
-from covey.calls import Call, Problem
+from covey import certificates, keys, tls, tokens
+from covey.calls import Call, Problem, Reply
 from covey.gates import Anybody, ByCertificate, ByToken, Caller
+from covey.limits import SiteLimits
+from covey.listeners import Listener
+from covey.ports import Address
 from covey.routes import OPEN_PATHS
 from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
@@ -177,10 +183,10 @@ def test_a_broken_file_of_tokens_changes_nothing_and_none_lets_nobody_in(
             return (await camera.post(INFER, infer()))[0]
 
         assert [await status(broken) for broken in (b"", whole[:-9], b"[]", b"\xff")] == [200] * 4
-        assert caplog.text.count("the tokens stay as they were") >= 4
+        assert caplog.text.count("the known tokens stay valid") >= 4
         path.unlink()
         assert (await camera.post(INFER, infer()))[0] == 401
-        assert "no client is let in" in caplog.text
+        assert "every client is refused" in caplog.text
         assert await status(whole) == 200
 
     told(tmp_path, story)
@@ -232,7 +238,7 @@ def test_a_certificate_that_cannot_be_used_leaves_the_old_one(
             assert (await client.known_by(secret).post(INFER, infer()))[0] == 200
 
     asyncio.run(asyncio.wait_for(main(), 30))
-    assert "the certificate stays as it was" in caplog.text
+    assert "certificate not reloaded" in caplog.text
 
 
 def test_who_speaks_plainly_to_a_port_with_tls_hears_nothing(tmp_path: Path) -> None:
@@ -295,3 +301,81 @@ def test_a_peer_without_tls_is_refused() -> None:
         ByCertificate({}).admit(Call("POST", "/", {}), None)
 
     assert refused.value.status == 403
+
+
+class Echo:
+    """Answers every call with the name of its caller."""
+
+    async def handle(self, call: Call) -> Reply:
+        return Reply(body=call.who.encode(), kind="text/plain")
+
+
+@asynccontextmanager
+async def called_by_south(
+    folder: Path, allowed: dict[str, str]
+) -> AsyncIterator[Callable[[], Awaitable[tuple[int, str]]]]:
+    """Yield a call that site south makes at north, always on the same connection."""
+
+    def files(name: str) -> tuple[Path, Path, Path]:
+        return folder / f"{name}.crt", folder / f"{name}.key", folder / "ca" / "ca.crt"
+
+    listener = Listener(
+        Echo(),
+        Address("127.0.0.1", 0),
+        gate=ByCertificate(allowed),
+        limits=SiteLimits(),
+        tls=partial(tls.server_context, *files("north")),
+    )
+    url, context = await listener.open(), tls.client_context(*files("south"))
+    connected: list[None] = []
+
+    async def count(*_: object) -> None:
+        connected.append(None)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(count)
+    async with aiohttp.ClientSession(trace_configs=[trace]) as session:
+
+        async def call() -> tuple[int, str]:
+            async with session.post(url, ssl=context, server_hostname="north") as response:
+                return response.status, await response.text()
+
+        yield call
+    await listener.close()
+    assert len(connected) == 1
+
+
+@pytest.fixture
+def two_sites(tmp_path: Path) -> Path:
+    keys.new_authority(tmp_path / "ca")
+    for name in ("north", "south"):
+        keys.new_site(name, authority=tmp_path / "ca", folder=tmp_path)
+    return tmp_path
+
+
+def test_a_peers_certificate_is_parsed_once_for_many_requests(two_sites: Path) -> None:
+    allowed = {"south": keys.show(two_sites / "south.crt").key_hash}
+
+    async def main() -> tuple[set[tuple[int, str]], int]:
+        async with called_by_south(two_sites, allowed) as call:
+            before = certificates.read_verified.cache_info().misses
+            answers = {await call() for _ in range(20)}
+            return answers, certificates.read_verified.cache_info().misses - before
+
+    assert asyncio.run(main()) == ({(200, "south")}, 1)
+
+
+def test_a_change_of_the_allow_list_counts_on_an_open_connection(two_sites: Path) -> None:
+    key, other = (keys.show(two_sites / f"{name}.crt").key_hash for name in ("south", "north"))
+    allowed = {"south": key}
+
+    async def main() -> list[int]:
+        async with called_by_south(two_sites, allowed) as call:
+            statuses = []
+            for listed in ({"south": key}, {}, {"south": key}, {"south": other}):
+                allowed.clear()
+                allowed.update(listed)
+                statuses.append((await call())[0])
+            return statuses
+
+    assert asyncio.run(main()) == [200, 403, 200, 403]

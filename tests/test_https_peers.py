@@ -191,7 +191,7 @@ def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
 
     first, second, third = shown
     assert (first != second, second == third) == (True, True)
-    assert "the certificate stays as it was" in caplog.text
+    assert "certificate not reloaded" in caplog.text
 
 
 def test_nobody_at_the_address_is_a_peer_error(sites: Path) -> None:
@@ -244,7 +244,7 @@ async def _noise(request: web.Request, body: bytes) -> web.StreamResponse:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (_plain, "no letter"),
+        (_plain, "unexpected content type"),
         (_cut, "no answer"),
         (_gone, "no answer"),
         (_endless, "more than"),

@@ -134,7 +134,7 @@ def test_the_cap_on_levels_is_an_error_that_names_the_setting() -> None:
 def test_ties_at_random_are_the_same_for_the_same_seed_and_differ_for_another() -> None:
     def arms(seed: int) -> list[int]:
         config = {
-            "policy": {"ties": "random", "seed": seed, "slices": 1},
+            "policy": {"reading": {"ties": "random"}, "seed": seed, "slices": 1},
             "learner": [{"name": "north", "functions": ["a", "b", "c"]}],
         }
         flat = {"predictions": np.ones((3, 60), int), "labels": np.ones(60, int)}

@@ -313,7 +313,7 @@ def test_rows_retracted_together_are_as_if_never_decided() -> None:
 
 
 def test_a_served_row_has_the_most_accurate_function_and_a_later_slot_is_kept() -> None:
-    learner = make(CoS(slices=4, helper="greedy"))
+    learner = make(CoS(slices=4, reading={"helper": "greedy"}))
     for gain in (0, 1):
         learn(learner, gain)
 
@@ -482,7 +482,7 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
 @settings(max_examples=60)
 @given(
     order=st.lists(st.integers(0, 39), unique=True),
-    settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(count="uses")]),
+    settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(reading={"count": "uses"})]),
 )
 def test_counters_equal_the_fold_over_settled_rows_in_any_order(
     order: list[int], settings_: Settings

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import letters, parcels
+from covey.batches import MOST_TEXT
 from covey.calls import Problem
 from covey.decisions import NO_ANSWER
 from covey.errors import DataError, PeerError
@@ -27,7 +28,7 @@ from covey.letters import (
     Report,
     Reported,
 )
-from covey.peers import MOST_TEXT, OUTCOMES, Help, Request
+from covey.peers import OUTCOMES, Help, Request
 
 LETTERS = (Ask, Report, Estimate, Labels, Hello)
 ANSWERS = (Helped, Reported, Estimated, Outcomes, Greeting)
@@ -284,8 +285,8 @@ VALUES = b"\x81\xa6values"
         ({"request": ""}, 422, "request"),
         ({"other": 1}, 422, "other"),
         ({"o" * 100_000: 1}, 422, "unknown field"),
-        ({"version": 2}, 422, "version 2; this site speaks 1"),
-        ({"version": 2, "other": 1}, 422, "version 2; this site speaks 1"),
+        ({"version": 3}, 422, "version 3; this site speaks 1 and 2"),
+        ({"version": 3, "other": 1}, 422, "version 3; this site speaks 1 and 2"),
         ({"values": []}, 422, "0 instances for 1 rows"),
         ({"values": [1, 2]}, 422, "2 instances for 1 rows"),
         ({"values": {"a": 1}}, 422, "array"),

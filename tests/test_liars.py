@@ -87,7 +87,9 @@ WORLDS = st.fixed_dictionaries(
 POLICIES = st.fixed_dictionaries(
     {
         "preset": st.sampled_from(["cos", "dcza", "cos-ce"]),
-        "count": st.sampled_from(["arrivals", "labelled", "uses"]),
+        "reading": st.fixed_dictionaries(
+            {"count": st.sampled_from(["arrivals", "labelled", "uses"])}
+        ),
         "pending": st.booleans(),
         "inherit": st.booleans(),
         "slices": st.just(3),

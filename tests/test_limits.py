@@ -26,7 +26,7 @@ from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 pytestmark = pytest.mark.beside_the_kernel
 
 GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
-DOCS = Path(__file__).parents[1] / "docs" / "operating.md"
+DOCS = Path(__file__).parents[1] / "docs" / "operations" / "operating.md"
 
 
 class Echo:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError
 from covey.links import Change, Links, PriceChange, price_changes
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -42,10 +42,12 @@ def cheapest(graph: Graph, asker: str, peer: str) -> float | None:
 
 def triangle() -> Links:
     """Make a chain a - b - c of mutual links, and a dear way from a to c."""
-    links = Links(["a", "b", "c"], [("a", "c", 0.9)])
-    links.add("a", "b", cost=0.25, is_mutual=True)
-    links.add("b", "c", cost=0.5, is_mutual=True)
-    return links
+    chain = [("a", "b", 0.25), ("b", "a", 0.25), ("b", "c", 0.5), ("c", "b", 0.5)]
+    return Links(["a", "b", "c"], [("a", "c", 0.9), *chain])
+
+
+def unknown(guess: float = 0.0) -> Links:
+    return Links(["a", "b"], learnt=[("a", "b", guess)])
 
 
 @given(GRAPHS)
@@ -75,35 +77,19 @@ def test_changed_links_have_the_prices_of_links_that_were_so_from_the_beginning(
     links, now = links_of(graph), dict(graph)
     for pair, cost in steps:
         before = {one: links.price(*one) for one in PAIRS}
-        if cost is None and pair in now:
-            moved = links.remove(*pair)
-            del now[pair]
-        elif cost is not None:
-            moved = links.change(*pair, cost=cost) if pair in now else links.add(*pair, cost=cost)
+        if cost is not None:
             now[pair] = cost
-        else:
+        elif now.pop(pair, None) is None:
             continue
+        moved = links.apply([Change(1, *pair, cost)])
         after = {one: links.price(*one) for one in PAIRS}
         assert moved == {one: after[one] for one in PAIRS if after[one] != before[one]}
 
     assert links.prices() == links_of(now).prices()
 
 
-@given(GRAPHS)
-def test_mutual_links_have_the_same_price_both_ways(graph: Graph) -> None:
-    links = Links(NAMES)
-    for (start, end), cost in graph.items():
-        if not links.has(start, end):
-            links.add(start, end, cost=cost, is_mutual=True)
-
-    # Sums along a path and back differ by rounding.
-    for (asker, peer), price in links.prices().items():
-        assert links.price(peer, asker) == pytest.approx(price, abs=1e-12)
-
-
-def test_a_link_leads_one_way_unless_it_is_mutual() -> None:
-    links = Links(["a", "b"])
-    links.add("a", "b", cost=0.1)
+def test_a_link_leads_one_way() -> None:
+    links = Links(["a", "b"], [("a", "b", 0.1)])
 
     assert (links.price("a", "b"), links.price("b", "a")) == (0.1, None)
 
@@ -127,15 +113,15 @@ def test_nobody_is_a_peer_of_its_own() -> None:
 def test_a_change_says_which_prices_moved() -> None:
     links = triangle()
 
-    assert links.change("a", "b", cost=0.0) == {("a", "b"): 0.0, ("a", "c"): 0.5}
+    assert links.apply([Change(1, "a", "b", 0.0)]) == {("a", "b"): 0.0, ("a", "c"): 0.5}
 
 
 def test_a_change_off_the_cheapest_paths_moves_nothing() -> None:
-    assert triangle().change("a", "c", cost=0.8) == {}
+    assert triangle().apply([Change(1, "a", "c", 0.8)]) == {}
 
 
 def test_a_link_that_vanishes_leaves_the_next_best_path_or_none() -> None:
-    moved = triangle().remove("b", "c", is_mutual=True)
+    moved = triangle().apply([Change(1, "b", "c", None), Change(1, "c", "b", None)])
 
     assert moved == {
         ("a", "c"): 0.9,
@@ -165,69 +151,40 @@ def test_looking_ahead_leaves_the_links_as_they_are() -> None:
 
 
 def test_a_copy_learns_on_its_own() -> None:
-    links = Links(["a", "b"])
-    links.add("a", "b", cost=None)
-    links.copy().observe(["a", "b"], [0.5])
+    links = unknown()
+    links.copy().learn({("a", "b"): (0.5, 1)})
 
     assert links.price("a", "b") == 0.0
 
 
-def test_an_unknown_link_is_taken_to_cost_nothing_until_it_was_used() -> None:
-    links = triangle()
-    links.change("a", "c", cost=None)
+def test_an_unknown_link_begins_with_a_guess() -> None:
+    assert unknown(0.3).price("a", "b") == 0.3
+
+
+def test_a_path_over_an_unknown_link_is_left_once_it_was_dear() -> None:
+    links = Links(["a", "b", "c"], [("a", "b", 0.25), ("b", "c", 0.5)], learnt=[("a", "c", 0.0)])
     untried = links.path("a", "c")
-    links.observe(["a", "c"], [0.8])
+    links.learn({("a", "c"): (0.8, 1)})
 
     assert untried == ("a", "c")
     assert (links.path("a", "c"), links.price("a", "c")) == (("a", "b", "c"), 0.75)
 
 
-def test_an_unknown_link_may_begin_with_a_guess() -> None:
-    links = Links(["a", "b"])
-    links.add("a", "b", cost=None, guess=0.3)
-
-    assert links.price("a", "b") == 0.3
-
-
 def test_the_cost_of_an_unknown_link_is_the_mean_of_what_was_seen() -> None:
-    links = Links(["a", "b"])
-    links.add("a", "b", cost=None, guess=0.9)
-    for cost in (0.25, 0.5, 0.75, 0.5):
-        links.observe(["a", "b"], [cost])
+    links = unknown(0.9)
+    links.learn({("a", "b"): (0.25, 1)})
+    links.learn({("a", "b"): (1.75, 3)})
 
     assert links.cost("a", "b") == 0.5
 
 
 def test_a_given_cost_does_not_follow_what_was_seen() -> None:
-    links = triangle()
-
-    assert links.observe(["a", "b", "c"], [0.9, 0.9]) == {}
-
-
-def test_of_a_sum_the_unknown_links_share_what_the_given_ones_leave() -> None:
-    links = Links(["a", "b", "c", "d"], [("a", "b", 0.25)])
-    links.add("b", "c", cost=None)
-    links.add("c", "d", cost=None)
-    links.observe_sum(["a", "b", "c", "d"], 0.75)
-
-    assert (links.cost("b", "c"), links.cost("c", "d"), links.price("a", "d")) == (0.25, 0.25, 0.75)
-
-
-def test_of_a_sum_below_the_given_costs_nothing_is_left() -> None:
-    links = Links(["a", "b", "c"], [("a", "b", 0.5)])
-    links.add("b", "c", cost=None, guess=0.5)
-    links.observe_sum(["a", "b", "c"], 0.25)
-
-    assert links.cost("b", "c") == 0.0
-
-
-def test_of_a_sum_of_given_links_nothing_is_learnt() -> None:
-    assert triangle().observe_sum(["a", "b"], 0.9) == {}
+    assert triangle().learn({("a", "b"): (0.9, 1), ("b", "c"): (0.9, 1)}) == {}
 
 
 WRONG: list[tuple[Callable[[Links], Any], str]] = [
     (
-        lambda links: links.add("a", "x", cost=0.1),
+        lambda links: links.apply([Change(1, "a", "x", 0.1)]),
         "a link names unknown learner 'x'; known: a, b, c",
     ),
     (
@@ -235,23 +192,15 @@ WRONG: list[tuple[Callable[[Links], Any], str]] = [
         "a link names unknown learner 'suoth'; did you mean 'south'?",
     ),
     (
-        lambda links: links.add("a", "a", cost=0.1),
+        lambda links: links.apply([Change(1, "a", "a", 0.1)]),
         "a link leads from 'a' to itself; it must join two learners",
     ),
     (
-        lambda links: links.add("a", "b", cost=0.1),
+        lambda links: Links(["a", "b"], [("a", "b", 0.1)], learnt=[("a", "b", 0.1)]),
         "a link from 'a' to 'b' is there already; keep one",
     ),
     (
-        lambda links: links.add("c", "a", cost=0.1, is_mutual=True),
-        "a link from 'a' to 'c' is there already; keep one",
-    ),
-    (
-        lambda links: links.change("c", "a", cost=0.1),
-        "there is no link from 'c' to 'a'; add it first",
-    ),
-    (
-        lambda links: links.remove("a", "c", is_mutual=True),
+        lambda links: links.learn({("a", "b"): (0.0, 1), ("c", "a"): (0.1, 1)}),
         "there is no link from 'c' to 'a'; add it first",
     ),
     (
@@ -264,10 +213,6 @@ WRONG: list[tuple[Callable[[Links], Any], str]] = [
     ),
     (lambda links: links.price("a", "x"), "a link names unknown learner 'x'; known: a, b, c"),
     (lambda links: links.path("x", "a"), "a link names unknown learner 'x'; known: a, b, c"),
-    (
-        lambda links: links.change("a", "b", cost=0.1, guess=-1.0),
-        "the link from 'a' to 'b' costs -1.0; it must be a number, 0 or more",
-    ),
 ]
 
 
@@ -281,7 +226,7 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
 
     assert str(caught.value) == sentence
     assert links.prices() == triangle().prices()
-    assert links.change("a", "c", cost=0.8) == {}
+    assert links.apply([Change(1, "a", "c", 0.8)]) == {}
 
 
 @pytest.mark.parametrize("cost", [-0.1, math.nan, math.inf, -math.inf])
@@ -289,9 +234,7 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
     "call",
     [
         lambda cost: Links(["a", "b"], [("a", "b", cost)]),
-        lambda cost: Links(["a", "b"]).add("a", "b", cost=cost),
-        lambda cost: Links(["a", "b"]).add("a", "b", cost=None, guess=cost),
-        lambda cost: Links(["a", "b"], [("a", "b", 0.1)]).change("a", "b", cost=cost),
+        unknown,
         lambda cost: Links(["a", "b"]).apply([Change(2, "a", "b", cost)]),
     ],
 )
@@ -302,40 +245,3 @@ def test_a_cost_is_a_number_from_zero_on(call: Callable[[float], Any], cost: flo
     assert str(caught.value) == (
         f"the link from 'a' to 'b' costs {cost}; it must be a number, 0 or more"
     )
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (
-            lambda links: links.observe(["a", "b", "c"], [0.5]),
-            "the path a - b - c has 2 links, but 1 costs were seen",
-        ),
-        (
-            lambda links: links.observe(["a", "c", "b"], [0.5, -0.5]),
-            "a cost of -0.5 was seen on the path a - c - b; it must be 0 or more",
-        ),
-        (
-            lambda links: links.observe(["c", "a"], [0.5]),
-            "the path c - a was seen, but no link leads from 'c' to 'a'",
-        ),
-        (
-            lambda links: links.observe_sum(["a", "x"], 0.5),
-            "the path a - x was seen, but no link leads from 'a' to 'x'",
-        ),
-        (
-            lambda links: links.observe_sum(["a", "c"], math.nan),
-            "a cost of nan was seen on the path a - c; it must be 0 or more",
-        ),
-    ],
-)
-def test_what_cannot_have_been_seen_teaches_nothing(
-    call: Callable[[Links], Any], sentence: str
-) -> None:
-    links = triangle()
-    links.change("a", "c", cost=None, guess=0.5)
-    with pytest.raises(DataError) as caught:
-        call(links)
-
-    assert str(caught.value) == sentence
-    assert links.cost("a", "c") == 0.5

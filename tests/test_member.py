@@ -13,7 +13,7 @@ import covey
 from covey.classifiers import Later, fresh, frozen
 from covey.config import load
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
-from covey.member import Member
+from covey.node.network import LocalSite
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
 CONFIG: dict[str, Any] = {
@@ -50,7 +50,7 @@ def counters(sites: covey.Network) -> list[object]:
     return [site.learner.snapshot().cells for site in sites.values()]
 
 
-def go_on_until_south_is_asked(north: Member) -> None:
+def go_on_until_south_is_asked(north: LocalSite) -> None:
     """Give each own function of north a label: the first one is right."""
     for label in (0, 1):
         north.learn(north.predict("early", (0.5,)).ticket, label)

@@ -85,7 +85,7 @@ def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
 
 
 def test_every_metric_stands_in_the_documents_and_the_other_way_round() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "operating.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "operations" / "operating.md").read_text()
     documented = set(re.findall(r"^\| `(covey_[a-z_]+)", text, re.MULTILINE))
 
     async def main() -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.beside_the_kernel
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: letters and peers have problems of their own.
 FRONT = ["calls", "crowds", "front", "gates", "listeners", "tensors", "wire"]
-PAGES = [SOURCES.parents[1] / "docs" / name for name in ("node.md", "operating.md")]
+PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
 DOCUMENT = openapi.document("north", has_tokens=True)
 
 

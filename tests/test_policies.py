@@ -1,14 +1,14 @@
-"""Policies: the paper's parameters by hand, what is given directly, and the switches."""
+"""Policies: the paper's parameters by hand, what is given directly, and the readings."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from covey.errors import ConfigError
+from covey.errors import ConfigError, CoveyDeprecationWarning
 from covey.partitions import Layered, Uniform, Zooming
 from covey.policies import DCZA, CoS, Policy, resolve, settings_from
-from covey.settings import MODES, Settings, Switches, Threshold
+from covey.settings import READINGS, Reading, Settings, Threshold
 
 
 def policy_of(settings: Settings, *, dimension: int = 1, most_functions: int = 2) -> Policy:
@@ -147,28 +147,28 @@ def test_a_split_given_directly_wins_and_leaves_the_thresholds() -> None:
 
 
 def test_spec_is_the_pseudocode_as_it_stands() -> None:
-    assert policy_of(CoS()).switches == Switches(
+    assert CoS().reading == Reading(
         order="own-train-peers",
         helper="explore-first",
         count="arrivals",
         level_offset=0,
         ties="lowest",
-        pending=False,
         askers="all",
         hidden_from="all",
+        history="labels",
     )
 
 
 def test_paper_is_what_fits_the_published_tables() -> None:
-    assert policy_of(CoS(mode="paper")).switches == Switches(
+    assert CoS(mode="paper").reading == Reading(
         order="train-own-peers",
         helper="explore-first",
         count="arrivals",
         level_offset=1,
         ties="lowest",
-        pending=False,
         askers="first",
         hidden_from="first",
+        history="labels",
     )
 
 
@@ -178,33 +178,65 @@ OTHER_READINGS = {
     "count": ["arrivals", "labelled", "uses"],
     "level_offset": [0, 1],
     "ties": ["lowest", "random"],
-    "pending": [False, True],
     "askers": ["all", "first"],
     "hidden_from": ["all", "first"],
+    "history": ["labels", "asked"],
 }
 
 
-def test_every_switch_has_its_readings_here() -> None:
-    assert tuple(OTHER_READINGS) == Switches.__struct_fields__
+def test_every_key_of_a_reading_is_tested_here() -> None:
+    assert tuple(OTHER_READINGS) == Reading.__struct_fields__
 
 
 @pytest.mark.parametrize("mode", ["spec", "paper"])
 @pytest.mark.parametrize(
-    ("switch", "reading"),
-    [(switch, reading) for switch, readings in OTHER_READINGS.items() for reading in readings],
+    ("key", "value"), [(key, value) for key, values in OTHER_READINGS.items() for value in values]
 )
-def test_a_switch_given_directly_wins_over_the_mode(mode: str, switch: str, reading: Any) -> None:
-    policy = policy_of(CoS(mode=mode, **{switch: reading}))
+def test_a_reading_given_directly_wins_over_the_mode(mode: str, key: str, value: Any) -> None:
+    settings = CoS(mode=mode, reading={key: value})
 
-    assert policy.switches == msgspec.structs.replace(MODES[mode], **{switch: reading})
+    assert settings.reading == msgspec.structs.replace(READINGS[mode], **{key: value})
+
+
+def test_a_reading_may_be_given_as_a_record() -> None:
+    reading = Reading(order="train-own-peers", level_offset=1)
+
+    assert CoS(reading=reading).reading == reading
+
+
+@pytest.mark.parametrize(("key", "values"), OTHER_READINGS.items())
+def test_a_reading_in_its_old_place_works_with_a_warning(key: str, values: list[Any]) -> None:
+    name = key.replace("_", "-")
+    with pytest.warns(CoveyDeprecationWarning) as warned:
+        settings = DCZA(mode="paper", **{key: values[0]})
+
+    assert settings == DCZA(mode="paper", reading={key: values[0]})
+    assert [str(one.message) for one in warned] == [
+        f"[policy] {name} is deprecated and will be removed in the next release; use [policy] "
+        f"reading.{name}"
+    ]
+
+
+def test_a_reading_in_both_places_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        CoS(order="own-train-peers", reading={"order": "own-train-peers"})
+
+    assert str(caught.value) == "[policy] has order and reading.order; keep reading.order"
+
+
+def test_an_old_key_beside_a_reading_that_is_no_table_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="reading is not a table of keys and values"):
+        CoS(order="own-train-peers", reading=3)
 
 
 def test_the_level_offset_reaches_the_partition() -> None:
     assert policy_of(DCZA(mode="paper")).partition == Zooming(1.0, 4.0, 1, 40)
 
 
-def test_a_rule_tells_the_kernel_the_switches() -> None:
-    settings = DCZA(mode="paper", helper="greedy", count="uses", pending=True, max_cells=9)
+def test_a_rule_tells_the_kernel_the_reading() -> None:
+    settings = DCZA(
+        mode="paper", reading={"helper": "greedy", "count": "uses"}, pending=True, max_cells=9
+    )
     rule = policy_of(settings, dimension=2).rule(functions=2, costs=(0.0, 0.1, 0.5), position=3)
 
     assert (rule.dimension, rule.functions, rule.costs) == (2, 2, (0.0, 0.1, 0.5))
@@ -213,7 +245,7 @@ def test_a_rule_tells_the_kernel_the_switches() -> None:
 
 
 def test_random_ties_have_another_seed_at_every_learner() -> None:
-    policy = policy_of(CoS(ties="random", seed=5))
+    policy = policy_of(CoS(reading={"ties": "random"}, seed=5))
     seeds = [policy.rule(functions=1, costs=(0.0,), position=k).seed for k in range(3)]
 
     assert seeds == [5_000_015, 5_000_016, 5_000_017]

@@ -26,26 +26,35 @@ PHASES_ONLY: dict[str, Any] = {
     "explore": {"scale": 1.0, "power": 0.0},
     "train": {"scale": 1.0, "power": 0.0},
     "explore-peers": {"scale": 1.0, "power": 0.0},
-    "order": "train-own-peers",
-    "helper": "greedy",
-    "count": "uses",
-    "level-offset": 1,
-    "ties": "random",
+    "reading.order": {"order": "train-own-peers"},
+    "reading.helper": {"helper": "greedy"},
+    "reading.count": {"count": "uses"},
+    "reading.level-offset": {"level-offset": 1},
+    "reading.ties": {"ties": "lowest"},  # the default, but somebody asked for it
     "inherit": True,
     "forget": {"discount": 0.99},
 }
 
 
+def phases_only(key: str) -> dict[str, Any]:
+    return {key.partition(".")[0]: PHASES_ONLY[key]}
+
+
 @pytest.mark.parametrize("key", PHASES_ONLY)
-def test_who_asks_for_what_only_the_three_phases_know_gets_cos(key: str) -> None:
-    table = {key: PHASES_ONLY[key]}
+def test_a_key_that_only_the_three_phases_have_implies_cos(key: str) -> None:
+    table = phases_only(key)
 
     assert settings_from(table) == settings_from({"preset": "cos", **table})
 
 
+@pytest.mark.parametrize("key", ["askers", "hidden-from"])
+def test_a_reading_that_concerns_every_preset_implies_none(key: str) -> None:
+    assert settings_from({"reading": {key: "first"}}).preset == "auto"
+
+
 @pytest.mark.parametrize("key", PHASES_ONLY)
 def test_a_preset_that_is_named_stays_whatever_else_is_asked_for(key: str) -> None:
-    assert settings_from({"preset": "auto", key: PHASES_ONLY[key]}).preset == "auto"
+    assert settings_from({"preset": "auto", **phases_only(key)}).preset == "auto"
 
 
 NEEDS_PHASES = {
@@ -101,7 +110,7 @@ def test_an_alarm_is_refused_where_nothing_would_go_off(preset: str, alarm: floa
 @pytest.mark.parametrize("key", PHASES_ONLY)
 def test_an_alarm_and_what_only_the_three_phases_know_do_not_go_together(key: str) -> None:
     with pytest.raises(ConfigError, match="alarm does not go with cos"):
-        settings_from({key: PHASES_ONLY[key], "alarm": 9.0})
+        settings_from({**phases_only(key), "alarm": 9.0})
 
 
 @pytest.mark.parametrize("what", NEEDS_PHASES)

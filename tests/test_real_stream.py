@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.backtest import compare_baselines
+from covey.baselines import make
+from covey.contest import Contest
+from streams import log_of
 
 FOLDER = os.environ.get("COVEY_DATA", "")
 FILE = Path(FOLDER) / "kddcup.data_10_percent.gz"
@@ -76,7 +78,9 @@ def test_with_the_same_stream_everywhere_the_printed_figures_come_out(
 def test_with_arrivals_at_the_first_only_and_greedy_helpers_the_printed_figures_come_out(
     is_attack: np.ndarray, context: str, printed: tuple[float, float, float]
 ) -> None:
-    error, train, explore = replayed(is_attack, context, is_worst=True, helper="greedy")
+    error, train, explore = replayed(
+        is_attack, context, is_worst=True, reading={"helper": "greedy"}
+    )
 
     assert error == pytest.approx(printed[0], rel=0.05)
     assert train == pytest.approx(printed[1], abs=0.15)
@@ -91,13 +95,10 @@ def test_helpers_that_explore_first_do_far_better_than_the_printed_figures(
 
 
 def test_a_low_error_proves_little_here_as_plain_rules_have_one_too(is_attack: np.ndarray) -> None:
-    functions = [f"f{k}" for k in range(8)]
-    found = compare_baselines(
-        {"learner": [{"name": "all", "functions": functions}]},
-        ["previous-label", "win-stay", "sliding-adaboost-100", "sliding-adaboost-1000"],
-        predictions=said(),
-        labels=is_attack[1:],
-    )
+    names = ["previous-label", "win-stay", "sliding-adaboost-100", "sliding-adaboost-1000"]
+    contest = Contest(make(names, functions=8))
+    contest.add(log_of(said(), is_attack[1:]))
+    found = contest.outcome()
 
     assert found["previous-label"].errors == 31
     assert found["win-stay"].error_percent == pytest.approx(0.45, abs=0.01)

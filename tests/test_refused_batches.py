@@ -90,7 +90,8 @@ def test_a_function_that_fails_is_named_and_the_whole_batch_is_taken_back(
 ) -> None:
     """Both are the most accurate of their owner by then, and north still trains south."""
     curve = {"scale": 0.5, "power": 0.3}
-    policy = {"preset": preset, "split-power": 2.0, "order": "train-own-peers", "train": curve}
+    reading = {"order": "train-own-peers"}
+    policy = {"preset": preset, "split-power": 2.0, "reading": reading, "train": curve}
     broken = Broken(lambda rows: [1] * len(rows))
     sites = network({"b": Counted(0), "c": Counted(0), name: broken}, **policy)
     points = np.full((24, 1), 0.1)

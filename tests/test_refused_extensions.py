@@ -130,7 +130,7 @@ def test_a_network_refuses_what_only_a_replay_knows(north: dict[str, Any], what:
 
 
 def test_a_network_refuses_a_history_that_only_a_replay_knows() -> None:
-    config = {"policy": {"history": "asked"}, "learner": [NORTH, SOUTH]}
+    config = {"policy": {"reading": {"history": "asked"}}, "learner": [NORTH, SOUTH]}
 
     with pytest.raises(ConfigError, match='history = "asked", which only a replay knows'):
         covey.Network(config, functions={}, dimension=1)

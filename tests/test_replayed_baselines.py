@@ -1,12 +1,17 @@
 """Baselines get from a log what a learner gets: the same labels, at the same time."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from covey.backtest import compare_baselines, replay_file
+from covey.backtest import replay_file
+from covey.baselines import make
 from covey.config import load
+from covey.contest import Contest
+from covey.encoding import Luck, Vocabulary, arrivals, encode
+from covey.types import BaselineOutcome
 from replays import LEARNERS, NETWORK, stream, write
 
 
@@ -20,7 +25,7 @@ from replays import LEARNERS, NETWORK, stream, write
     ],
 )
 def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
-    policy: dict[str, int], hidden_from: str | None, errors: int
+    policy: dict[str, int], hidden_from: str | None, errors: int, tmp_path: Path
 ) -> None:
     learners = [
         {"name": "north", "functions": ["a"], "arrivals": True},
@@ -29,30 +34,41 @@ def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
     for learner in learners:
         learner["label-probability"] = float(learner["name"] != hidden_from)
     late = [2] * 6 if policy else [0] * 6
-    found = compare_baselines(
-        {"policy": policy, "learner": learners},
-        ["previous-label"],
-        predictions=np.zeros((2, 6), int),
-        labels=np.ones(6, int),
-        delay=late,
+    log = {"a": [0] * 6, "b": [0] * 6, "label": [1] * 6, "late": late}
+    setup = load({"data": {"delay": "late"}, "policy": policy, "learner": learners})
+    outcome = replay_file(write(log, tmp_path / "log.parquet"), setup, baselines=["previous-label"])
+
+    assert outcome.baselines is not None
+    assert outcome.baselines["previous-label"].errors == errors
+
+
+def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, BaselineOutcome]:
+    setup = load(NETWORK)
+    vocabulary = Vocabulary(is_typed=True, loss=None)
+    arrived = arrivals(setup, columns, vocabulary, 1)
+    answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
+    nowhere = np.zeros((len(columns["label"]), 0))
+    functions = len(answers)
+    receivers = [place for place, site in enumerate(setup.sites) if site.receives]
+    contest = Contest(
+        make(names, functions=functions),
+        functions=functions,
+        label_wait=setup.settings.label_wait,
+        receivers=receivers,
     )
+    contest.add(encode(answers, arrived, nowhere, vocabulary, 1, Luck(setup)))
+    return contest.outcome()
 
-    assert found["previous-label"].errors == errors
 
-
-def test_a_log_of_several_chunks_gives_baselines_what_its_arrays_give(tmp_path: Path) -> None:
+def test_a_log_of_several_chunks_gives_baselines_what_it_gives_in_one_piece(tmp_path: Path) -> None:
     columns = stream(70_000)
     names = ["previous-label", "win-stay", "follow-the-leader", "adaboost", "oza-russell"]
     path = write(columns, tmp_path / "log.parquet")
-    told = {name: columns[NETWORK["data"][name]] for name in ("at", "revealed", "delay")}
-    functions = [columns[name] for name in ("nb", "tree", "svm", "knn")]
-    of_arrays = compare_baselines(
-        NETWORK, names, predictions=functions, labels=columns["label"], **told
-    )
+    whole = in_one_piece(columns, names)
     of_file = replay_file(path, load(NETWORK), baselines=names).baselines
 
-    assert of_file == of_arrays
-    assert list(of_arrays) == [*names, "best-in-hindsight"]
+    assert of_file == whole
+    assert list(whole) == [*names, "best-in-hindsight"]
 
 
 def test_answers_from_memory_are_no_functions_to_baselines(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey import backtest, config
 from covey.errors import ConfigError, DataError
-from covey.links import Links
+from covey.links import Change, Links
 
 SITES = ("north", "south", "west")
 SLOTS = 1_500
@@ -68,19 +68,17 @@ def by_hand(
         },
         dimension=1,
     )
-    links = Links(SITES)
-    links.add("north", "south", cost=0.05)
-    links.add("north", "west", cost=None, guess=0.1)
-    links.add("south", "west", cost=None, is_mutual=True)
+    learnt = [("north", "west", 0.1), ("south", "west", 0.0), ("west", "south", 0.0)]
+    links = Links(SITES, [("north", "south", 0.05)], learnt=learnt)
     rows: list[tuple[Any, ...]] = []
     seen: list[tuple[tuple[str, str], float]] = []
     for k, name in enumerate(given["at"]):
         if k % every == 0:
             for link, cost in seen:
-                links.observe(link, [cost])
+                links.learn({link: (cost, 1)})
             seen = []
         if k + 1 in changes:
-            links.change("north", "south", cost=changes[k + 1])
+            links.apply([Change(k + 1, "north", "south", changes[k + 1])])
         told(network, links)
         answer = network[name].predict(k, tuple(given["contexts"][k]), slot=k + 1)
         paid = 0.0

@@ -275,7 +275,7 @@ WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
         "checkpoint 101 comes after 10 in a run of 100 slots; checkpoints must be slots of the "
         "run, each later than the one before",
     ),
-    ({}, CoS(), 2**54, [], f"the horizon is {2**54}; it must lie from 1 to {2**53}"),
+    ({}, CoS(), 2**54, [], f"the horizon is {2**54}; it must lie from 1 to {2**53:g}"),
 ]
 
 

@@ -183,7 +183,7 @@ def test_zooming_cells_are_bounded_by_what_it_takes_to_split_them() -> None:
 
 
 def test_every_key_of_a_scenario_is_documented() -> None:
-    page = (Path(covey.__file__).parents[2] / "docs" / "simulation.md").read_text()
+    page = (Path(covey.__file__).parents[2] / "docs" / "research" / "simulation.md").read_text()
 
     keys = [field.encode_name for field in msgspec.structs.fields(scenario.Plan)]
     assert [key for key in keys if f"| `{key}` |" not in page] == []

@@ -89,6 +89,12 @@ def test_a_node_that_says_little_is_shown_all_the_same() -> None:
     assert status.text(b'{"name": "north", "slot": 7}') == "site north\n\nslot                  7"
 
 
+def test_words_of_another_version_are_shown_as_they_are() -> None:
+    shown = status.text(b'{"name": "north", "peers": [{"name": "south", "state": "unavailable"}]}')
+
+    assert "unavailable" in shown
+
+
 def test_names_cannot_steer_the_terminal() -> None:
     shown = status.text(b'{"name": "\\u001b[2Jnorth", "peers": [{"name": "a\\nb"}]}')
 
@@ -100,7 +106,7 @@ def test_names_cannot_steer_the_terminal() -> None:
     "body", [b"", b"<html>", b"[]", b'{"slot": 1}', b'{"name": 3}', b"[" * 9999]
 )
 def test_what_is_no_state_is_told_in_a_sentence(body: bytes) -> None:
-    with pytest.raises(PeerError, match="not a node of covey"):
+    with pytest.raises(PeerError, match="not the state of a covey node"):
         status.text(body)
 
 
@@ -110,15 +116,15 @@ def test_what_is_no_state_is_told_in_a_sentence(body: bytes) -> None:
         ("north", "write http://host:port"),
         ("ftp://north/v2/models/north", "write http://host:port"),
         ("http://127.0.0.1:99999/v2/models/north", "write http://host:port"),
-        ("http://me:word@127.0.0.1/v2/models/north", "holds a name or a password"),
+        ("http://me:word@127.0.0.1/v2/models/north", "holds a user name or a password"),
         ("http://127.0.0.1:8080", "is not the URL of a model"),
         ("http://127.0.0.1:8080/v2/models/north/infer", "is not the URL of a model"),
-        ("http://north.example/v2/models/north", "would show the token to others"),
+        ("http://north.example/v2/models/north", "token would be sent unencrypted"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_before_anything_is_sent(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        status.Place.at(url, token="covey_secret")  # noqa: S106
+        status.client(url, token="covey_secret")  # noqa: S106
 
 
 def test_nobody_there_is_a_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,8 +245,8 @@ def test_no_token_the_wrong_one_and_no_trust_are_sentences(
     said = capsys.readouterr().err.splitlines()
     assert "refused (401); it needs a token with scope 'read'" in said[0]
     assert "refused (403); it needs a token with scope 'read'" in said[1]
-    assert "its certificate is not trusted" in said[2]
-    assert "holds no certificate" in said[3]
+    assert "certificate not trusted" in said[2]
+    assert "no certificate in it" in said[3]
     assert len(said) == 4
     assert "covey_" not in "".join(said)
 
@@ -248,5 +254,5 @@ def test_no_token_the_wrong_one_and_no_trust_are_sentences(
 def test_a_file_that_holds_no_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         status.token_in(tmp_path / "none")
-    with pytest.raises(ConfigError, match="not one line"):
-        status.Place.at("http://127.0.0.1:1/v2/models/a", token="two\nlines")  # noqa: S106
+    with pytest.raises(ConfigError, match="not one line of printable"):
+        status.client("http://127.0.0.1:1/v2/models/a", token="two\nlines")  # noqa: S106

@@ -15,7 +15,7 @@ from covey import tensors, wire
 from covey.calls import Call, Problem
 from covey.limits import SiteLimits
 from covey.lots import Lot
-from covey.messages import Tensor
+from covey.sources.remote import Tensor
 from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, run
 

@@ -10,8 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from covey.errors import ConfigError
+from covey.partitions import split_power
 from covey.problems import Problem
-from covey.theorems import THEOREMS, Form, split_power
+from covey.theorems import THEOREMS, Form
 from theory import PAPER, changed, cos_by_hand, dcza_by_hand, forms, letters, problems, value
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from covey import tensors, wire
 from covey.calls import Problem
-from covey.messages import Inference, Tensor
+from covey.messages import Inference
 from covey.sites import Serving
+from covey.sources.remote import Tensor
 from covey.tensors import Row
 
 SERVING = Serving(name="north", store="s", features={"size": "FP64", "count": "FP64"})
@@ -209,7 +210,7 @@ def has_twins(value: Any) -> bool:
 def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) -> None:
     body = written(pairs)
     if has_twins(pairs):
-        with pytest.raises(Problem, match="a key stands twice"):
+        with pytest.raises(Problem, match="duplicate key"):
             wire._parsed(body.encode(), 20)
     else:
         assert wire._parsed(body.encode(), 20) == json.loads(body)

@@ -123,7 +123,7 @@ def test_a_price_that_carries_serving_costs_still_does_when_a_link_changes() -> 
 
 
 def test_who_may_not_ask_is_not_repriced_either() -> None:
-    setup = config.load(table_of(CHAIN, policy={"askers": "first"}))
+    setup = config.load(table_of(CHAIN, policy={"reading": {"askers": "first"}}))
 
     assert {move.place for move in Roads(setup, setup.sites).moves(1000)} == {0}
 

@@ -19,7 +19,7 @@ from playing import Effort, Played
 from covey import files
 
 QUICK = Effort(slots=200, seeds=1, horizons=(100, 200), workers=1)
-POLICIES = playing.HERE.parents[1] / "docs" / "policies.md"
+POLICIES = playing.HERE.parents[1] / "docs" / "guide" / "policies.md"
 COMMAND = "python experiments/regret/run.py"
 READ = (
     "A cell has the regret per slot of one receiving learner and, below it, its ratio to the "
@@ -100,8 +100,10 @@ def _head(effort: Effort) -> str:
         "# Regret, measured\n\n"
         f"Made by `{command}`{'' if effort.slots else ' (`make regret`)'}; no number here is typed "
         "by hand. What is played stands in the TOML files beside this page; what the words mean, "
-        "in [simulation](../../docs/simulation.md), [environments](../../docs/environments.md) and "
-        "[policies](../../docs/policies.md). Worlds differ from seed to seed, and all policies "
+        "in [simulation](../../docs/research/simulation.md), "
+        "[environments](../../docs/research/environments.md) and "
+        "[policies](../../docs/guide/policies.md). "
+        "Worlds differ from seed to seed, and all policies "
         "meet the same ones."
     )
 
@@ -162,12 +164,13 @@ def _growth(found: Found) -> str:
         "right, regret of one receiving learner and, in brackets, how much of the time it trained "
         "or explored. A regret that grows less than the theorem allows keeps to it. "
         "The exponent for DCZA in C3 and C4 is proved for p = 3 alpha only; played is the p of C1 "
-        "and C2 ([why that matters](../../docs/bounds.md)). DCZA loses in steps, as cells are "
+        "and C2 ([why that matters](../../docs/research/bounds.md)). "
+        "DCZA loses in steps, as cells are "
         "split, so that its exponents swing.",
         tables.growth_table(series),
         "### When CoS begins to exploit where contexts are spread evenly",
         "Before, all is training and exploring, and no exponent says anything. Computed "
-        "([bounds](../../docs/bounds.md)), not played.",
+        "([bounds](../../docs/research/bounds.md)), not played.",
         tables.exploitation_table([horizons[0], horizons[-1]]),
         "### A hundredth of the thresholds "
         "([one dimension](growth-scaled-1d.toml), [two](growth-scaled-2d.toml))",
@@ -182,7 +185,7 @@ def _liars(found: Found) -> str:
         f"## Lying peers ([liars.toml](liars.toml), {_played_as(played)})",
         "One of four learners lies of itself, and its answers are so often wrong that it is never "
         "better than another; *checked* is `check-claims = true` "
-        "([what it does](../../docs/policies.md#peers-that-lie)), *trusting* is false. "
+        "([what it does](../../docs/guide/policies.md#peers-that-lie)), *trusting* is false. "
         "Shares of decisions in percent, of all learners that receive; the liar, where it receives "
         "too, is one of them. *Worst cell*: the largest over seeds, learners and cells of at "
         "least 1,000 decisions (0: there is none). Regret per slot; *honest*: the same worlds, "

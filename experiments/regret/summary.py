@@ -1,4 +1,4 @@
-"""What the tables come to, a line for each policy; it stands in docs/policies.md."""
+"""What the tables come to, a line for each policy; it stands in docs/guide/policies.md."""
 
 from collections.abc import Mapping, Sequence
 

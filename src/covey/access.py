@@ -1,4 +1,4 @@
-"""The commands `covey keys` and `covey tokens`: who may speak to a site, and who to whom."""
+"""The commands `covey keys` and `covey tokens`."""
 
 import argparse
 import sys

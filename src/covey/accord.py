@@ -1,24 +1,23 @@
-"""Whether two sites mean the same: cells that both know by name, and instances that both take."""
+"""Check that the cells and features of two sites are compatible."""
 
 from collections.abc import Iterator, Sequence
 
 from covey.letters import Feature, Greeting, Space
-from covey.shapes import cells_of, preset_of
+from covey.node.requests import describe_cells, preset_of
 from covey.sites import ServedSite
 
 MOST_SHOWN = 40  # characters of a name that a peer has sent
 
 
 def differences(site: ServedSite, greeting: Greeting, *, by_data: bool) -> list[str]:
-    """Return in what a site and a peer that greets it differ so that one cannot ask the other.
+    """Return the settings of a site and a peer that keep one from asking the other.
 
-    What the peer does not say is not compared; presets and instances matter only where data is
-    shown.
+    Missing fields are not compared; presets and instances matter only if data is sent.
     """
     found = list(_of_cells(site, greeting.spaces)) if greeting.spaces else []
     if not by_data:
         return found
-    preset = preset_of(site.learner)
+    preset = preset_of(site.learner.policies)
     if greeting.preset and greeting.preset != preset:
         found.append(f"the preset is {preset!r} here and {_shown(greeting.preset)} there")
     if greeting.features and not site.site.views:  # views show each arm something else
@@ -35,8 +34,8 @@ def _of_cells(site: ServedSite, spaces: Sequence[Space]) -> Iterator[str]:
         return
     if there.dimension != policy.dimension:
         yield f"contexts have {policy.dimension} dimensions here and {there.dimension} there"
-    if there.cells != cells_of(policy):
-        yield f"cells are {cells_of(policy)} here and {_shown(there.cells, 120)} there"
+    if there.cells != describe_cells(policy):
+        yield f"cells are {describe_cells(policy)} here and {_shown(there.cells, 120)} there"
 
 
 def _of_instances(site: ServedSite, greeting: Greeting) -> Iterator[str]:

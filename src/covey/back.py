@@ -6,24 +6,22 @@ answered by this site and never passed on.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import TypeVar
 
 from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.learner import Learner
-from covey.letters import KIND, VERSION, Letter
-from covey.limits import PEER_ROWS
+from covey.letters import KIND, Letter
 from covey.neighbours import Neighbour
 from covey.node.node import Node
-from covey.peers import NO_INSTANCE, outcome
+from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
 from covey.rates import Bucket
-from covey.shapes import cells_of, preset_of
 
 ROOT = letters.ROOT
 PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
-AT_ONCE = PEER_ROWS
 Given = TypeVar("Given")
 # What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
 # of this site than it needs to know. The first that fits.
@@ -49,6 +47,7 @@ class Back:
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it."""
         self._node = node
+        self._headers = letters.announcement(f"covey {version('covey')}")
         self._features = [letters.Feature(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
@@ -79,7 +78,7 @@ class Back:
             raise _problem_of(error) from error
         finally:
             self._in_flight[peer.name] -= 1
-        return Reply(200, letters.write(given), KIND)
+        return Reply(200, letters.write(given), KIND, self._headers)
 
     def _check_rate(self, peer: Neighbour) -> None:
         wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
@@ -96,48 +95,39 @@ class Back:
     async def _ask(self, call: Call, peer: Neighbour) -> letters.Answer:
         _check_may_ask(peer)
         letter = letters.read(call.body, letters.Ask)
-        until_s = _until_s(letter)
-        requests = letters.requests_of(letter)
-        if requests[0].instance is NO_INSTANCE and not peer.asks_by_context:
+        _check_deadline(letter)
+        rows = letters.requests_of(letter)
+        if rows[0].instance is NO_INSTANCE and not peer.asks_by_context:
             raise Problem(403, "not_allowed", "you may not ask here by the cell alone")
-        given = []
-        for start in range(0, len(requests), AT_ONCE):
-            _check_time(until_s)
-            given += await _all(
-                self._node.assist(request, source=peer.name)
-                for request in requests[start : start + AT_ONCE]
-            )
-        return letters.helped(letter, given)
+        return letters.helped(letter, await self._node.assist(rows, source=peer.name))
 
     async def _report(self, call: Call, peer: Neighbour) -> letters.Answer:
         _check_may_ask(peer)
         letter = letters.read(call.body, letters.Report)
-        _until_s(letter)
+        _check_deadline(letter)
         arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
         return letters.Reported(
-            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
+            version=letter.version, request=letter.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: Call, peer: Neighbour) -> letters.Answer:
         _check_may_ask(peer)
         letter = letters.read(call.body, letters.Estimate)
-        _until_s(letter)
+        _check_deadline(letter)
         accuracy, labels = await self._node.estimate(
             letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
         )
         return letters.Estimated(
-            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
+            version=letter.version, request=letter.request, accuracy=accuracy, labels=labels
         )
 
     async def _labels(self, call: Call, peer: Neighbour) -> letters.Answer:
         """Take labels, also of who may ask no longer: they settle only what it asked before."""
         letter = letters.read(call.body, letters.Labels)
-        _until_s(letter)
-        words = await _all(
-            outcome(self._node.learn(told.id, told.label, source=peer.name))
-            for told in letter.labels
-        )
-        return letters.Outcomes(version=VERSION, request=letter.request, words=words)
+        _check_deadline(letter)
+        labels = [(told.id, told.label) for told in letter.labels]
+        words = await self._node.take_labels(labels, source=peer.name)
+        return letters.Outcomes(version=letter.version, request=letter.request, words=words)
 
     async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
         letter = letters.read(call.body, letters.Hello)
@@ -145,11 +135,11 @@ class Back:
         knows_cells = peer.may_ask or peer.may_see("context")
         knows_data = peer.may_ask or peer.may_see("data")
         return letters.Greeting(
-            version=VERSION,
+            version=letter.version,
             request=letter.request,
             name=self._node.name,
             incarnation=self._node.starts,
-            preset=preset_of(learner) if knows_cells else "",
+            preset=preset_of(learner.policies) if knows_cells else "",
             spaces=_spaces(learner) if knows_cells else [],
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
@@ -158,7 +148,7 @@ class Back:
 
 def _spaces(learner: Learner) -> list[letters.Space]:
     policies = learner.policies.items()
-    return [letters.Space(name, cells_of(one), one.dimension) for name, one in policies]
+    return [letters.Space(name, describe_cells(one), one.dimension) for name, one in policies]
 
 
 def _route(call: Call, calls: Mapping[str, Given]) -> Given:
@@ -176,21 +166,9 @@ def _check_may_ask(peer: Neighbour) -> None:
         raise Problem(403, "not_allowed", "you may not ask here")
 
 
-def _until_s(letter: Letter) -> float:
-    """Return until when the peer waits, by the loop's clock; raise if it does so no longer."""
-    until_s = asyncio.get_running_loop().time() + letter.deadline_ms / 1000
+def _check_deadline(letter: Letter) -> None:
     if not letter.deadline_ms:
-        raise _over()
-    return until_s
-
-
-def _check_time(until_s: float) -> None:
-    if asyncio.get_running_loop().time() >= until_s:
-        raise _over()
-
-
-def _over() -> Problem:
-    return Problem(408, "deadline_over", "you had stopped waiting; nothing more was begun")
+        raise Problem(408, "deadline_over", "deadline exceeded; request not processed")
 
 
 def _problem_of(error: CoveyError) -> Problem:
@@ -198,12 +176,3 @@ def _problem_of(error: CoveyError) -> Problem:
         if isinstance(error, kind):
             return Problem(status, code, sentence or str(error))
     return Problem(503, "busy", "this site cannot answer now; try again later")
-
-
-async def _all(calls: Iterable[Coroutine[Any, Any, Given]]) -> list[Given]:
-    """Return all results; if one fails, so does the whole, when all others are done."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from covey import accounts, logs
-from covey.baselines import PLAIN, make
+from covey.baselines import make
 from covey.config import ReplayConfig, load
 from covey.contest import Contest
 from covey.contexts import Contexts, check_unit
@@ -22,7 +22,7 @@ from covey.fields import nearest
 from covey.games import start
 from covey.tally import Tally
 from covey.traces import Trace, TraceFile
-from covey.types import Account, BaselineOutcome, Outcome
+from covey.types import Account, Outcome
 from covey.voting import Voting
 
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
@@ -60,31 +60,6 @@ def replay(  # noqa: PLR0913 - each is one column of the log
     log = furnish(plain, setup, further, 1)
     _check_horizon(setup, len(log.labels))
     return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
-
-
-def compare_baselines(  # noqa: PLR0913 - each is one column of the log
-    config: str | Path | Mapping[str, Any],
-    names: Sequence[str] = PLAIN,
-    *,
-    predictions: Any,
-    labels: Any,
-    at: Any = None,
-    revealed: Any = None,
-    delay: Any = None,
-) -> dict[str, BaselineOutcome]:
-    """Return what the baselines of these names come to on the arrays that `replay` would replay.
-
-    >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
-    >>> found = compare_baselines(config, predictions=[[1, 0], [0, 1]], labels=[0, 1])
-    >>> found["win-stay"].errors, found["best-in-hindsight"].errors
-    (1, 0)
-    """
-    columns = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
-    setup = _for_arrays(load(config), columns)
-    contest = _contest(setup, names)
-    nowhere = np.zeros((len(columns["label"]), 0))
-    contest.add(_encoded(setup, columns, predictions, nowhere)[0])
-    return contest.outcome()
 
 
 def replay_file(

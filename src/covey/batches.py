@@ -1,15 +1,20 @@
-"""A batch as it is handed in -> checked rows, contexts and labels, or a sentence."""
+"""What is handed in -> checked rows, contexts and labels, or a sentence."""
 
+import math
+import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from covey.classifiers import PLAIN, as_label
 from covey.errors import ConflictingLabel, ContextError, DataError
 from covey.types import Context, Label
 
 Rows = Sequence[Any] | np.ndarray
+Key = tuple[str, Label]
+PLAIN = (str, int, bool)  # what needs no look to be a label
+MOST_WHOLE = 2**53  # beyond, whole numbers are no longer exact as floating-point numbers
+MOST_TEXT = 1_000  # characters of a label that is stored or sent
 
 
 def rows_of(instances: Any) -> Rows:
@@ -55,14 +60,72 @@ def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
         width = points.shape[-1] if points.ndim == 2 else "no"
         raise ContextError(f"contexts have {width} coordinates; this learner's have {dimension}")
     _check_lengths(len(rows), "instances", len(points), "contexts")
-    outside = ~((points >= 0.0) & (points <= 1.0))
-    if outside.any():
-        row, place = np.argwhere(outside)[0].tolist()
+    outside = first_outside(points)
+    if outside is not None:
+        row, place = outside
         raise ContextError(
             f"row {row} of the batch: context coordinate {place} is {points[row, place]}; it must "
             "lie in [0, 1]"
         )
     return points
+
+
+def first_outside(points: np.ndarray) -> tuple[int, int] | None:
+    """Return row and coordinate of the first number outside [0, 1]; None if there is none."""
+    outside = ~((points >= 0.0) & (points <= 1.0))
+    if not outside.any():
+        return None
+    row, place = np.argwhere(outside)[0].tolist()
+    return row, place
+
+
+def as_label(value: Any) -> Label:
+    """Return `value` as a label: hashable, not None, not NaN; a NumPy scalar as Python's own.
+
+    Raises `ValueError` saying what it is instead.
+    """
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{value!r}, which is not a label")
+    try:
+        hash(value)
+    except TypeError:
+        raise ValueError(f"a {type(value).__name__}, which is not a label") from None
+    return cast("Label", value)
+
+
+def plain_label(label: Any) -> Label:
+    """Return a label that can be stored and sent: text, a whole number, a number, true or false.
+
+    Raises `DataError` for any other.
+    """
+    try:
+        plain = as_label(label)
+    except ValueError as error:
+        raise DataError(f"the label is {error}") from None
+    if isinstance(plain, str):
+        _check_text(plain)
+    is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
+    if is_large or not isinstance(plain, str | int | float):
+        raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
+    return plain
+
+
+def _check_text(label: str) -> None:
+    if len(label) > MOST_TEXT:
+        raise DataError(f"the label has {len(label)} characters; a node takes {MOST_TEXT}")
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the label is {label!r}, which is no text of UTF-8") from None
+
+
+def key_of(label: Label) -> Key:
+    """Return a label with the kind of thing that it is, as JSON has it: 1 and 1.0 are the same."""
+    if isinstance(label, bool):
+        return "truth value", label
+    return ("text" if isinstance(label, str) else "number"), label
 
 
 def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:

@@ -15,10 +15,10 @@ import msgspec
 
 from covey.errors import ConfigError
 from covey.fields import nearest
-from covey.partitions import slices_for
+from covey.partitions import cos_power, slices_for
 from covey.problems import Problem
 from covey.settings import Threshold
-from covey.theorems import FORMS, THEOREMS, Form, Statement, Term, cos_power
+from covey.theorems import FORMS, THEOREMS, Form, Statement, Term
 
 FARTHEST = 1e30  # slots; a bound that says nothing by then never will in practice
 MOST_SLOTS = 2**53  # that can be told apart

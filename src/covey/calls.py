@@ -1,8 +1,8 @@
-"""What passes between an HTTP server and the two sides of a node: calls, replies and problems."""
+"""Requests, responses and problems between the HTTP listeners and the handlers of a node."""
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,7 +21,8 @@ from covey.errors import (
 JSON = "application/json"
 BINARY = "application/octet-stream"
 PROBLEM = "application/problem+json"
-# The first that fits: subclasses stand before what they are made of.
+MOST_CODE, MOST_SENTENCE = 40, 200  # characters of a refusal that are read
+# The first match counts: subclasses come before their bases.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (LateLabel, 410, "label_too_late"),
     (UnknownTicket, 404, "ticket_unknown"),
@@ -36,18 +37,18 @@ log = logging.getLogger(__name__)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request that came whole."""
+    """A complete request."""
 
     method: str
     path: str  # without the query
     headers: Mapping[str, str]  # by names in lower case
     body: bytes = b""
-    who: str = ""  # the client or the peer, as whoever let it in knows it
+    who: str = ""  # the authenticated client or peer
     rights: frozenset[str] = frozenset()  # of a client: the scopes of its token
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What is sent back."""
+    """A response."""
 
     status: int = 200
     body: bytes = b""
@@ -56,10 +57,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Handler(Protocol):
-    """One side of a node: for its clients, or for its peers."""
+    """Handles the requests of clients, or of peers."""
 
     async def handle(self, call: Call) -> Reply:
-        """Answer a call; raise `Problem`, or another error of covey, where it cannot be served."""
+        """Return the response; raise `Problem` or another `CoveyError` if there is none."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -93,8 +94,28 @@ class Problem(Exception):
         return Reply(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
 
 
+class _Received(msgspec.Struct):
+    """The fields of a refusal that a caller uses; other servers may send fewer, or more."""
+
+    code: str = ""
+    detail: str = ""
+    error: Any = ""
+
+
+def read_refusal(body: bytes) -> tuple[str, str]:
+    """Return the code and the sentence of a refusal, "" for what is missing or not printable."""
+    try:
+        found = msgspec.json.decode(body, type=_Received)
+    except (ValueError, RecursionError):
+        return "", ""
+    is_code = found.code.isidentifier() and found.code.isascii() and len(found.code) <= MOST_CODE
+    sentence = (found.detail or str(found.error))[:MOST_SENTENCE]
+    printable = "".join(one if one.isprintable() else " " for one in sentence)
+    return found.code if is_code else "", printable
+
+
 async def respond(handler: Handler, call: Call) -> Reply:
-    """Return what a side of a node answers to a call; whatever goes wrong is a problem."""
+    """Return the response of a handler; every error becomes a problem."""
     try:
         return await handler.handle(call)
     except Problem as problem:
@@ -102,12 +123,12 @@ async def respond(handler: Handler, call: Call) -> Reply:
     except CoveyError as error:
         return problem_of(error).reply()
     except Exception:
-        log.exception("a request failed unexpectedly")
-        return Problem(500, "unexpected", "an unexpected failure; the log says more").reply()
+        log.exception("unexpected failure of a request")
+        return Problem(500, "unexpected", "unexpected failure; see the log of the site").reply()
 
 
 def problem_of(error: CoveyError) -> Problem:
-    """Return an error of covey as the problem that a caller is told."""
+    """Return the problem that a caller gets for an error."""
     for kind, status, code in STATUSES:
         if isinstance(error, kind):
             return Problem(status, code, str(error))

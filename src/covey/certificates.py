@@ -1,6 +1,6 @@
 """Certificates as bytes: made, signed and read. The one file that names cryptography.
 
-Keys are EC P-256. A site's name stands in its certificate as `covey://NAME`, and as a host name so
+Keys are EC P-256. A site's name is in its certificate as `covey://NAME`, and as a host name so
 that TLS can check it whatever the site's address is.
 """
 
@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -49,7 +50,7 @@ _UNREADABLE = (
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in a key, a request or a certificate, without its secrets."""
+    """The content of a key, a request or a certificate, without its secrets."""
 
     kind: Literal["authority", "certificate", "request", "key"]
     public: bytes
@@ -114,7 +115,7 @@ def sign(asked: Reading, *, issuer: bytes, issuer_key: bytes, span: Span) -> byt
 
 
 def read(pem: bytes) -> Reading:
-    """Return what stands in a file; raises `ConfigError` if it is none that covey could have made.
+    """Return the content of a file; raises `ConfigError` if covey cannot have made it.
 
     Of several certificates in it, the first.
     """
@@ -126,8 +127,13 @@ def read(pem: bytes) -> Reading:
         return _read_certificate(x509.load_pem_x509_certificates(pem)[0])
 
 
+@lru_cache(maxsize=256)
 def read_verified(der: bytes) -> Reading:
-    """Return what stands in the certificate that a TLS peer has shown."""
+    """Return the content of the certificate that a TLS peer has shown.
+
+    Every request of a peer needs it and parsing takes longer than many requests do, so the latest
+    certificates are kept. Whether the site is allowed is not kept: the allow list may change.
+    """
     with _sentences():
         return _read_certificate(x509.load_der_x509_certificate(der))
 

@@ -1,16 +1,15 @@
 """Anything that classifies, as a function: it answers one instance or many, and may be taught."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from covey.batches import PLAIN, as_label
 from covey.errors import ConfigError, ConflictingLabel, CoveyError, FunctionError
 from covey.types import Label
 
 UNKNOWN = msgspec.UNSET
-PLAIN = (str, int, bool)  # what needs no look to be a label
 
 
 class Later(Protocol):
@@ -198,22 +197,6 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
             "neither learn_one nor partial_fit nor learn"
         )
     return _saying_first(function, given, classes[0])
-
-
-def as_label(value: Any) -> Label:
-    """Return `value` as a label: hashable, not None, not NaN; a NumPy scalar as Python's own.
-
-    Raises `ValueError` saying what it is instead.
-    """
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"{value!r}, which is not a label")
-    try:
-        hash(value)
-    except TypeError:
-        raise ValueError(f"a {type(value).__name__}, which is not a label") from None
-    return cast("Label", value)
 
 
 _FRESH = "; if it has learnt nothing yet, give covey.classifiers.fresh(function, classes=...)"

@@ -31,14 +31,15 @@ from covey import (
     sheets,
 )
 from covey import simulation as simulator
-from covey.errors import ConfigError, CoveyError, StoreFailed
-from covey.papers import publishing, reproduction
+from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.policies import PRESET_NAMES
 from covey.problems import Problem
 from covey.progress import Progress
 from covey.theorems import FORMS
 from covey.traces import TraceFile
 from covey.types import Outcome
 
+PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
 REPLAY_EXAMPLES = """\
 examples:
   covey replay log.csv --config sites.toml
@@ -74,13 +75,6 @@ examples:
   covey simulate scenario.toml --out runs --html
   covey simulate scenario.toml --out runs --seeds 20 --workers 8
   covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
-"""
-
-REPRODUCE_EXAMPLES = """\
-examples:
-  covey reproduce --data FOLDER --out paper
-  covey reproduce sim_results callcost --data FOLDER --out paper
-  covey reproduce --data FOLDER --out paper --json | jq .claims
 """
 
 
@@ -130,7 +124,7 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="what would cooperation have gained? replay a log of predictions",
         description="Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated; say what that would have gained and cost.",
-        epilog=REPLAY_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
@@ -178,7 +172,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         "say what each lost against the oracle, to what, and how that grows. Without a scenario an "
         "embedded one is played: CoS and DCZA in the four cases of arrival. Interrupted, the same "
         "command goes on where it was.",
-        epilog=SIMULATE_EXAMPLES,
+        epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument(
@@ -240,37 +234,12 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    # Without option characters, all arguments of the former command are accepted.
     command = commands.add_parser(
-        "reproduce",
-        help="the paper's tables, recomputed on its data, beside what it prints",
-        description="Recompute every table of the paper on the KDD Cup 1999 data, and say what "
-        "comes out, what does not, and why. Interrupted, the same command goes on where it was.",
-        epilog=REPRODUCE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "reproduce", prefix_chars="\0", add_help=False, help="moved: see `make paper`"
     )
-    command.add_argument(
-        "table", nargs="*", metavar="TABLE", help=f"{', '.join(reproduction.NAMES)} (default: all)"
-    )
-    command.add_argument(
-        "--data",
-        type=Path,
-        metavar="PATH",
-        help="folder of the data (default: COVEY_DATA names it)",
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("paper"),
-        metavar="FOLDER",
-        help="finished runs, README.md, report.html and summary.json (default: paper)",
-    )
-    command.add_argument(
-        "--any-file", action="store_true", help="go on with data other than the paper's"
-    )
-    command.add_argument(
-        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
-    )
-    _add_common(command, _reproduce)
+    command.add_argument("arguments", nargs="*")
+    command.set_defaults(run=_reproduce, debug=False)
 
 
 def _add_common(command: argparse.ArgumentParser, run: object) -> None:
@@ -332,24 +301,10 @@ def _simulate(options: argparse.Namespace) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    wish = reproduction.Wish(
-        options.table, options.data, options.out, options.any_file, options.workers
+    raise ConfigError(
+        "the reproduction of the paper is not part of the package; run `make paper` in a clone of "
+        "the repository"
     )
-    try:
-        with Progress("reproduce", is_quiet=options.quiet) as progress:
-            found = reproduction.reproduce(wish, progress=progress)
-    except KeyboardInterrupt:
-        print(
-            f"\ncovey: {wish.folder} keeps the finished figures; repeat the command to go on",
-            file=sys.stderr,
-        )
-        raise
-    page = publishing.write(found, wish.folder)
-    if options.json:
-        print(msgspec.json.encode(publishing.summary(found)).decode())
-    else:
-        print(publishing.text(found))
-    print(f"report: {page}", file=sys.stderr)
 
 
 def _bounds(options: argparse.Namespace) -> None:
@@ -423,7 +378,8 @@ def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
 def _plain_warnings() -> Iterator[None]:
     """Print warnings as one line each, without the source line that raised them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
+        for kind in (UserWarning, CoveyDeprecationWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = lambda message, *_, **__: print(
             f"covey: warning: {message}", file=sys.stderr
         )

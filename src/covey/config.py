@@ -150,14 +150,40 @@ def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
             raise ConfigError(f"unknown table [{key}]{fields.nearest(key, known)}")
 
 
+class Tables(NamedTuple):
+    """The tables of a configuration, each checked by itself; `assemble` checks them together."""
+
+    settings: Settings
+    members: Sequence[Member]
+    data: Data = Data()
+    links: Mapping[str, Any] = {}  # `[[link]]` and `[[link-change]]` as they are written
+    ensemble: Weighing | None = None
+    is_preset_named: bool = True
+
+
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
     """Return the configuration in a TOML file, or the same given as a mapping."""
-    table = source if isinstance(source, Mapping) else read_toml(Path(source))
+    return assemble(read(source if isinstance(source, Mapping) else read_toml(Path(source))))
+
+
+def read(table: Mapping[str, Any]) -> Tables:
+    """Return the tables of a configuration as records."""
     check_tables(table)
-    data = fields.read(table.get("data", {}), Data, where="[data]")
-    settings = settings_from(table.get("policy", {}))
-    members = _members(table.get("learner", []))
-    links = parse_links(table, [member.name for member in members])
+    return Tables(
+        data=fields.read(table.get("data", {}), Data, where="[data]"),
+        settings=settings_from(table.get("policy", {})),
+        members=_members(table.get("learner", [])),
+        links={key: table[key] for key in ("link", "link-change") if key in table},
+        ensemble=weighing_from(table["ensemble"]) if "ensemble" in table else None,
+        is_preset_named="preset" in table.get("policy", {}),
+    )
+
+
+def assemble(tables: Tables) -> ReplayConfig:
+    """Return the configuration that these tables make up; raise `ConfigError` if they cannot."""
+    data, settings, members = tables.data, tables.settings, tables.members
+    _check_members(members)
+    links = parse_links(tables.links, [member.name for member in members])
     plan = spaces.plan(
         spaces.Wish("[data]", data.context, data.candidates),
         [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
@@ -173,23 +199,22 @@ def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
             "[data] has a loss, but peers that see only the cell answer with whole labels; leave "
             "out loss, or context-peers"
         )
-    if settings.mode == "paper" or settings.askers == "first":
-        sites = _only_first_asks(sites, settings)
+    if settings.reading.askers == "first":
+        sites = (sites[0], *(site.alone() for site in sites[1:]))
     settings = within(
         settings,
-        is_named="preset" in table.get("policy", {}),
+        is_named=tables.is_preset_named,
         has_candidates=any(len(site.spaces) > 1 for site in sites),
         has_context_peers=any(site.context_peers for site in sites),
     )
-    weighing = weighing_from(table["ensemble"]) if "ensemble" in table else None
-    if weighing is not None:
+    if tables.ensemble is not None:
         sites = _voters(sites, data)
-        if weighing.weights == "cell" and len(plan.spaces) > 1:
+        if tables.ensemble.weights == "cell" and len(plan.spaces) > 1:
             raise ConfigError(
                 '[ensemble] has weights = "cell", but the learners do not share one context space; '
                 'use weights = "global", or one context for all'
             )
-    return ReplayConfig(data, settings, sites, context, plan, links, weighing)
+    return ReplayConfig(data, settings, sites, context, plan, links, tables.ensemble)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -212,12 +237,6 @@ def _check_loss(loss: Loss | None) -> None:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
 
 
-def _only_first_asks(sites: tuple[Site, ...], settings: Settings) -> tuple[Site, ...]:
-    if settings.askers == "all":
-        return sites
-    return (sites[0], *(site.alone() for site in sites[1:]))
-
-
 def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
     """Return the sites of an ensemble: each votes for itself, on every row."""
     if data.at is not None:
@@ -233,14 +252,16 @@ def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
 def _members(tables: object) -> list[Member]:
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ConfigError("no learners; add a [[learner]] table with a name and its functions")
-    members = [
+    return [
         fields.read(table, Member, where=f"[[learner]] {k + 1}") for k, table in enumerate(tables)
     ]
+
+
+def _check_members(members: Sequence[Member]) -> None:
     names = [member.name for member in members]
     _check_no_repeat(names, "learners")
     for member in members:
         _check_member(member, names)
-    return members
 
 
 def _check_member(member: Member, names: list[str]) -> None:
@@ -331,7 +352,7 @@ def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str
             )
 
 
-def _site(place: int, members: list[Member], links: Wiring | None, settings: Settings) -> Site:
+def _site(place: int, members: Sequence[Member], links: Wiring | None, settings: Settings) -> Site:
     member = members[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
@@ -362,7 +383,7 @@ def _site(place: int, members: list[Member], links: Wiring | None, settings: Set
 
 
 def _furnished(
-    site: Site, place: int, members: list[Member], plan: spaces.Plan, names: Sequence[str]
+    site: Site, place: int, members: Sequence[Member], plan: spaces.Plan, names: Sequence[str]
 ) -> Site:
     """Return the site with contexts of its own, and with what its arms see of an instance."""
     own = plan.own[place]
@@ -376,7 +397,7 @@ def _furnished(
     return site._replace(spaces=own, views=seen)
 
 
-def _peers(member: Member, members: list[Member], links: Wiring | None) -> Mapping[str, float]:
+def _peers(member: Member, members: Sequence[Member], links: Wiring | None) -> Mapping[str, float]:
     if member.peers is None:
         others = {other.name: 0.0 for other in members if other is not member}
         return others if links is None else links.peers(member.name)

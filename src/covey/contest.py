@@ -17,18 +17,6 @@ from covey.types import Array, Baseline, BaselineOutcome, Chunk, Guess, Swift
 HINDSIGHT = "best-in-hindsight"
 
 
-def compare(
-    baselines: Iterable[Baseline], log: Log, *, label_wait: int | None = None
-) -> dict[str, BaselineOutcome]:
-    """Return what each baseline comes to on `log`, and the best single function in hindsight.
-
-    Baselines keep what they have learnt: compare them on other rows before to train them.
-    """
-    contest = Contest(baselines, label_wait=label_wait)
-    contest.add(log)
-    return contest.outcome()
-
-
 class Contest:
     """Baselines that are played chunk by chunk; memory grows with the labels under way only."""
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from covey.batches import first_outside
 from covey.errors import ConfigError, ContextError, DataError
 from covey.fields import nearest
 from covey.latest import LatestLabels
@@ -168,10 +169,10 @@ def check_unit(
     if contexts.ndim != 2 or contexts.shape[1] != len(names):
         shape = f"an array of shape {contexts.shape}"
         raise ContextError(f"{at(0)}: {len(names)} contexts per row wanted, not {shape}")
-    outside = ~((contexts >= 0) & (contexts <= 1))
-    if not outside.any():
+    outside = first_outside(contexts)
+    if outside is None:
         return
-    row, coordinate = np.argwhere(outside)[0].tolist()
+    row, coordinate = outside
     raise ContextError(
         f"{at(row)}: context {names[coordinate]!r} is "
         f"{_show(contexts[row, coordinate])}; contexts must lie in [0, 1] "

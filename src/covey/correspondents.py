@@ -1,50 +1,47 @@
-"""A peer that is reached by letters, whatever carries them."""
+"""The client of a peer: messages out, responses in, over any transport."""
 
 import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import msgspec
-
 from covey import letters
-from covey.calls import Reply
+from covey.calls import Reply, read_refusal
 from covey.errors import PeerBusy, PeerDeclined, PeerError
 from covey.letters import MOST_DEADLINE_MS, MOST_ROWS, VERSION, AnyAnswer, Letter
 from covey.neighbours import Neighbour
-from covey.peers import DEADLINE_S, Help, Request
+from covey.node.peers import DEADLINE_S
+from covey.node.requests import AskRow, Assistance
 from covey.types import Label, Report
 
-# Carries the bytes of a letter to a path, and brings back the answer. Whatever goes wrong on the
-# way is an `OSError`.
+# Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.
 Post = Callable[[str, bytes], Awaitable[Reply]]
-BUSY = ("too_often", "busy")  # the codes of who is well, and has too much to do
-LATE = ("deadline_over", "too_slow")  # of who took the letter, but too late
-USUAL_WAIT_S = 1.0  # where nothing is said of it that can be read
-
-
-MOST_SENTENCE = 200  # characters of what a peer says to a refusal
-
-
-class _Refusal(msgspec.Struct):
-    code: str
-    detail: str = ""
+BUSY = ("too_often", "busy")  # codes of a peer that is overloaded
+LATE = ("deadline_over", "too_slow")  # codes of a peer that got the message too late
+OTHER_VERSION = "protocol_version"
+USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 
 
 class Correspondent:
-    """A neighbour as a `Peer`: it is shown no more than it may see."""
+    """A neighbour as a `Peer`: it is sent no more than it may see."""
 
     def __init__(self, neighbour: Neighbour, post: Post, chance: random.Random) -> None:
         self._neighbour = neighbour
         self._post = post
         self._chance = chance
+        self._version = letters.VERSION  # of `ask`, as the latest response announced it
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         """Return a label for each instance, or for a cell alone."""
-        given: list[Help] = []
+        given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            letter = letters.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
+            letter = letters.ask(
+                shown,
+                request=self._new_id(),
+                deadline_ms=_left_ms(),
+                version=self._version,
+            )
             given += letters.helps_of(await self._send("ask", letter, letters.Helped))
         return given
 
@@ -89,8 +86,13 @@ class Correspondent:
     async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
         reply = await self._post(f"{letters.ROOT}/{call}", letters.write(letter))
         if reply.status != 200:
-            raise _refused(reply)
-        return letters.read_answer(reply.body, kind, letter)
+            code, detail = read_refusal(reply.body)
+            if code == OTHER_VERSION:  # it was replaced by an older one
+                self._version = letters.newest_version(reply.headers)
+            raise _refused(reply, code, detail)
+        answer = letters.read_answer(reply.body, kind, letter)
+        self._version = letters.newest_version(reply.headers)
+        return answer
 
     def _new_id(self) -> str:
         return f"{self._chance.getrandbits(64):016x}"
@@ -106,29 +108,16 @@ def _left_ms() -> int:
     )
 
 
-def _refused(reply: Reply) -> PeerError:
-    told = _told(reply.body)
-    said = f"status {reply.status} ({told.code})" if told.code else f"status {reply.status}"
-    if told.code in BUSY:
+def _refused(reply: Reply, code: str, detail: str) -> PeerError:
+    said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
+    if code in BUSY:
         return PeerBusy(said, wait_s=_wait_s(reply.headers))
-    if 400 <= reply.status < 500 and told.code not in LATE:
-        return PeerDeclined(f"{said}: {told.detail}" if told.detail else said)
+    if 400 <= reply.status < 500 and code not in LATE:
+        return PeerDeclined(f"{said}: {detail}" if code and detail else said)
     return PeerError(said)
 
 
 def _wait_s(headers: Mapping[str, str]) -> float:
-    """Return for how long a peer asks to be left alone."""
+    """Return after how many seconds a peer asks to retry."""
     said = headers.get("Retry-After", "")
     return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
-
-
-def _told(body: bytes) -> _Refusal:
-    """Return the code and the sentence of a refusal, as far as a person can be shown them."""
-    try:
-        told = msgspec.json.decode(body, type=_Refusal)
-    except (ValueError, RecursionError):
-        return _Refusal("")
-    if len(told.code) > 40 or not told.code.replace("_", "").isalnum():
-        return _Refusal("")
-    detail = "".join(one if one.isprintable() else " " for one in told.detail[:MOST_SENTENCE])
-    return _Refusal(told.code, detail)

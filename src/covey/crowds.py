@@ -1,4 +1,4 @@
-"""How many may come, and how many are served at once."""
+"""Limits on connections and on concurrent requests."""
 
 import asyncio
 from collections import Counter
@@ -8,7 +8,7 @@ from covey.calls import Problem
 
 
 class Crowd:
-    """Counts who is there, in all and by address."""
+    """Counts open connections, in all and by address."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most = most
@@ -19,21 +19,21 @@ class Crowd:
         return self._here.total()
 
     def enter(self, address: str) -> bool:
-        """Let one more in, if there is room."""
+        """Count one more connection; return False if a limit is reached."""
         if len(self) >= self._most or self._here[address] >= self._most_each:
             return False
         self._here[address] += 1
         return True
 
     def leave(self, address: str) -> None:
-        """Note that one has gone."""
+        """Count a connection that was closed."""
         self._here[address] -= 1
         if not self._here[address]:
             del self._here[address]
 
 
 class Turns:
-    """Lets so many be served at once and so many wait, in order; whoever else comes is told."""
+    """Serves up to `most` requests at once and queues up to `queue`; refuses the rest."""
 
     def __init__(self, most: int, queue: int) -> None:
         self._most = most
@@ -43,7 +43,7 @@ class Turns:
 
     async def __aenter__(self) -> None:
         if self._free.locked() and self._waiting >= self._queue:
-            raise Problem(503, "busy", f"{self._most} requests are under way; try again later")
+            raise Problem(503, "busy", f"{self._most} requests are in progress; retry later")
         self._waiting += 1
         try:
             await self._free.acquire()

@@ -1,4 +1,4 @@
-"""Will this site work? One look at all that it needs, before it serves. Nothing is changed."""
+"""`covey doctor`: check all that a site needs before it serves. Nothing is changed."""
 
 import ipaddress
 import shutil
@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from covey import accord, keys, sites, tokens, visits
+from covey import accord, keys, letters, sites, tokens, visits
+from covey.batches import plain_label
 from covey.classifiers import Function
 from covey.errors import (
     ConfigError,
@@ -25,17 +26,16 @@ from covey.errors import (
     StoreError,
 )
 from covey.neighbours import Neighbour
-from covey.peers import plain_label
+from covey.node.store import Store
 from covey.ports import Address
 from covey.sites import Identity, ServedSite
 from covey.sources.lessons import recalling
-from covey.store import Store
 from covey.views import ALL, cut, shown
 
 SOON_DAYS = 14
 FAR_S = 300.0  # that clocks may differ
 LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
-AT_ONCE = 16  # peers that are visited together
+AT_ONCE = 16  # peers that are probed together
 MADE_UP = {
     "BOOL": (False, True),
     "INT64": (0, 1),
@@ -48,7 +48,7 @@ FAILURE: Literal["failure"] = "failure"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one look came to: `failure` will not work, `warning` may not."""
+    """The result of one check: `failure` will not work, `warning` may not."""
 
     what: str
     state: Literal["ok", "warning", "failure"]
@@ -59,7 +59,7 @@ Look = Callable[[ServedSite], Iterable[Finding]]
 
 
 def examine(path: Path) -> list[Finding]:
-    """Return what is to be said of a site's file, and of all that it names."""
+    """Check a site's file and all that it names."""
     served: list[ServedSite] = []
     found = list(_safely("file", partial(_file, path, served)))
     for site in served:
@@ -69,7 +69,7 @@ def examine(path: Path) -> list[Finding]:
 
 
 def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield findings; whatever is raised is one of them."""
+    """Yield findings; an error becomes one of them."""
     try:
         yield from look()
     except CoveyError as error:
@@ -77,7 +77,7 @@ def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findin
     except OSError as error:
         yield Finding(what, FAILURE, f"{error.filename or ''} {error.strerror or error}".strip())
     except Exception as error:
-        yield Finding(what, FAILURE, f"cannot be looked at: {type(error).__name__}: {error}")
+        yield Finding(what, FAILURE, f"cannot be checked: {type(error).__name__}: {error}")
 
 
 def _file(path: Path, served: list[ServedSite]) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _file(path: Path, served: list[ServedSite]) -> Iterator[Finding]:
     yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
 
 
-# -- who it is, and who may come ----------------------------------------------------------------
+# -- identity and tokens ------------------------------------------------------------------------
 
 
 def _certificate(site: ServedSite) -> Iterator[Finding]:
@@ -102,7 +102,8 @@ def _certificate(site: ServedSite) -> Iterator[Finding]:
     renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
     yield _lasting("certificate", str(certificate), card.days_left, renew)
     left = keys.show(authority).days_left
-    yield _lasting("authority", str(authority), left, "make a new one in time (docs/keys.md)")
+    advice = "make a new one in time (docs/operations/keys.md)"
+    yield _lasting("authority", str(authority), left, advice)
     if site.has_tls and not card.hosts:
         said = f"{certificate} names no host, so clients that check the address will refuse it"
         yield Finding("certificate", WARNING, f"{said}; request one with --host")
@@ -120,7 +121,7 @@ def _lasting(what: str, name: str, days: int | None, advice: str) -> Finding:
 
 def _tokens(site: ServedSite) -> Iterator[Finding]:
     if site.tokens is None:
-        yield Finding("tokens", OK, "none: everybody on this machine may do everything")
+        yield Finding("tokens", OK, "none: all clients on this machine have all scopes")
         return
     known = tokens.listed(site.tokens)
     good = [one for one in known if tokens.is_current(one)]
@@ -192,7 +193,7 @@ def _files(site: ServedSite) -> Iterator[Finding]:
         yield Finding("open files", OK, f"{soft} may be open; at most {needed} are needed")
 
 
-# -- what it keeps ------------------------------------------------------------------------------
+# -- the store ----------------------------------------------------------------------------------
 
 
 def _store(site: ServedSite) -> Iterator[Finding]:
@@ -222,7 +223,7 @@ def is_in_use(store: Path) -> bool:
 
     Raises `StoreError` if that cannot be said, as the file cannot be read.
     """
-    # Whoever may only read can have no lock of its own, so SQLite stops there, and makes no file.
+    # A read-only connection cannot take the lock, so SQLite stops there and creates no file.
     base = None
     try:
         base = sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
@@ -240,7 +241,7 @@ def is_in_use(store: Path) -> bool:
 
 
 def _kept(site: ServedSite) -> Finding:
-    """Open a copy as a node would: that writes, and what is kept must stay as it is."""
+    """Open a copy as a node would: opening writes, and the store must not change."""
     parts = [Path(f"{site.store}{end}") for end in ("", "-wal")]
     parts = [one for one in parts if one.exists()]
     with tempfile.TemporaryDirectory(prefix="covey-doctor-") as folder:
@@ -257,16 +258,16 @@ def _opened(site: ServedSite, copy: Path) -> Finding:
     try:
         store = Store(copy)
         try:
-            loaded = store.load(site.serving.name, site.shape)
+            loaded = store.load(site.serving.name, site.fingerprint)
         finally:
             store.close()
     except StoreError as error:
         return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
     said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
-    return Finding("store", OK, f"{said}, {len(loaded.owed)} labels owed to peers")
+    return Finding("store", OK, f"{said}, {len(loaded.deliveries)} labels owed to peers")
 
 
-# -- who answers --------------------------------------------------------------------------------
+# -- functions and peers ------------------------------------------------------------------------
 
 
 def _functions(site: ServedSite) -> Iterator[Finding]:
@@ -309,7 +310,7 @@ def _peers(site: ServedSite) -> Iterator[Finding]:
 def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
     what = f"peer {peer.name}"
     if peer.url is None or site.identity is None:
-        yield Finding(what, OK, "has no url: it comes here, and is not asked")
+        yield Finding(what, OK, "has no url: it may ask this site, and is not asked")
         return
     asks = _asks(site, peer.name)
     try:
@@ -319,12 +320,13 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
         hint = f"; its table of this site: name = {own.name!r}, key = {own.key_hash!r}"
         yield Finding(what, FAILURE, f"{peer.url}: {error}{hint}")
     except PeerError as error:
-        yield Finding(what, WARNING, f"{peer.url}: {error}; the site will go on without it")
+        yield Finding(what, WARNING, f"{peer.url}: {error}; the site works without it")
     except CoveyError as error:
         yield Finding(what, FAILURE, f"{peer.url}: {error}")
     else:
         starts = seen.greeting.incarnation
         yield Finding(what, OK, f"{peer.url} knows this site; its start number {starts}")
+        yield Finding(f"{what}, protocol", OK, _protocol(seen.version, seen.software))
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
         if asks is not None or peer.may_ask:
@@ -333,6 +335,12 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
                 f"{what}, settings", accord.differences(site, seen.greeting, by_data=by_data)
             )
         yield from _clock(what, seen.ahead_s)
+
+
+def _protocol(version: int, software: str) -> str:
+    said = f"speaks peer protocol {version} ({software or 'covey 0.1'})"
+    newest = max(letters.VERSIONS)
+    return said if version == newest else f"{said}; {newest} is preferred"
 
 
 def _asks(site: ServedSite, name: str) -> visits.Asks | None:
@@ -345,19 +353,19 @@ def _asks(site: ServedSite, name: str) -> visits.Asks | None:
 
 def _right(what: str, asks: visits.Asks, code: str) -> Finding:
     if not code:
-        return Finding(what, OK, f"lets itself be asked by {asks}")
+        return Finding(what, OK, f"accepts questions by {asks}")
     if code != "not_allowed":
-        return Finding(what, WARNING, f"answers {code!r} when it is asked by {asks}")
+        return Finding(what, WARNING, f"answers {code!r} to questions by {asks}")
     key = "may-ask" if asks == "data" else "asks-by-context"
-    said = f"does not let itself be asked by {asks}; its operator must write {key} = true"
+    said = f"does not accept questions by {asks}; its operator must set {key} = true"
     return Finding(what, FAILURE, said)
 
 
 def _like(what: str, differences: list[str]) -> Finding:
     if not differences:
-        return Finding(what, OK, "agree as far as they must")
-    said = f"{'; '.join(differences)}; so one would refuse what the other asks"
-    return Finding(what, FAILURE, f"{said}: give both files the same")
+        return Finding(what, OK, "compatible")
+    said = f"{'; '.join(differences)}; so questions would be refused"
+    return Finding(what, FAILURE, f"{said}: write the same settings in both files")
 
 
 def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
@@ -365,7 +373,7 @@ def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
         return
     said = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
     if abs(ahead_s) > FAR_S:
-        said = f"{said}; set both clocks, or certificates end too early or late"
+        said = f"{said}; set both clocks, or certificates expire too early or too late"
         yield Finding(f"{what}, clock", WARNING, said)
     else:
         yield Finding(f"{what}, clock", OK, said)

@@ -152,12 +152,12 @@ def check(environment: Environment) -> None:
             hint = fields.nearest(learner, environment.names)
             raise ConfigError(f"{who} names unknown learner {learner!r}{hint}")
     for learner, share in environment.failing.items():
-        _check_within(share, 0, 1, f"{who}: failing.{learner}")
+        fields.check_range(share, 0, 1, f"{who}: failing.{learner}")
 
 
 def check_horizon(environment: Environment, horizon: int) -> None:
     """Raise `ConfigError` if the environment cannot be played for so many slots."""
-    _check_within(horizon, 1, MOST_SLOTS, "the horizon")
+    fields.check_range(horizon, 1, MOST_SLOTS, "the horizon")
     if environment.process.arrivals == "best" and environment.cube_level(horizon) > MOST_LEVEL:
         raise ConfigError(
             f"environment {environment.name!r}: over {horizon} slots the best arrivals lie in a "
@@ -166,21 +166,18 @@ def check_horizon(environment: Environment, horizon: int) -> None:
         )
 
 
-_RANGES = (
-    ("dimension", 1, MOST_DIMENSIONS),
-    ("learners", 1, 1_000),
-    ("functions", 1, 1_000),
-    ("delay_slots", 0, MOST_SLOTS),
-    ("label_probability", 0, 1),
-)
+_RANGES = {
+    "dimension": (1, MOST_DIMENSIONS),
+    "learners": (1, 1_000),
+    "functions": (1, 1_000),
+    "delay_slots": (0, MOST_SLOTS),
+    "label_probability": (0, 1),
+}
 _POSITIVE = ("lipschitz", "alpha", "split_power")
 
 
 def _check_ranges(environment: Environment, who: str) -> None:
-    for name, low, high in _RANGES:
-        value = getattr(environment, name)
-        if value is not None:
-            _check_within(value, low, high, f"{who}: {name.replace('_', '-')}")
+    fields.check_ranges(environment, _RANGES, where=f"{who}:")
     for name in _POSITIVE:
         value = getattr(environment, name)
         if value is not None and not 0 < value < math.inf:
@@ -226,7 +223,7 @@ def _check_place(surface: Surface, dimension: int, which: str) -> None:
                 f"{which}: {key} has {len(numbers)} numbers; it must have {dimension}"
             )
     for number in surface.at:
-        _check_within(number, 0, 1, f"{which}: at")
+        fields.check_range(number, 0, 1, f"{which}: at")
     if surface.shape != "bumps" and not 0 < math.hypot(*surface.toward) < math.inf:
         raise ConfigError(f"{which}: toward is {list(surface.toward)}; it must lead somewhere")
     if not 0 < surface.every < math.inf:
@@ -266,14 +263,14 @@ def _check_process(environment: Environment, who: str) -> None:
         )
     correlation = environment.process.correlation
     if not isinstance(correlation, str):
-        _check_within(correlation, 0, 1, f"{who}: correlation")
+        fields.check_range(correlation, 0, 1, f"{who}: correlation")
 
 
 def _check_drift(environment: Environment, who: str) -> None:
     drift = environment.drift
     if drift is None:
         return
-    _check_within(drift.every_slots, 1, MOST_SLOTS, f"{who}: drift.every-slots")
+    fields.check_range(drift.every_slots, 1, MOST_SLOTS, f"{who}: drift.every-slots")
     if not 0 < drift.severity <= 1:
         raise ConfigError(
             f"{who}: drift.severity is {drift.severity}; it must lie above 0 and not above 1"
@@ -291,8 +288,3 @@ def spread(environment: Environment) -> float:
     highs = [surface.high for surface in given] or [environment.high]
     lows = [surface.low for surface in given] or [environment.low]
     return max(highs) - min(lows)
-
-
-def _check_within(value: float, low: float, high: float, what: str) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{what} is {value}; it must lie from {low} to {high}")

@@ -9,9 +9,9 @@ CoveyError
 ├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
 ├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
-│   ├── PeerBusy            it is well, and asks to be left alone for a while
-│   └── PeerDeclined        it will not take such a letter, and says why
-├── PeerRefused         a site that is not the one on the allow list   (ConnectionError)
+│   ├── PeerBusy            temporarily overloaded; retry after `wait_s`
+│   ├── PeerDeclined        it does not accept such a message, and says why
+│   └── PeerRefused         a site that is not the one on the allow list
 ├── StoreError          a store that cannot be used, or not be written (OSError)
 │   ├── StoreFull           its disk is full
 │   └── StoreFailed         it failed under a node, which has stopped for that
@@ -22,9 +22,24 @@ CoveyError
     └── ConflictingLabel    another label was settled for this ticket
 """
 
+import warnings
+
 
 class CoveyError(Exception):
     """The root: catch this to catch all that covey raises on purpose."""
+
+
+class CoveyDeprecationWarning(FutureWarning):
+    """A key or name that has a new place; the old one works for one release."""
+
+
+def warn_deprecated(old: str, new: str) -> None:
+    """Warn that `old` works for one release only, and name what replaces it."""
+    warnings.warn(
+        f"{old} is deprecated and will be removed in the next release; use {new}",
+        CoveyDeprecationWarning,
+        stacklevel=3,
+    )
 
 
 class ConfigError(CoveyError, ValueError):
@@ -55,16 +70,16 @@ class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
 
-class PeerRefused(CoveyError, ConnectionError):
-    """A site showed no certificate, or not one that the allow list has."""
-
-
 class PeerError(CoveyError, ConnectionError):
     """A peer that did not answer in time, or answered something that makes no sense."""
 
 
+class PeerRefused(PeerError):
+    """A site showed no certificate, or not one that the allow list has."""
+
+
 class PeerBusy(PeerError):
-    """A peer that has too much to do for now, and says when to come back."""
+    """A peer that is temporarily overloaded; retry after `wait_s`."""
 
     def __init__(self, said: str, *, wait_s: float) -> None:
         super().__init__(said)
@@ -72,7 +87,7 @@ class PeerBusy(PeerError):
 
 
 class PeerDeclined(PeerError):
-    """A peer that will not take such letters, and says why: sending them again is no help."""
+    """A peer that does not accept such a message, and says why: do not send it again."""
 
 
 class StoreError(CoveyError, OSError):

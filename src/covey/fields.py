@@ -3,14 +3,15 @@
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from covey.errors import ConfigError
+from covey.errors import ConfigError, warn_deprecated
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+Ranges = Mapping[str, tuple[float, float]]  # attribute -> the least and the largest number
 
 
 def read(table: object, kind: type[Record], *, where: str) -> Record:
@@ -26,18 +27,63 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
         raise ConfigError(_sentence(str(error), where) + _allowed(str(error), kind)) from None
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests the known name nearest to `word`."""
+def moved(
+    table: Mapping[str, Any], keys: Collection[str], *, into: str, where: str
+) -> Mapping[str, Any]:
+    """Return `table` with `keys` in its table `into`; warn of those found in their old place.
+
+    Raises `ConfigError` for a key that stands in both places.
+    """
+    _check_is_table(table, where)
+    old = {key: value for key, value in table.items() if key in keys}
+    if not old:
+        return table
+    inner = table.get(into, {})
+    _check_is_table(inner, f"{where} {into}")
+    for key in old:
+        if key in inner:
+            raise ConfigError(f"{where} has {key} and {into}.{key}; keep {into}.{key}")
+        warn_deprecated(f"{where} {key}", f"{where} {into}.{key}")
+    kept = {key: value for key, value in table.items() if key not in keys}
+    return {**kept, into: {**inner, **old}}
+
+
+def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
+    """Return the end of a sentence that suggests the known name nearest to `word`.
+
+    Where none is near, the sentence lists all: as `listed` has them, or in order.
+    """
     names = sorted(known)
     if not names:
         return ""
     close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {listed or ', '.join(names)}"
 
 
-def _check_keys(table: object, kind: type[msgspec.Struct], where: str) -> None:
+def check_ranges(record: object, ranges: Ranges, *, where: str) -> None:
+    """Raise `ConfigError` for the first number of `record` that is out of its range.
+
+    None and words, which some fields take in place of a number, have none.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            check_range(value, low, high, f"{where} {name.replace('_', '-')}".strip())
+
+
+def check_range(value: float, low: float, high: float, what: str) -> None:
+    """Raise `ConfigError` unless `value` lies in the range; `what` names the key."""
+    if not low <= value <= high:
+        raise ConfigError(f"{what} is {value}; it must lie from {low:g} to {high:g}")
+
+
+def _check_is_table(table: object, where: str) -> None:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} is not a table of keys and values")
+
+
+def _check_keys(table: Any, kind: type[msgspec.Struct], where: str) -> None:
+    _check_is_table(table, where)
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in table.items():
         if key not in fields:
@@ -57,10 +103,17 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
     """Return the end of a sentence about a word that is none of those which a field may have."""
     if not error.startswith("Invalid enum value"):
         return ""
-    name = error.rpartition("$")[2].strip(".`").partition(".")[0].partition("[")[0]
-    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
-    return nearest(given, map(str, _words_in(types_of.get(name))))
+    path = error.rpartition("$")[2].strip(".`").split(".")
+    return nearest(given, map(str, _words_in(_type_at(path, kind))))
+
+
+def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
+    """Return the type of the field at a path of keys, as far as records lead."""
+    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    found = types_of.get(path[0].partition("[")[0])
+    inner = _record_in(found)
+    return found if inner is None or len(path) == 1 else _type_at(path[1:], inner)
 
 
 def _words_in(kind: Any) -> set[Any]:

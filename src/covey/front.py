@@ -1,13 +1,11 @@
 """The side of a node that its clients see: Open Inference Protocol v2, and feedback, on bytes."""
 
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from covey import messages, openapi, wire
-from covey.books import OWN, Question
 from covey.calls import Call, Problem, Reply
 from covey.errors import (
     ConflictingLabel,
@@ -16,17 +14,18 @@ from covey.errors import (
     UnfitLabel,
     UnknownTicket,
 )
-from covey.lots import Lot
-from covey.node.node import Node
+from covey.node.node import Node, Question
+from covey.node.requests import OWN, Request
 from covey.routes import ROUTES, Route
 from covey.sites import ServedSite
-from covey.tensors import Row, Table
-from covey.types import Context, Label
+from covey.tensors import Table
+from covey.types import Label
 from covey.watchers import Watcher
 
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
 Columns = dict[str, list[Any]]  # outputs by name
 Answerer = Callable[[Call], Awaitable[Reply]]
+HOW: tuple[messages.OutputName, ...] = ("phase", "arm", "function", "price")
 WHOSE = '"parameters": {"client": its name}'
 # What the refusals of labels are called where they are counted.
 WORDS = (
@@ -122,48 +121,40 @@ class Front:
         request = asked.request
         rows = wire.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
         slot = wire.first_slot(request, self._serving, count=rows.count)
-        id_ = request.id or f"{random.SystemRandom().getrandbits(128):032x}"
+        id_ = request.id or self._node.new_id()
         question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
-        columns: Columns
+        answered = await self._answer(rows, question, slot)
         parameters: dict[str, messages.Scalar] = {}
-        wanted = wire.wanted_of(request)
+        wanted: Sequence[messages.OutputName] = wire.wanted_of(request)
         if rows.count == 1:
-            columns, parameters = await self._answer_one(rows.row(0), question, slot)
-        else:
-            columns = _columns_of(await self._answer_all(rows, question, slot), wanted)
+            wanted = ("label", "ticket", *HOW)
+        columns = _columns_of(answered, wanted)
+        if rows.count == 1:
+            parameters = {name: columns[name][0] for name in HOW}
         return wire.answer(
             columns, request, model=self._serving.name, id=id_, parameters=parameters
         )
 
-    async def _answer_one(
-        self, row: Row, question: Question, slot: int | None
-    ) -> tuple[Columns, dict[str, messages.Scalar]]:
-        """Return the outputs of one row, and how the decision came about."""
-        ticket = await self._node.predict(
-            self._instance(row), self._context(row, slot), question=question, slot=slot
-        )
-        parameters: dict[str, messages.Scalar] = {
-            "phase": ticket.phase,
-            "arm": ticket.arm,
-            "function": ticket.function,
-            "price": ticket.price,
-        }
-        how: Columns = {name: [value] for name, value in parameters.items()}
-        return {"label": [ticket.answer], "ticket": [ticket.id], **how}, parameters
-
-    async def _answer_all(self, rows: Table, question: Question, slot: int | None) -> Lot:
-        """Return what is said to many rows, which are decided together."""
-        contexts = rows.points()
-        if self._served.has_contexts:
-            contexts = self._contexts.extract_rows(
-                rows.columns,
-                slot=slot or self._node.learner.slot + 1,
-                count=rows.count,
-                previous_label=self._previous_label(),
-            )
+    async def _answer(self, rows: Table, question: Question, slot: int | None) -> Request:
+        """Answer the rows of a request; contexts are made for the slots that they get."""
         is_record = self._serving.instance == "record"
-        instances = rows.records() if is_record else rows.matrix()
-        return await self._node.predict_batch(instances, contexts, question=question, slot=slot)
+        if rows.count == 1:
+            row = rows.row(0)
+            instances: Any = [row.record if is_record else list(row.record.values())]
+        else:
+            instances = rows.records() if is_record else rows.matrix()
+
+        def contexts(first: int) -> Any:
+            if not self._served.has_contexts:
+                return [row.context or ()] if rows.count == 1 else rows.points()
+            previous = self._previous_label()
+            if rows.count == 1:
+                return [self._contexts.extract_one(row.record, slot=first, previous_label=previous)]
+            return self._contexts.extract_rows(
+                rows.columns, slot=first, count=rows.count, previous_label=previous
+            )
+
+        return await self._node.answer(instances, contexts, question=question, slot=slot)
 
     async def _feedback(self, call: Call) -> Reply:
         head, tail = wire.halves(call, self._limits)
@@ -196,27 +187,10 @@ class Front:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
         id_, truth = told.id, cast("Any", told.truth)
         if told.rows is not None:
-            many = await self._node.learn_many(id_, told.rows, truth, source=source)
+            many = await self._node.learn_rows(id_, told.rows, truth, source=source)
             return messages.Settled(id_, many.is_new, many.is_right)
-        try:
-            one = await self._node.learn(id_, truth, source=source)
-        except UnknownTicket as error:
-            found = wire.row_of(id_)
-            if found is None or isinstance(error, LateLabel):
-                raise
-            batch, row = found
-            many = await self._node.learn_many(batch, [row], [truth], source=source)
-            return messages.Settled(id_, many.is_new[0], many.is_right[0])
+        one = await self._node.learn(id_, truth, source=source)
         return messages.Settled(id_, one.is_new, one.is_right)
-
-    def _context(self, row: Row, slot: int | None) -> Context:
-        if not self._served.has_contexts:
-            return row.context or ()
-        return self._contexts.extract_one(
-            row.record,
-            slot=slot or self._node.learner.slot + 1,
-            previous_label=self._previous_label(),
-        )
 
     def _previous_label(self) -> Label | None:
         """Return the label to look back at; None if it is from before the classes were changed."""
@@ -227,21 +201,19 @@ class Front:
             return None
         return label
 
-    def _instance(self, row: Row) -> Any:
-        is_record = self._serving.instance == "record"
-        return row.record if is_record else list(row.record.values())
 
-
-def _columns_of(lot: Lot, wanted: Sequence[messages.OutputName]) -> Columns:
-    """Return outputs of many rows, no more than are wanted: there may be many."""
-    rows = range(len(lot))
+def _columns_of(request: Request, wanted: Sequence[messages.OutputName]) -> Columns:
+    """Return the outputs that are wanted, for all rows."""
+    rows = range(len(request))
     make: dict[messages.OutputName, Callable[[], list[Any]]] = {
-        "label": lambda: lot.answers,
-        "ticket": lambda: wire.tickets_of(lot.id, len(lot)),
-        "phase": lambda: [lot.kind(row).phase for row in rows],
-        "arm": lambda: [lot.kind(row).arm for row in rows],
-        "function": lambda: [lot.function(row) for row in rows],
-        "price": lambda: [lot.kind(row).price for row in rows],
+        "label": lambda: list(request.answers),
+        "ticket": lambda: (
+            wire.tickets_of(request.id, len(request)) if len(request) > 1 else [request.id]
+        ),
+        "phase": lambda: [request.group(row).phase for row in rows],
+        "arm": lambda: [request.group(row).arm for row in rows],
+        "function": lambda: [request.function(row) for row in rows],
+        "price": lambda: [request.group(row).price for row in rows],
     }
     return {name: make[name]() for name in wanted}
 

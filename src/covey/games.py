@@ -318,7 +318,7 @@ def _arena(
     field: Field,
     columns: Sequence[str],
 ) -> Arena:
-    hidden_from = 1 if field.policies[0].switches.hidden_from == "first" else len(sites)
+    hidden_from = 1 if field.policies[0].settings.reading.hidden_from == "first" else len(sites)
     numbers = {column: number for number, column in enumerate(columns)}
     seats = [
         Seat(

@@ -3,13 +3,13 @@
 import reprlib
 from collections.abc import Iterable, Sequence
 
+from covey.batches import Key, key_of
 from covey.classifiers import Function
 from covey.contexts import Contexts
 from covey.errors import DataError, UnfitLabel
 from covey.types import Label
 
 SHOWN = 5  # classes in a sentence
-Key = tuple[str, Label]
 
 
 class LabelSet:
@@ -52,13 +52,6 @@ class LabelSet:
     def has(self, label: Label) -> bool:
         """Say whether a label is one of the classes, if there are any."""
         return not self._keys or key_of(label) in self._keys
-
-
-def key_of(label: Label) -> Key:
-    """Return a label with the kind of thing that it is, as JSON has it: 1 and 1.0 are the same."""
-    if isinstance(label, bool):
-        return "truth value", label
-    return ("text" if isinstance(label, str) else "number"), label
 
 
 def declared(functions: Iterable[Function]) -> tuple[Label, ...]:

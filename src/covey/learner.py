@@ -50,17 +50,16 @@ class Learner:
         spaces: Mapping[str, Policy] | None = None,
         space: str = "",
         loss: Loss | None = None,
-        **more: Any,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
     ) -> None:
-        """`spaces` has the policy of every context space, `space` names the learner's own.
-
-        `more` are further fields of the kernel's `Rule`.
-        """
+        """`spaces` has the policy of every context space, `space` names the learner's own."""
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
         self.keeps_widths = policy.keeps_widths  # `paid` of a peer's answer is its width
-        self.counts_at_once = policy.switches.count == "arrivals"  # before the label comes
+        self.counts_at_once = policy.settings.reading.count == "arrivals"  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
         self._asked = len(functions) + len(peers)  # arms before this one see the instance
@@ -75,7 +74,9 @@ class Learner:
             rewards=tuple(rewards),
             unit=self.unit,
             context_peers=len(context_peers),
-            **more,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
         )
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)

@@ -1,24 +1,29 @@
-"""What sites write to each other: MessagePack, typed, bounded and strict. No I/O.
+"""Messages between sites: MessagePack, typed, bounded and strict. No I/O.
 
-A letter that cannot be read is a `Problem` with status 400, 413 or 422; an answer that cannot be
-read is a `PeerError`. Nothing is coerced, and nothing is carried over that was not asked for.
+A request that cannot be read is a `Problem` with status 400, 413 or 422; a response that cannot be
+read is a `PeerError`. Nothing is coerced, and unknown fields are refused.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from covey import parcels
+from covey.batches import MOST_TEXT, MOST_WHOLE
 from covey.calls import Problem
 from covey.decisions import NO_ANSWER
 from covey.errors import DataError, PeerError
-from covey.peers import MOST_TEXT, MOST_WHOLE, NO_INSTANCE, OUTCOMES, Help, Request
+from covey.node.peers import OUTCOMES
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance
 from covey.types import Label
 
-VERSION = 1
+VERSION = 1  # of every message; an `ask` may have a later one, see `ask` and `requests_of`
+VERSIONS = (1,)  # that this site can read
+# Bodies are strict, so versions are announced in headers, which version 1 does not look at.
+VERSIONS_HEADER, SOFTWARE_HEADER = "Covey-Versions", "Covey-Software"
 ROOT = "/covey/v1"
 KIND = "application/msgpack"
 MOST_BYTES = 4 * 1024 * 1024
@@ -41,7 +46,7 @@ Truth = Text | Whole | Finite | bool
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every letter to a peer begins with."""
+    """The fields of every request."""
 
     version: int
     request: Id  # comes back with the answer
@@ -49,14 +54,14 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every answer begins with."""
+    """The fields of every response."""
 
     version: int
     request: Id
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One question: the id under which its label will be said, its cell, the asker's slot."""
+    """One row: the id under which its label will be sent, its cell, the asker's slot."""
 
     id: Id
     cell: CellName
@@ -64,7 +69,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
 
 class Ask(Letter, frozen=True, kw_only=True):
-    """Asks for labels; with neither `block` nor `values`, for cells of which no more is shown."""
+    """Asks for labels; with neither `block` nor `values`, only the cells are shown."""
 
     rows: Annotated[list[Row], Meta(min_length=1, max_length=MOST_ROWS)]
     block: parcels.Block | None = None
@@ -72,7 +77,7 @@ class Ask(Letter, frozen=True, kw_only=True):
 
 
 class Report(Letter, frozen=True, kw_only=True):
-    """Asks for the arrivals in a cell, and how good the best answer there is."""
+    """Asks for the arrivals in a cell, and for bounds of the best accuracy."""
 
     cell: CellName
     slot: Slot
@@ -87,24 +92,24 @@ class Estimate(Letter, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The true label of a question."""
+    """The true label of a row."""
 
     id: Id
     label: Truth
 
 
 class Labels(Letter, frozen=True, kw_only=True):
-    """True labels of earlier questions."""
+    """True labels of earlier rows."""
 
     labels: Annotated[list[Told], Meta(min_length=1, max_length=MOST_LABELS)]
 
 
 class Hello(Letter, frozen=True, kw_only=True):
-    """Asks who is there."""
+    """Asks for the site's name and settings."""
 
 
 class HelpOne(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A label, None where there is none; who gave it, and how unsure it is, in millionths."""
+    """A label or None, the function that gave it, and its uncertainty in millionths."""
 
     label: Truth | None
     function: Name
@@ -156,7 +161,7 @@ class Feature(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 class Greeting(Answer, frozen=True, kw_only=True):
     """The answer to `Hello`: the site's name, and how often it has been started.
 
-    The rest is for those only whom it concerns, and left out for others.
+    The other fields are empty for peers that do not need them.
     """
 
     name: Annotated[str, Meta(max_length=63)]
@@ -176,46 +181,63 @@ AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
 def write(letter: Letter | Answer) -> bytes:
-    """Return a letter or an answer as bytes; raise `DataError` if it holds broken text."""
+    """Return a message as bytes; raise `DataError` if a text is not valid Unicode."""
     return _encoded(letter)
 
 
 def read(body: bytes, kind: type[AnyLetter]) -> AnyLetter:
-    """Return a letter that came; raise `Problem` if it is not one of this kind."""
+    """Return a received request; raise `Problem` if it is not one of this kind."""
     if len(body) > MOST_BYTES:
-        raise Problem(413, "too_large", f"the letter has {len(body)} bytes; at most {MOST_BYTES}")
+        raise Problem(413, "too_large", f"the message has {len(body)} bytes; at most {MOST_BYTES}")
     letter: AnyLetter = _decoded(body, kind)
-    if letter.version != VERSION:
+    if letter.version not in VERSIONS:
         raise _other_version(letter.version)
     return letter
 
 
 def read_answer(body: bytes, kind: type[AnyAnswer], letter: Letter) -> AnyAnswer:
-    """Return the answer to a letter; raise `PeerError` if it is not one."""
+    """Return the response to a request; raise `PeerError` if it is not one."""
     try:
         answer: AnyAnswer = _decoded(body, kind)
     except Problem as problem:
-        raise PeerError(f"an answer that cannot be read: {problem.detail}") from None
-    if (answer.version, answer.request) != (VERSION, letter.request):
-        raise PeerError("the answer to another request")
+        raise PeerError(f"the response cannot be read: {problem.detail}") from None
+    if (answer.version, answer.request) != (letter.version, letter.request):
+        raise PeerError("response carries another request id or version")
     return answer
+
+
+def announcement(software: str) -> dict[str, str]:
+    """Return the headers by which a site says which versions it can read."""
+    return {VERSIONS_HEADER: ", ".join(map(str, VERSIONS)), SOFTWARE_HEADER: software}
+
+
+def newest_version(headers: Mapping[str, str]) -> int:
+    """Return the newest version that both sides can read; 1 if the other announces nothing."""
+    announced = {one.strip() for one in headers.get(VERSIONS_HEADER, "")[:200].split(",")}
+    return max((one for one in VERSIONS if str(one) in announced), default=VERSION)
 
 
 # -- questions ----------------------------------------------------------------------------------
 
 
-def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
-    """Return the letter that asks for labels; raise `DataError` if instances cannot be sent."""
+def ask(
+    requests: Sequence[AskRow], *, request: str, deadline_ms: int, version: int = VERSION
+) -> Ask:
+    """Return the message that asks for labels; raise `DataError` if instances cannot be sent.
+
+    In version 1 every row is a request with an id of its own. In version 2 all rows are one
+    request; its body is still that of version 1, and a form of its own belongs here.
+    """
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
-        raise DataError("a batch shows either every instance or none")
+        raise DataError("a batch must hold either every instance or none")
     block = parcels.block_of(instances)
     values = NONE
     if instances and block is None:
         parcels.check_plain(instances)
         values = msgspec.Raw(_encoded(instances))
     return Ask(
-        version=VERSION,
+        version=version,
         request=request,
         deadline_ms=deadline_ms,
         rows=[Row(one.id, one.cell, one.slot) for one in requests],
@@ -224,46 +246,49 @@ def ask(requests: Sequence[Request], *, request: str, deadline_ms: int) -> Ask:
     )
 
 
-def requests_of(letter: Ask) -> list[Request]:
-    """Return what is asked; raise `Problem` if instances and questions do not fit."""
+def requests_of(letter: Ask) -> list[AskRow]:
+    """Return what is asked; raise `Problem` if instances and rows do not fit.
+
+    `letter.version` says which form the body has: see `ask`.
+    """
     instances = _instances(letter)
     if instances is None:
-        return [Request(row.id, row.cell, row.slot) for row in letter.rows]
+        return [AskRow(row.id, row.cell, row.slot) for row in letter.rows]
     if len(instances) != len(letter.rows):
         raise _invalid(f"there are {len(instances)} instances for {len(letter.rows)} rows")
     return [
-        Request(row.id, row.cell, row.slot, instance)
+        AskRow(row.id, row.cell, row.slot, instance)
         for row, instance in zip(letter.rows, instances, strict=True)
     ]
 
 
-def helped(letter: Ask, given: Sequence[Help]) -> Helped:
+def helped(letter: Ask, given: Sequence[Assistance]) -> Helped:
     """Return the answer to a question."""
     rows = [
         HelpOne(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
         for one in given
     ]
-    return Helped(version=VERSION, request=letter.request, given=rows)
+    return Helped(version=letter.version, request=letter.request, given=rows)
 
 
-def helps_of(answer: Helped) -> list[Help]:
+def helps_of(answer: Helped) -> list[Assistance]:
     """Return what a peer answered."""
     return [
-        Help(NO_ANSWER if one.label is None else one.label, one.function, one.width)
+        Assistance(NO_ANSWER if one.label is None else one.label, one.function, one.width)
         for one in answer.given
     ]
 
 
 def words_of(answer: Outcomes) -> list[str]:
-    """Return what became of labels; raise `PeerError` for a word that is not known."""
+    """Return the outcomes of labels; raise `PeerError` for an unknown one."""
     for word in answer.words:
         if word not in OUTCOMES:
-            raise PeerError(f"the word {word[:20]!r} for what became of a label")
+            raise PeerError(f"the unknown outcome {word[:20]!r} of a label")
     return answer.words
 
 
 def told(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int) -> Labels:
-    """Return the letter that says true labels."""
+    """Return the message that delivers true labels."""
     sent = [Told(id_, _sent(label)) for id_, label in labels]
     return Labels(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
 
@@ -274,7 +299,7 @@ def _instances(letter: Ask) -> list[Any] | None:
     try:
         if letter.block is not None:
             if letter.values != NONE:
-                raise DataError("there are a block and values; send one of them")
+                raise DataError("both block and values are given; send one of them")
             return letter.block.rows()
         if len(letter.values) > MOST_PLAIN_BYTES:
             raise Problem(413, "too_large", f"plain instances may have {MOST_PLAIN_BYTES} bytes")
@@ -298,7 +323,7 @@ def _encoded(value: Any) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
     except UnicodeEncodeError:
-        raise DataError("there is text that cannot be written in UTF-8") from None
+        raise DataError("a text cannot be encoded as UTF-8") from None
 
 
 def _decoded(body: Any, kind: Any) -> Any:
@@ -307,26 +332,29 @@ def _decoded(body: Any, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _other_or_invalid(body, kind, str(error)) from None
     except RecursionError:
-        raise Problem(400, "bad_letter", "the letter is nested too deeply") from None
+        raise Problem(400, "bad_letter", "the message is nested too deeply") from None
     except ValueError as error:  # what msgspec raises, and broken UTF-8
-        raise Problem(400, "bad_letter", f"the letter is not MessagePack: {error}") from None
+        raise Problem(400, "bad_letter", f"the message is not MessagePack: {error}") from None
 
 
 def _other_or_invalid(body: Any, kind: Any, said: str) -> Problem:
-    """Return why a letter does not fit; one of another version may well have other fields."""
+    """Return why a message is invalid; one of another version may have other fields."""
     if kind != list[Any]:
         try:
             version = msgspec.msgpack.decode(body, type=_Head).version
         except (ValueError, RecursionError):
             version = VERSION
-        if version != VERSION:
+        if version not in VERSIONS:
             return _other_version(version)
     return _invalid(said[:200])  # it may quote what came
 
 
 def _other_version(version: int) -> Problem:
     return Problem(
-        422, "protocol_version", f"the letter has version {version}; this site speaks {VERSION}"
+        422,
+        "protocol_version",
+        f"the message has version {version}; this site speaks {' and '.join(map(str, VERSIONS))}",
+        {VERSIONS_HEADER: ", ".join(map(str, VERSIONS))},
     )
 
 

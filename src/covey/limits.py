@@ -1,6 +1,5 @@
-"""The `[limits]` table of a site's file: how much is taken in, held and waited for at most."""
+"""The `[limits]` table of a site's file: sizes, times, connections and requests."""
 
-import math
 from collections.abc import Mapping
 
 import msgspec
@@ -11,12 +10,12 @@ from covey.errors import ConfigError
 KIB = 1_024
 MIB = 1_024 * KIB
 JSON = "application/json"
-PEER_ROWS = 64  # of one letter that are under way together
+PEER_ROWS = 1_024  # of one request of a peer
 TICKET_LIMITS = ("tickets", "peer_tickets")
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a site takes at most; clients and peers, which have a port each, count apart."""
+    """The limits of a site; clients and peers have a port each and are counted separately."""
 
     json_kib: int = 256  # of a body in JSON
     binary_kib: int = 16_384  # of any other body
@@ -29,7 +28,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     body_s: float = 10.0  # within which its body comes
     answer_s: float = 10.0  # within which the answer is taken
     idle_s: float = 60.0  # after which a connection without a request is closed
-    finish_s: float = 15.0  # for which requests under way are waited for at the end
+    finish_s: float = 15.0  # to finish requests in progress at the end
     connections: int = 256
     connections_per_address: int = 128
     in_flight: int = 64  # requests that are being answered
@@ -41,12 +40,12 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     cells: int = 65_536  # that each peer may make known
 
     def most_bytes(self, kind: str) -> int:
-        """Return how long a body of a content type may be."""
+        """Return the largest body of a content type, in bytes."""
         is_json = kind.partition(";")[0].strip().lower() == JSON
         return (self.json_kib if is_json else self.binary_kib) * KIB
 
 
-RANGES: dict[str, tuple[float, float]] = {
+RANGES: fields.Ranges = {
     "json_kib": (1, 65_536),
     "binary_kib": (1, 1_048_576),
     "bodies_mib": (1, 1_048_576),
@@ -77,12 +76,7 @@ def read(table: object, *, label_wait: int) -> SiteLimits:
     Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
     """
     limits = fields.read(table, SiteLimits, where="[limits]")
-    for name, (low, high) in RANGES.items():
-        value = getattr(limits, name)
-        if value is not None and (math.isnan(value) or not low <= value <= high):
-            raise ConfigError(
-                f"[limits] {_key(name)} is {value}; it must lie from {low:g} to {high:g}"
-            )
+    fields.check_ranges(limits, RANGES, where="[limits]")
     given = table if isinstance(table, Mapping) else {}
     room = {
         name: _room(name, limits, label_wait, is_given=_key(name) in given)

@@ -8,13 +8,13 @@ from what using the link turned out to cost.
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from covey import fields
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError
 
 MOST_PRICE = 1.0  # what a right label is worth
 
@@ -43,12 +43,10 @@ class PriceChange(NamedTuple):
 class Links:
     """Who is linked with whom at what cost; every change says which prices it moved.
 
-    A link leads from the one who asks to the one who is asked; `is_mutual` means both directions,
-    which are two links from then on.
+    A link leads from the learner that asks to the one that is asked.
 
-    >>> links = Links(["north", "south", "west"])
-    >>> _ = links.add("north", "south", cost=0.25, is_mutual=True)
-    >>> links.add("south", "west", cost=0.5)
+    >>> links = Links(["north", "south", "west"], [("north", "south", 0.25)])
+    >>> links.apply([Change(1, "south", "west", 0.5)])
     {('north', 'west'): 0.75, ('south', 'west'): 0.5}
     >>> links.path("north", "west"), links.price("west", "north")
     (('north', 'south', 'west'), None)
@@ -71,48 +69,6 @@ class Links:
             self._links[start][end] = _Cost(None, _checked(start, end, guess))
         self._paths = self._all_paths()
 
-    def add(
-        self,
-        start: str,
-        end: str,
-        *,
-        cost: float | None,
-        guess: float = 0.0,
-        is_mutual: bool = False,
-    ) -> Prices:
-        """Add a link and return the prices that changed.
-
-        A cost of None is one to be learnt: it is taken to be `guess` until the link has been used.
-        """
-        pairs = _directions(start, end, is_mutual)
-        for pair in pairs:
-            self._check_new(*pair)
-        return self._put(pairs, cost, guess)
-
-    def change(
-        self,
-        start: str,
-        end: str,
-        *,
-        cost: float | None,
-        guess: float = 0.0,
-        is_mutual: bool = False,
-    ) -> Prices:
-        """Give a link another cost (None: to be learnt) and return the prices that changed."""
-        pairs = _directions(start, end, is_mutual)
-        for pair in pairs:
-            self._check_there(*pair)
-        return self._put(pairs, cost, guess)
-
-    def remove(self, start: str, end: str, *, is_mutual: bool = False) -> Prices:
-        """Remove a link and return the prices that changed."""
-        pairs = _directions(start, end, is_mutual)
-        for pair in pairs:
-            self._check_there(*pair)
-        for one, other in pairs:
-            del self._links[one][other]
-        return self._reprice()
-
     def apply(self, changes: Iterable[Change]) -> Prices:
         """Make changes that happen at once and return the prices that changed.
 
@@ -125,35 +81,6 @@ class Links:
         except ConfigError:
             self._links = kept
             raise
-        return self._reprice()
-
-    def observe(self, path: Sequence[str], costs: Sequence[float]) -> Prices:
-        """Take what each link of a path cost when it was used; return the prices that changed.
-
-        The cost of a link to be learnt is the mean of what was seen; one that is given stays.
-        """
-        links = self._links_along(path)
-        if len(costs) != len(links):
-            raise DataError(
-                f"the path {_shown(path)} has {len(links)} links, but {len(costs)} costs were seen"
-            )
-        for cost in costs:
-            _check_seen(path, cost)
-        for link, cost in zip(links, costs, strict=True):
-            link.see(cost)
-        return self._reprice()
-
-    def observe_sum(self, path: Sequence[str], cost: float) -> Prices:
-        """Take what a path cost as a whole; return the prices that changed.
-
-        What the given costs leave is shared equally by the links to be learnt.
-        """
-        links = self._links_along(path)
-        _check_seen(path, cost)
-        rest = cost - sum(link.given for link in links if link.given is not None)
-        unknown = [link for link in links if link.given is None]
-        for link in unknown:
-            link.see(max(0.0, rest / len(unknown)))
         return self._reprice()
 
     def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
@@ -210,13 +137,6 @@ class Links:
         other._paths = self._paths
         return other
 
-    def _put(self, pairs: list[Pair], cost: float | None, guess: float) -> Prices:
-        for number in (guess, 0.0 if cost is None else cost):
-            _checked(*pairs[0], number)
-        for start, end in pairs:
-            self._links[start][end] = _Cost(cost, guess)
-        return self._reprice()
-
     def _set(self, change: Change) -> None:
         _, start, end, cost = change
         if cost is None:
@@ -257,15 +177,6 @@ class Links:
                 if end not in found and total <= MOST_PRICE:
                     heapq.heappush(waiting, (total, end, here))
         return found
-
-    def _links_along(self, path: Sequence[str]) -> "list[_Cost]":
-        pairs = list(itertools.pairwise(path))
-        for start, end in pairs:
-            if end not in self._links.get(start, ()):
-                raise DataError(
-                    f"the path {_shown(path)} was seen, but no link leads from {start!r} to {end!r}"
-                )
-        return [self._links[start][end] for start, end in pairs]
 
     def _check_name(self, name: str) -> None:
         if name not in self._links:
@@ -312,7 +223,7 @@ class _Cost(msgspec.Struct):
             return self.given
         return self.total / self.times if self.times else self.guess
 
-    def see(self, cost: float, times: int = 1) -> None:
+    def see(self, cost: float, times: int) -> None:
         self.total += cost
         self.times += times
 
@@ -324,24 +235,9 @@ class _Step(NamedTuple):
     before: str
 
 
-def _directions(start: str, end: str, is_mutual: bool) -> list[Pair]:
-    return [(start, end), (end, start)] if is_mutual else [(start, end)]
-
-
 def _checked(start: str, end: str, cost: float) -> float:
     if not 0 <= cost < math.inf:
         raise ConfigError(
             f"the link from {start!r} to {end!r} costs {cost}; it must be a number, 0 or more"
         )
     return float(cost)
-
-
-def _check_seen(path: Sequence[str], cost: float) -> None:
-    if not 0 <= cost < math.inf:
-        raise DataError(
-            f"a cost of {cost} was seen on the path {_shown(path)}; it must be 0 or more"
-        )
-
-
-def _shown(path: Sequence[str]) -> str:
-    return " - ".join(path)

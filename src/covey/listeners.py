@@ -1,7 +1,4 @@
-"""Ports that pass whole requests on to the sides of a node, within limits.
-
-The one file with aiohttp's server.
-"""
+"""HTTP listeners that read complete requests within limits. The one file with aiohttp's server."""
 
 import asyncio
 import logging
@@ -26,13 +23,13 @@ try:
 except ImportError as missing:
     raise MissingExtra('a node needs aiohttp to serve: pip install "covey[node]"') from missing
 
-LINGER_S = 1.0  # for which what nobody wants is still read, so that the answer gets through
-PAUSE_S = 1.0  # after which connections are taken again, if that failed
+LINGER_S = 1.0  # for which an unwanted body is still read, so that the response arrives
+PAUSE_S = 1.0  # before the next accept, if one failed
 log = logging.getLogger(__name__)
 
 
 class Listener:
-    """One port: reads requests whole, within limits, and hands them to one side of a node."""
+    """One port: reads complete requests within limits and passes them to a handler."""
 
     def __init__(
         self,
@@ -42,18 +39,20 @@ class Listener:
         gate: Gate,
         limits: SiteLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        watch: tuple[str, Watcher] = ("", Watcher()),
+        side: str = "",
+        watcher: Watcher | None = None,
     ) -> None:
-        """`tls` reads certificates, at the start and whenever they are to be read again.
+        """`tls` reads the certificate, at the start and for every reload.
 
-        `watch` is the name of the side, and who is told of all that is answered.
+        `watcher` is told of every response, under the name `side`.
         """
         self._handler = handler
         self._address = address
         self._gate = gate
         self._limits = limits
         self._tls = tls
-        self._side, self._watcher = watch
+        self._side = side
+        self._watcher = watcher or Watcher()
         self._context: ssl.SSLContext | None = None
         self._crowd = Crowd(limits.connections, limits.connections_per_address)
         self._turns = Turns(limits.in_flight, limits.queue)
@@ -61,7 +60,7 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> str:
-        """Begin to listen; return the URL."""
+        """Start to listen; return the URL."""
         self._context = None if self._tls is None else self._tls()
         # No router and no middlewares: they cost more than an answer does.
         self._web = web.Server(self._answer, request_factory=_request)
@@ -73,15 +72,14 @@ class Listener:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def reload(self) -> None:
-        """Read tokens and certificates again; connections that are open stay so."""
-        self._gate.reload()
+        """Read the certificate again; open connections stay open."""
         try:
             self._context = None if self._tls is None else self._tls()
         except CoveyError as error:
-            log.error("the certificate stays as it was: %s", error)
+            log.error("certificate not reloaded, the old one stays in use: %s", error)
 
     async def close(self) -> None:
-        """Listen no more; requests under way are answered first."""
+        """Stop listening; requests in progress are answered first."""
         for task in self._tasks:
             task.cancel()
         self._socket.close()
@@ -96,7 +94,7 @@ class Listener:
             try:
                 taken, (host, *_) = await loop.sock_accept(self._socket)
             except OSError as error:
-                log.error("no connection can be taken for now: %s", error)
+                log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
             if self._crowd.enter(host):
@@ -106,7 +104,7 @@ class Listener:
                 taken.close()
 
     async def _welcome(self, taken: socket.socket, host: str) -> None:
-        """Agree on TLS, if there is to be, and begin to read."""
+        """Do the TLS handshake, if any, and start to read."""
         loop = asyncio.get_running_loop()
         leave = partial(self._crowd.leave, host)
         try:
@@ -145,7 +143,7 @@ class Listener:
         )
 
     def _refused(self, problem: Problem) -> None:
-        """Note what was answered to a request that never came to be one."""
+        """Report the response to a request that could not be parsed."""
         self._watcher.answer(self._side, "", problem.status, 0.0)
 
     async def _reply(self, request: web.BaseRequest, path: str) -> Reply:
@@ -176,9 +174,9 @@ class Listener:
             raise _head_too_large(self._limits)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a request, if it is not too large and comes in time."""
+        """Return the body of a request if it is not too large and arrives in time."""
         if "Content-Encoding" in request.headers:
-            raise Problem(415, "media_type", "send the body as it is, not compressed")
+            raise Problem(415, "media_type", "send the body uncompressed")
         most = self._limits.most_bytes(request.headers.get("Content-Type", ""))
         if (request.content_length or 0) > most:
             raise _too_large(most)
@@ -189,9 +187,11 @@ class Listener:
             async with asyncio.timeout(within_s):
                 return await self._read(request, most)
         except TimeoutError:
-            raise Problem(408, "too_slow", f"the body did not come within {within_s:g} s") from None
+            raise Problem(
+                408, "too_slow", f"the body did not arrive within {within_s:g} s"
+            ) from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Problem(400, "broken_body", "the body did not come whole") from None
+            raise Problem(400, "broken_body", "the body is incomplete") from None
 
     async def _read(self, request: web.BaseRequest, most: int) -> bytes:
         body = bytearray()
@@ -202,7 +202,7 @@ class Listener:
                 if len(body) > most:
                     raise _too_large(most)
                 if self._held_bytes > self._limits.bodies_mib * MIB:
-                    raise Problem(503, "busy", "too much is being sent at once; try again later")
+                    raise Problem(503, "busy", "too many bytes are being received; retry later")
         except BaseException:
             self._held_bytes -= len(body)
             raise
@@ -210,7 +210,7 @@ class Listener:
 
 
 class _Connection(web.RequestHandler):
-    """A connection of aiohttp's that is closed if the head of a request does not come in time."""
+    """A connection that is closed if the head of a request does not arrive in time."""
 
     __slots__ = (
         "_head_bytes",
@@ -247,26 +247,26 @@ class _Connection(web.RequestHandler):
         self.expect_head()
 
     def expect_head(self) -> None:
-        """Wait for another request."""
+        """Wait for the next request."""
         self._is_in_head = True
         self._since_s: float | None = None
         self._head_bytes = 0
         self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait: whoever connects is to ask something soon."""
+        """Start the timer for the first head."""
         super().connection_made(transport)
         self._begin_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Make room for somebody else."""
+        """Free the place of the connection."""
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
         self._leave()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; a head must not be too long, nor come too slowly."""
+        """Take received bytes; refuse a head that is too long or too slow."""
         if self._is_in_head and data:
             if self._since_s is None:
                 self._begin_head()
@@ -286,10 +286,10 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, and write nothing into the log: anybody can send that."""
+        """Refuse what is not HTTP, without a log line: anybody can send it."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
-        problem = Problem(400, "bad_http", "this cannot be read as a request of HTTP/1.1")
+        problem = Problem(400, "bad_http", "this is not an HTTP/1.1 request")
         if isinstance(exc, LineTooLong):
             problem = _head_too_large(self._limits)
         self._refused(problem)
@@ -303,7 +303,7 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer, to who takes it."""
+        """Send a response; abort if the client does not read it in time."""
         try:
             async with asyncio.timeout(self._limits.answer_s):
                 return await super().finish_response(request, resp, start_time)
@@ -324,13 +324,13 @@ class _Connection(web.RequestHandler):
             return
         due_s = self._since_s + self._limits.head_s
         if self._loop.time() >= due_s:
-            within = f"the head did not come within {self._limits.head_s:g} s"
+            within = f"the head did not arrive within {self._limits.head_s:g} s"
             self._refuse(Problem(408, "too_slow", within))
         else:
             self._timer = self._loop.call_at(due_s, self._look)
 
     def _refuse(self, problem: Problem) -> None:
-        """Close the connection, with a word to whoever has said something."""
+        """Close the connection, with a response if anything was received."""
         transport: Any = self.transport
         if transport is not None and self._head_bytes:
             self._refused(problem)
@@ -344,7 +344,7 @@ class _Connection(web.RequestHandler):
 
 
 class _Request(web.BaseRequest):
-    """A request whose answer does not tell what answers it."""
+    """A request whose response omits the Server header."""
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers.pop("Server", None)
@@ -355,11 +355,11 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 def _too_large(most: int) -> Problem:
-    return Problem(413, "too_large", f"such a body may have {most} bytes")
+    return Problem(413, "too_large", f"the body may have at most {most} bytes")
 
 
 def _head_too_large(limits: SiteLimits) -> Problem:
-    return Problem(431, "head_too_large", f"the head may have {limits.head_kib} KiB")
+    return Problem(431, "head_too_large", f"the head may have at most {limits.head_kib} KiB")
 
 
 async def _go_on(request: web.BaseRequest) -> None:

@@ -1,52 +1,25 @@
-"""What clients and a site say to each other: Open Inference Protocol v2, and feedback."""
+"""Messages between clients and a site: Open Inference Protocol v2, and feedback."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from covey.sources import tables
+from covey.sources.remote import Output, Tensor
+
 MOST_ID = 200
+Scalar = tables.Scalar
 MOST_ROW = 65_535
-Scalar = str | int | float | bool
-Side = Annotated[int, Meta(ge=0)]
 Place = Annotated[int, Meta(ge=0, le=MOST_ROW)]
 Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
 TicketId = Annotated[str, Meta(min_length=1, max_length=MOST_ID + len(f":{MOST_ROW}"))]
-Datatype = Literal[
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-    "BYTES",
-]
-
-
-class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A named tensor; `data` is flat or nested, row by row.
-
-    Without `data`, its parameter `binary_data_size` says how many bytes after the JSON are its own.
-    """
-
-    name: str
-    shape: list[Side]
-    datatype: Datatype
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
-
-
+LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
 OutputName = Literal["label", "ticket", "phase", "arm", "function", "price"]
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that a client asks for; label and ticket, if it says nothing."""
+    """An output that a client asks for; label and ticket by default."""
 
     name: OutputName
     parameters: dict[str, Scalar] = {}
@@ -113,16 +86,6 @@ class Model(msgspec.Struct):
     platform: str
     inputs: list[TensorKind]
     outputs: list[TensorKind]
-
-
-class Output(msgspec.Struct, omit_defaults=True):
-    """A column of what was answered; without `data`, in bytes after the JSON."""
-
-    name: str
-    shape: list[int]
-    datatype: str
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
 
 
 class Answer(msgspec.Struct, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""What a node counts and times, for Prometheus; the one file that names its client."""
+"""Metrics of a node for Prometheus. The one file with prometheus_client."""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -7,7 +7,7 @@ from covey import engine
 from covey.calls import Reply
 from covey.errors import MissingExtra
 from covey.node.node import Node
-from covey.states import State, kinds_of
+from covey.node.status import State, kinds_of
 from covey.watchers import Watcher
 
 try:
@@ -26,14 +26,14 @@ except ImportError as missing:
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MOST_BITS = 24  # of the slots that a label was waited for; longer ones count as endless
-OTHER = "other"  # any path that there is not: labels must not grow with what strangers send
+OTHER = "other"  # unknown paths share one label value (bounded cardinality)
 
 
 class Metrics(Watcher):
-    """The metrics of one node, in a registry of their own."""
+    """The metrics of one node, in its own registry."""
 
     def __init__(self, paths: Mapping[str, str]) -> None:
-        """`paths` are those that requests are told apart by, and how each is called."""
+        """`paths` maps the paths of the site to label values."""
         self._paths = dict(paths)
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
@@ -87,7 +87,7 @@ class Metrics(Watcher):
         )
 
     def follow(self, node: Node) -> None:
-        """Tell how a node stands, too."""
+        """Include the state of a node."""
         self._registry.register(_Standing(node))
 
     def page(self) -> Reply:
@@ -121,7 +121,7 @@ class Metrics(Watcher):
 
 
 class _Standing(Collector):
-    """What is counted elsewhere, looked up when somebody asks."""
+    """Values that the node counts itself, read for every scrape."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -145,7 +145,7 @@ class _Standing(Collector):
         )
 
     def _decisions(self) -> Iterator[Metric]:
-        ledger, kinds = self._node.ledger, kinds_of(self._node.learner)
+        ledger, kinds = self._node.counters, kinds_of(self._node.learner)
         decisions = CounterMetricFamily(
             "covey_decisions", "Decisions since the start.", labels=["phase", "arm_kind"]
         )
@@ -172,7 +172,7 @@ class _Standing(Collector):
         yield cost
 
     def _labels(self) -> Iterator[Metric]:
-        ledger = self._node.ledger
+        ledger = self._node.counters
         labels, right = ledger.labels.total(), ledger.right.total()
         ratio = GaugeMetricFamily(
             "covey_reward_ratio", "The share of own clients' labels that the arm got right."

@@ -7,16 +7,16 @@ believed.
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from covey import allowlist, fields
-from covey.config import Site
+from covey.config import Member, Site, Tables
 from covey.errors import ConfigError, PeerError
-from covey.peers import NO_INSTANCE, Request
+from covey.node.requests import NO_INSTANCE, AskRow
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
@@ -37,7 +37,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     rate_per_s: float = 1_000.0  # of its requests; a decision may take three of them
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
 
-    def shows(self, requests: Sequence[Request]) -> Sequence[Request]:
+    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
         """Return requests that it may be shown; raise `PeerError` for any that it may not."""
         needed = "context" if all(one.instance is NO_INSTANCE for one in requests) else "data"
         if not self.may_see(needed):
@@ -74,32 +74,31 @@ def allowed(neighbours: Mapping[str, Neighbour]) -> dict[str, str]:
     return {name: one.key for name, one in neighbours.items()}
 
 
-def furnished(
-    table: Mapping[str, Any], neighbours: Mapping[str, Neighbour], *, own_name: str
-) -> dict[str, Any]:
+def furnished(tables: Tables, neighbours: Mapping[str, Neighbour], *, own_name: str) -> Tables:
     """Return a site's configuration with a learner for every neighbour that has none in it.
 
     Such a learner stands for its name and its number of functions: thresholds go by the largest of
     these, and all else of a neighbour is what it says when it is asked. A site that lists no
     `peers` asks nobody.
     """
-    learners = table.get("learner", [])
-    if not isinstance(learners, list) or not all(isinstance(one, Mapping) for one in learners):
-        return dict(table)  # for whoever reads them to say what is wrong
-    if neighbours and _carries(table.get("policy")):
+    if neighbours and tables.settings.carry_serving_costs:
         raise ConfigError(
             "[policy] carry-serving-costs needs the costs of peers, which a site does not know; "
             "leave it out, and put them into the prices"
         )
-    has_links = "link" in table
-    own = [_own(one, own_name, neighbours, has_links=has_links) for one in learners]
-    names = [one.get("name") for one in learners]
+    nobody: dict[str, float] | None = None if "link" in tables.links else {}
+    own = [_own(one, own_name, neighbours, nobody) for one in tables.members]
+    names = [one.name for one in own]
     others = [
-        _standing_for(one, has_links=has_links)
+        Member(
+            name=one.name,
+            functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
+            peers=nobody,
+        )
         for one in neighbours.values()
         if one.name not in names
     ]
-    return {**table, "learner": [*own, *others]}
+    return tables._replace(members=[*own, *others])
 
 
 def check_site(site: Site, names: Sequence[str], neighbours: Mapping[str, Neighbour]) -> None:
@@ -167,30 +166,20 @@ def _is_v6(host: str) -> bool:
         return False
 
 
-def _carries(policy: object) -> bool:
-    return isinstance(policy, Mapping) and bool(policy.get("carry-serving-costs"))
-
-
 def _own(
-    learner: Mapping[str, Any], own_name: str, neighbours: Mapping[str, Any], *, has_links: bool
-) -> dict[str, Any]:
-    if learner.get("name") != own_name:
-        return dict(learner)
-    for key in ("peers", "context-peers"):
-        listed = learner.get(key, {})
-        for peer in listed if isinstance(listed, Mapping) else ():
+    learner: Member,
+    own_name: str,
+    neighbours: Mapping[str, Neighbour],
+    nobody: dict[str, float] | None,
+) -> Member:
+    if learner.name != own_name:
+        return learner
+    for key, listed in (("peers", learner.peers or {}), ("context-peers", learner.context_peers)):
+        for peer in listed:
             if peer not in neighbours and peer != own_name:
                 hint = fields.nearest(peer, neighbours)
                 raise ConfigError(
                     f"learner {own_name!r} lists {peer!r} in {key}, but there is no {WHERE} table "
                     f"of that name{hint}"
                 )
-    return dict(learner) if has_links else {"peers": {}, **learner}
-
-
-def _standing_for(one: Neighbour, *, has_links: bool) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "functions": [f"{one.name}/{k + 1}" for k in range(one.functions)],
-        **({} if has_links else {"peers": {}}),
-    }
+    return msgspec.structs.replace(learner, peers=nobody) if learner.peers is None else learner

@@ -1,6 +1,7 @@
-"""What a node writes while it serves: one line per event, for people or as JSON.
+"""Log lines of a served node: one per event, as text or as JSON.
 
-Of an unexpected failure the place is written and not the message, which may quote an instance.
+For an unexpected failure the place in the code is written, not the message: it may quote an
+instance.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a site, made of the routes and the messages themselves."""
+"""The OpenAPI document of a site, made from the routes and the messages."""
 
 import re
 from collections.abc import Iterable
@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from covey.calls import BINARY, JSON, PROBLEM, Refusal
-from covey.messages import Inference
+from covey.messages import LENGTH, Inference
 from covey.routes import CODES, NOWHERE, OPEN_PATHS, ROUTES, TEXT, Route
 
 Schema = dict[str, Any]
-LENGTH = "Inference-Header-Content-Length"
 BYTES = {"description": "The JSON, and the bytes of tensors after it.", "type": "string"}
 
 

@@ -1,4 +1,4 @@
-"""The commands of who runs a site: `covey serve`, `check`, `doctor` and `status`."""
+"""The commands `covey serve`, `check`, `doctor` and `status`."""
 
 import argparse
 import contextlib
@@ -14,7 +14,7 @@ import msgspec
 
 from covey import notices
 from covey.errors import CoveyError, StoreError
-from covey.store import Store
+from covey.node.store import Store
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Finish = Callable[[argparse.ArgumentParser, object], None]
@@ -26,19 +26,20 @@ examples:
   covey doctor site.toml && covey serve site.toml
   covey serve site.toml --log json 2>site.log
 
-It prints where it serves clients and, if it does, peers. SIGTERM and SIGINT stop it when requests
-under way are answered, sent twice at once; SIGHUP has certificates and tokens read again.
+It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
+after requests in progress are answered; a second signal stops it at once. SIGHUP reloads
+certificates; changed token files are noticed without it.
 
-Exit codes: 0 told to stop, 2 a file, a key, a port or a store that cannot be used, 74 the store
-could not be written any more: the disk is to be looked at, and then it may be started again.
+Exit codes: 0 stopped by a signal, 2 a file, a key, a port or a store that cannot be used, 74 the
+store could not be written: check the disk, and restart.
 """
 DOCTOR_EXAMPLES = """\
 examples:
   covey doctor site.toml
   covey doctor site.toml --json | jq '.findings[] | select(.state != "ok")'
 
-Nothing is changed, here or at peers, so it may be run beside a node. Exit codes: 0 nothing is known
-that will not work (there may be warnings), 1 something will not work.
+Nothing is changed, here or at peers, so it may run while the node runs. Exit codes: 0 no failure
+(there may be warnings), 1 something will not work.
 """
 STATUS_EXAMPLES = """\
 examples:
@@ -76,7 +77,7 @@ def _add_check(commands: Commands, finish: Finish) -> None:
         commands,
         "check",
         "do the counters of a node's store agree with its labels?",
-        description="Recompute every counter of a store from its labelled tickets and say whether "
+        description="Recompute every counter of a store from its labels and say whether "
         "they agree. The node that writes the store must be stopped.",
         epilog="example:\n  covey check north.store\n",
     )
@@ -88,7 +89,7 @@ def _add_doctor(commands: Commands, finish: Finish) -> None:
     command = _command(
         commands,
         "doctor",
-        "will a site work? a look at its file and at all that it names",
+        "check a site's file and all that it names",
         description="Look at a site's file, certificates, tokens, ports, store, disk, clock and "
         "functions, go to its peers, and say what will not work, and what to do.",
         epilog=DOCTOR_EXAMPLES,
@@ -104,7 +105,7 @@ def _add_serve(commands: Commands, finish: Finish) -> None:
         "a node: answer instances and take labels over HTTP",
         description="Serve the site of a configuration: to clients by the Open Inference "
         "Protocol, on the loopback or anywhere with TLS and tokens; to its peers over mutual TLS. "
-        "What it learns is in its store; stopped and started, it goes on.",
+        "What it learns is in its store; a restart continues from there.",
         epilog=SERVE_EXAMPLES,
     )
     command.add_argument(
@@ -120,8 +121,8 @@ def _add_status(commands: Commands, finish: Finish) -> None:
     command = _command(
         commands,
         "status",
-        "how a node stands: phases, arms, peers, open tickets, labels owed",
-        description="Ask a node how it stands, and print that.",
+        "state of a node: phases, arms, peers, open tickets, labels owed",
+        description="Request the state of a node and print it.",
         epilog=STATUS_EXAMPLES,
     )
     command.add_argument("url", metavar="URL", help="that `covey serve` prints")
@@ -135,7 +136,7 @@ def _add_status(commands: Commands, finish: Finish) -> None:
         "--ca", type=Path, metavar="FILE", help="certificate of the authority to trust"
     )
     command.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="again and again, until interrupted"
+        "--watch", type=_seconds, metavar="SECONDS", help="repeat until interrupted"
     )
     finish(command, _status)
 
@@ -146,7 +147,11 @@ def _check(options: argparse.Namespace) -> None:
     if options.json:
         print(msgspec.json.encode({**size, "differences": differences}).decode())
     elif not differences:
-        print("{tickets} tickets, {labels} with their label, {owed} owed to peers".format(**size))
+        print(
+            "{rows} rows, {labels} with their label, {deliveries} to deliver to peers".format(
+                **size
+            )
+        )
         print("every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
@@ -186,19 +191,19 @@ def _serve(options: argparse.Namespace) -> None:
         )
 
     asyncio.run(server.serve(sites.load(options.site), is_up=is_up))
-    log.info("has stopped")
+    log.info("stopped")
 
 
 def _status(options: argparse.Namespace) -> None:
     from covey import status
 
-    place = status.Place.at(options.url, token=_token(options), authority=options.ca)
-    print(_shown(place.state(), options), flush=True)
+    model = status.client(options.url, token=_token(options), authority=options.ca)
+    print(_shown(status.state(model), options), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while options.watch is not None:
             time.sleep(options.watch)
             try:
-                said = _shown(place.state(), options)
+                said = _shown(status.state(model), options)
             except CoveyError as error:  # it may come back
                 said = f"covey: {error}"
             print(f"{CLEAR if sys.stdout.isatty() else ''}{said}", flush=True)

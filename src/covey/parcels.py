@@ -1,4 +1,4 @@
-"""Instances on their way to a peer: one block of numbers where they are that, else plain values."""
+"""Instances in messages: one block of numbers if possible, else plain values."""
 
 import math
 from array import array
@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from covey.batches import MOST_WHOLE
 from covey.errors import DataError
-from covey.peers import MOST_WHOLE
 
 MOST_FEATURES = 4_096
 MOST_DEPTH = 4

@@ -154,3 +154,13 @@ def _within(name: str, cell: Cell, side: int) -> Cell:
     if any(coordinate >= side for coordinate in cell.coordinates):
         raise DataError(f"cell {name!r} has a coordinate beyond {side - 1}")
     return cell
+
+
+def cos_power(alpha: float, dimension: int) -> float:
+    """Return z, the power of the thresholds that CoS needs."""
+    return 2 * alpha / (3 * alpha + dimension)
+
+
+def split_power(alpha: float, dimension: int) -> float:
+    """Return p, the power of splitting that DCZA needs where arrivals are the worst."""
+    return (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2

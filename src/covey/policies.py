@@ -5,21 +5,28 @@
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from covey import fields
 from covey.errors import ConfigError
-from covey.partitions import Layered, Uniform, Zooming, checked_slices, slices_for
-from covey.settings import COUNTS, MODES, Forget, Settings, Switches, Threshold, check_ranges
-from covey.theorems import cos_power, split_power
-from covey.types import Elimination, Index, Partition, Rule
+from covey.partitions import (
+    Layered,
+    Uniform,
+    Zooming,
+    checked_slices,
+    cos_power,
+    slices_for,
+    split_power,
+)
+from covey.settings import COUNTS, READINGS, Forget, Reading, Settings, Threshold, check_ranges
+from covey.types import Elimination, Index, Partition, Reward, Rule
 
 
 class Policy(NamedTuple):
-    """A partition, the three thresholds and a reading of the rule: all that a learner needs."""
+    """A partition, the three thresholds and the settings: all that a learner needs."""
 
     title: str
     partition: Partition
@@ -27,7 +34,6 @@ class Policy(NamedTuple):
     explore: Threshold
     train: Threshold
     explore_peers: Threshold
-    switches: Switches
     settings: Settings
     by_index: Index | None = None  # in place of the thresholds
     elimination: Elimination | None = None
@@ -37,31 +43,45 @@ class Policy(NamedTuple):
         """Whether askers keep how unsure the answers of their peers were."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    def rule(self, *, functions: int, costs: tuple[float, ...], position: int, **more: Any) -> Rule:
-        """Return what the kernel is told for the learner at `position` of the network.
-
-        `more` are fields of a `Rule` that are the learner's own, not the policy's.
-        """
-        switches, settings = self.switches, self.settings
+    def rule(  # noqa: PLR0913 - what is the learner's own, not the policy's
+        self,
+        *,
+        functions: int,
+        costs: tuple[float, ...],
+        position: int,
+        unit: int = 1,
+        rewards: tuple[Reward, ...] = (),
+        context_peers: int = 0,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
+    ) -> Rule:
+        """Return what the kernel is told for the learner at `position` of the network."""
+        settings, reading = self.settings, self.settings.reading
         return Rule(
             dimension=self.dimension,
             functions=functions,
             costs=costs,
             levels=self.partition.levels(self.dimension),
             most_cells=settings.max_cells,
-            trains_first=switches.order == "train-own-peers",
-            explores_to_help=switches.helper == "explore-first",
-            counted=COUNTS.index(switches.count),
-            is_pending=switches.pending,
-            seed=settings.seed * 1_000_003 + position if switches.ties == "random" else None,
+            trains_first=reading.order == "train-own-peers",
+            explores_to_help=reading.helper == "explore-first",
+            counted=COUNTS.index(reading.count),
+            is_pending=bool(settings.pending),
+            seed=settings.seed * 1_000_003 + position if reading.ties == "random" else None,
             inherits=settings.inherit,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
-            asked_only=settings.history == "asked",
+            asked_only=reading.history == "asked",
             index=self.by_index,
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),
-            **more,
+            unit=unit,
+            rewards=rewards,
+            context_peers=context_peers,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
         )
 
     def scales(self) -> list[float]:
@@ -91,14 +111,27 @@ def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
     return settings_from({"preset": "dcza", **_kebab(settings)})
 
 
+def Auto(**settings: Any) -> Settings:  # noqa: N802 - a preset, named like the other two
+    """Return settings of the default policy: a KL index over cells of two sizes.
+
+    >>> Auto(alarm=0).preset
+    'auto'
+    """
+    return settings_from({"preset": "auto", **_kebab(settings)})
+
+
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
     """Return checked settings from a `[policy]` table.
 
     Raises `ConfigError` with a sentence for an unknown key, a wrong type or a value out of range.
     """
+    table = fields.moved(table, _READING_KEYS, into="reading", where=where)
     settings = fields.read(table, Settings, where=where)
+    given = table.get("reading", {})
+    reading = {**msgspec.to_builtins(READINGS[settings.mode]), **given}
+    settings = msgspec.structs.replace(settings, reading=msgspec.convert(reading, Reading))
     _check(settings)
-    definite = settings if "preset" in table else _definite(settings)
+    definite = settings if "preset" in table else _definite(settings, given)
     _check_alarm(definite)
     return definite
 
@@ -111,7 +144,7 @@ class Scene(NamedTuple):
     all_functions: int  # of all of them
 
 
-# What only the three phases know; whoever asks for it and names no preset gets them.
+# Keys that imply `preset = "cos"` where no preset is given.
 _OF_PHASES = (
     "mode",
     "parameters",
@@ -121,19 +154,18 @@ _OF_PHASES = (
     "explore",
     "train",
     "explore_peers",
-    "order",
-    "helper",
-    "count",
-    "level_offset",
-    "ties",
     "inherit",
+    "forget",
 )
+_READINGS_OF_PHASES = ("order", "helper", "count", "level-offset", "ties")
+_READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
 
 
-def _definite(settings: Settings) -> Settings:
+def _definite(settings: Settings, given: Collection[str]) -> Settings:
+    """Return the settings with their preset, where none is named and these readings are."""
     usual = Settings()
-    by_phases = [name for name in _OF_PHASES if getattr(settings, name) != getattr(usual, name)]
-    is_phased = by_phases or settings.forget != Forget()
+    is_phased = any(getattr(settings, name) != getattr(usual, name) for name in _OF_PHASES)
+    is_phased = is_phased or any(key in given for key in _READINGS_OF_PHASES)
     return msgspec.structs.replace(settings, preset="cos") if is_phased else settings
 
 
@@ -162,12 +194,11 @@ def resolve(
     _horizon(settings)
     most = settings.most_functions or most_functions
     scene = Scene(dimension, most, all_functions or most_functions)
-    policy = PRESETS[settings.preset](settings, _switches(settings), scene)
-    switches, settings = policy.switches, policy.settings
-    return policy._replace(title="; ".join([policy.title, *_extras(settings, switches)]))
+    policy = PRESETS[settings.preset](settings, scene)
+    return policy._replace(title="; ".join([policy.title, *_extras(policy.settings)]))
 
 
-def _extras(settings: Settings, switches: Switches) -> list[str]:
+def _extras(settings: Settings) -> list[str]:
     """Return what a reader must know of the policy besides its partition and thresholds."""
     forget = settings.forget
     return [
@@ -176,22 +207,22 @@ def _extras(settings: Settings, switches: Switches) -> list[str]:
             (settings.inherit, "finer cells inherit"),
             (forget.window, f"estimates by the latest {forget.window} labels of a cell"),
             (forget.discount, f"labels discounted by {forget.discount}"),
-            (switches.pending, "labels under way count"),
+            (settings.pending, "labels under way count"),
         )
         if is_on
     ]
 
 
-def _cos(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+def _cos(settings: Settings, scene: Scene) -> Policy:
     dimension, most_functions, _ = scene
     power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(_alpha(settings), dimension)}
     slices = _slices(settings, dimension)
     thresholds = _thresholds(settings, power[settings.parameters], most_functions)
     title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
-    return Policy(title, Uniform(slices), dimension, *thresholds, switches, settings)
+    return Policy(title, Uniform(slices), dimension, *thresholds, settings)
 
 
-def _dcza(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+def _dcza(settings: Settings, scene: Scene) -> Policy:
     dimension, most_functions, _ = scene
     alpha = _alpha(settings)
     split = {
@@ -203,18 +234,20 @@ def _dcza(settings: Settings, switches: Switches, scene: Scene) -> Policy:
     thresholds = _thresholds(settings, power, most_functions)
     if settings.split_power is not None:
         split = settings.split_power
-    partition = Zooming(settings.split_scale, split, switches.level_offset, settings.max_level)
+    partition = Zooming(
+        settings.split_scale, split, settings.reading.level_offset, settings.max_level
+    )
     level = "(level + 1)" if partition.offset else "level"
     title = (
         f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * {level}) "
         f"own arrivals; {_formulas(thresholds)}"
     )
-    return Policy(title, partition, dimension, *thresholds, switches, settings)
+    return Policy(title, partition, dimension, *thresholds, settings)
 
 
-def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+def _cos_ce(settings: Settings, scene: Scene) -> Policy:
     """CoS that tries and trains only arms which may still be the best."""
-    policy = _cos(settings, switches, scene)
+    policy = _cos(settings, scene)
     slices, dimension = cast("Uniform", policy.partition).slices, scene.dimension
     bias = settings.lipschitz * (math.sqrt(dimension) / slices) ** _alpha(settings)
     elimination = Elimination(
@@ -229,7 +262,7 @@ def _cos_ce(settings: Settings, switches: Switches, scene: Scene) -> Policy:
 def _indexed(name: str, discount: float | None = None) -> "Preset":
     """Return a preset that takes the arm which may be worth most, by what its owner says."""
 
-    def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    def preset(settings: Settings, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
         is_recent = discount is not None
         index = Index(
@@ -237,7 +270,7 @@ def _indexed(name: str, discount: float | None = None) -> "Preset":
         )
         slices = _slices(settings, scene.dimension)
         title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
-        return _by_index(title, Uniform(slices), scene, switches, used, index)
+        return _by_index(title, Uniform(slices), scene, used, index)
 
     return preset
 
@@ -245,7 +278,7 @@ def _indexed(name: str, discount: float | None = None) -> "Preset":
 def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
     """Return a preset whose cells are of several levels at once; of one, if slices are given."""
 
-    def preset(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+    def preset(settings: Settings, scene: Scene) -> Policy:
         partition, cells = _levels(settings, usual, scene.dimension)
         index = Index(
             scale=_index_scale(settings, scale),
@@ -254,7 +287,7 @@ def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
         )
         title = f"{name}: {cells}; KL index of {index.scale:g} ln t"
         used = _with_discount(settings, None)
-        return _by_index(title, partition, scene, switches, used, index)
+        return _by_index(title, partition, scene, used, index)
 
     return preset
 
@@ -283,23 +316,22 @@ def _alarm(settings: Settings, usual: float = 0.0) -> float:
     return usual if settings.alarm is None else settings.alarm
 
 
-def _balance(settings: Settings, switches: Switches, scene: Scene) -> Policy:
+def _balance(settings: Settings, scene: Scene) -> Policy:
     slices = _slices(settings, scene.dimension)
     index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
     title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
-    return _by_index(title, Uniform(slices), scene, switches, _with_discount(settings, None), index)
+    return _by_index(title, Uniform(slices), scene, _with_discount(settings, None), index)
 
 
 def _by_index(
     title: str,
     partition: Partition,
     scene: Scene,
-    switches: Switches,
     settings: Settings,
     index: Index,
 ) -> Policy:
     never = Threshold(0.0, 0.0)
-    return Policy(title, partition, scene.dimension, never, never, never, switches, settings, index)
+    return Policy(title, partition, scene.dimension, never, never, never, settings, index)
 
 
 def _with_discount(settings: Settings, discount: float | None) -> Settings:
@@ -319,7 +351,7 @@ def _index_scale(settings: Settings, usual: float) -> float:
     return usual if settings.index_scale is None else settings.index_scale
 
 
-Preset = Callable[[Settings, Switches, Scene], Policy]
+Preset = Callable[[Settings, Scene], Policy]
 PRESETS: dict[str, Preset] = {
     "auto": _layered("auto", Layered(3, step=2), 0.5, 9.0),
     "cos": _cos,
@@ -330,6 +362,11 @@ PRESETS: dict[str, Preset] = {
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
+EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")  # listed last everywhere
+PRESET_NAMES = (
+    f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
+    f"experimental: {', '.join(EXPERIMENTAL)}"
+)
 INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 ALARMED = ("auto", "multi-resolution", "share-ucb")
 
@@ -381,18 +418,10 @@ def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
     return ", ".join(f"{name} {d.formula()}" for name, d in zip(names, thresholds, strict=True))
 
 
-def _switches(settings: Settings) -> Switches:
-    given = {name: getattr(settings, name) for name in Switches.__struct_fields__}
-    changes = {name: value for name, value in given.items() if value is not None}
-    return msgspec.structs.replace(MODES[settings.mode], **changes)
-
-
 def _check(settings: Settings) -> None:
     if settings.preset not in PRESETS:
-        raise ConfigError(
-            f"unknown preset {settings.preset!r} in [policy]"
-            f"{fields.nearest(settings.preset, PRESETS)}"
-        )
+        hint = fields.nearest(settings.preset, PRESETS, listed=PRESET_NAMES)
+        raise ConfigError(f"unknown preset {settings.preset!r} in [policy]{hint}")
     if settings.slices is not None:
         checked_slices(settings.slices)
     if settings.horizon != "doubling":
@@ -409,4 +438,11 @@ def _check_alarm(settings: Settings) -> None:
 
 
 def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "-"): value for name, value in settings.items()}
+    """Return keyword arguments as a table; a reading may be a record or a table."""
+    table = {name.replace("_", "-"): value for name, value in settings.items()}
+    reading = table.get("reading")
+    if isinstance(reading, Mapping):
+        table["reading"] = _kebab(reading)
+    elif isinstance(reading, Reading):
+        table["reading"] = msgspec.to_builtins(reading)
+    return table

@@ -4,6 +4,7 @@ import math
 
 import msgspec
 
+from covey import fields
 from covey.errors import ConfigError
 
 SQUARES = math.pi**2 / 6  # beta_2: the sum of 1 / t**2 over all slots
@@ -27,8 +28,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` with a sentence for a number that no theorem speaks of."""
-        for name, low, high in _RANGES:
-            _check(name, getattr(self, name), low, high)
+        for name in _RANGES:
+            _check_kind(name, getattr(self, name))
+        fields.check_ranges(self, _RANGES, where="")
         if self.most < self.functions:
             raise ConfigError(
                 f"most-functions is {self.most}, but the learner itself has {self.functions}"
@@ -71,29 +73,27 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 _OPTIONAL = ("most_functions", "split_power")
 _WHOLE = ("dimension", "learners", "functions", "most_functions", "longest_delay")
-_RANGES = (
-    ("horizon", 1, 1e300),
-    ("alpha", 1e-3, 1),
-    ("dimension", 1, 8),
-    ("lipschitz", 1e-9, 1e9),
-    ("learners", 1, 10**4),
-    ("functions", 1, 10**4),
-    ("most_functions", 1, 10**4),
-    ("label_probability", 1e-9, 1),
-    ("longest_delay", 0, 2**53),
-    ("split_scale", 1, 1e18),
-    ("split_power", 0, 64),
-    ("cost", 0, 1),
-)
+_RANGES = {
+    "horizon": (1, 1e300),
+    "alpha": (1e-3, 1),
+    "dimension": (1, 8),
+    "lipschitz": (1e-9, 1e9),
+    "learners": (1, 10**4),
+    "functions": (1, 10**4),
+    "most_functions": (1, 10**4),
+    "label_probability": (1e-9, 1),
+    "longest_delay": (0, 2**53),
+    "split_scale": (1, 1e18),
+    "split_power": (0, 64),
+    "cost": (0, 1),
+}
 
 
-def _check(name: str, value: float | None, low: float, high: float) -> None:
+def _check_kind(name: str, value: float | None) -> None:
     if value is None and name in _OPTIONAL:
         return
     key = name.replace("_", "-")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{key} is {value!r}; it must be a number")
-    if not low <= value <= high:
-        raise ConfigError(f"{key} is {value:g}; it must lie from {low:g} to {high:g}")
     if name in _WHOLE and not isinstance(value, int):
         raise ConfigError(f"{key} is {value:g}; it must be a whole number")

@@ -1,15 +1,15 @@
-"""Which paths a site has for its clients: who may call them, what they take, and what they give."""
+"""The paths for clients: scopes, request and response types, problems."""
 
 from typing import Any, NamedTuple
 
 from covey import messages
-from covey.states import State
+from covey.node.status import State
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
-OPEN_PATHS = frozenset([LIVE, READY])  # for which nobody needs a token
+OPEN_PATHS = frozenset([LIVE, READY])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
-# What any request may be answered with, by code.
+# Codes of problems that any request may get.
 EVERYWHERE = frozenset(
     [
         "bad_http",
@@ -25,7 +25,7 @@ EVERYWHERE = frozenset(
         "busy",
     ]
 )
-# What is answered where there is nothing.
+# Problems of unknown paths.
 NOWHERE = {"not_found": 404, "model_unknown": 404, "method": 405}
 CODES = {
     "bad_http": 400,
@@ -54,7 +54,7 @@ STORE = frozenset(["store_failed", "store_full"])
 
 
 class Route(NamedTuple):
-    """What is at a path."""
+    """One path."""
 
     name: str
     method: str
@@ -72,7 +72,7 @@ class Route(NamedTuple):
         return self.path.replace("{model}", model)
 
     def codes(self) -> frozenset[str]:
-        """Return the codes of problems that it may be answered with."""
+        """Return the codes of the problems that it may give."""
         if self.path in OPEN_PATHS:
             return EVERYWHERE - {"no_token"}
         return EVERYWHERE | self.problems
@@ -98,7 +98,7 @@ ROUTES = (
         "state",
         "GET",
         "/v2/models/{model}/state",
-        "How the site stands.",
+        "The state of the site.",
         {200: State},
         scopes=frozenset(["read"]),
     ),
@@ -106,7 +106,7 @@ ROUTES = (
         "infer",
         "POST",
         "/v2/models/{model}/infer",
-        "Labels for instances, with the tickets under which their true labels are to be said.",
+        "Labels for instances, with the tickets under which true labels are sent.",
         {200: messages.Answer},
         takes=messages.Inference,
         takes_bytes=True,
@@ -118,7 +118,7 @@ ROUTES = (
         "feedback",
         "POST",
         "/v2/models/{model}/feedback",
-        "True labels of a ticket, or of rows: 202 if any is new, 200 if all were there already.",
+        "True labels of a ticket, or of rows: 202 if any is new, 200 if all were known.",
         dict.fromkeys((200, 202), messages.Settled),
         takes=messages.Feedback,
         takes_bytes=True,

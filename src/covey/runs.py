@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.config import ReplayConfig, load
+from covey.config import Member, ReplayConfig, Tables, assemble
 from covey.encoding import Log
 from covey.environments import Environment
 from covey.errors import ConfigError
@@ -66,22 +66,22 @@ def play(
 
 def network(environment: Environment, settings: Settings) -> ReplayConfig:
     """Return the network of an environment under a policy, as a replay takes it."""
-    places = range(len(environment.names))
-    learners = [
-        {
-            "name": environment.names[place],
-            "functions": [f"{environment.names[place]}.{k + 1}" for k in own],
-            "function-costs": [environment.function_cost(place, k) for k in own],
-            "arrivals": place < environment.receivers,
-            "peers": {
-                environment.names[peer]: price
-                for peer in places
-                if peer != place and (price := environment.price(place, peer)) <= 1
+    names = environment.names
+    members = [
+        Member(
+            name=name,
+            functions=[f"{name}.{k + 1}" for k in range(count)],
+            function_costs=[environment.function_cost(place, k) for k in range(count)],
+            arrivals=place < environment.receivers,
+            peers={
+                peer: price
+                for other, peer in enumerate(names)
+                if other != place and (price := environment.price(place, other)) <= 1
             },
-        }
-        for place, own in zip(places, map(range, environment.counts), strict=True)
+        )
+        for place, (name, count) in enumerate(zip(names, environment.counts, strict=True))
     ]
-    setup = load({"policy": msgspec.to_builtins(_wary(environment, settings)), "learner": learners})
+    setup = assemble(Tables(_wary(environment, settings), members))
     is_shared = environment.streams == 1
     sites = tuple(
         site._replace(stream=0 if is_shared else place, lies=site.name in environment.liars)
@@ -115,7 +115,8 @@ class _Sums:
 
     def __init__(self, environment: Environment, settings: Settings, horizon: int) -> None:
         # What the oracle may do does not depend on whom the policy lets ask.
-        everybody = msgspec.structs.replace(settings, askers="all")
+        reading = msgspec.structs.replace(settings.reading, askers="all")
+        everybody = msgspec.structs.replace(settings, reading=reading)
         sites = network(environment, everybody).sites
         self._oracle = Oracle(
             sites,

@@ -115,8 +115,7 @@ def _cores() -> int:
 
 
 def _within(key: str, value: int, most: int) -> int:
-    if not 1 <= value <= most:
-        raise ConfigError(f"[scenario] {key} is {value}; it must lie from 1 to {most}")
+    fields.check_range(value, 1, most, f"[scenario] {key}")
     return value
 
 
@@ -233,40 +232,12 @@ parameters = "z1"
 name = "DCZA"
 preset = "dcza"
 parameters = "z1"
-
+"""
+DEFAULT += "".join(
+    f"""
 [[environment]]
-name = "C1"
-case = "C1"
-learners = 4
-functions = 2
-dimension = 1
-shape = "bumps"
-lipschitz = 1.2
-prices = 0.05
-
-[[environment]]
-name = "C2"
-case = "C2"
-learners = 4
-functions = 2
-dimension = 1
-shape = "bumps"
-lipschitz = 1.2
-prices = 0.05
-
-[[environment]]
-name = "C3"
-case = "C3"
-learners = 4
-functions = 2
-dimension = 1
-shape = "bumps"
-lipschitz = 1.2
-prices = 0.05
-
-[[environment]]
-name = "C4"
-case = "C4"
+name = "{case}"
+case = "{case}"
 learners = 4
 functions = 2
 dimension = 1
@@ -274,3 +245,5 @@ shape = "bumps"
 lipschitz = 1.2
 prices = 0.05
 """
+    for case in ("C1", "C2", "C3", "C4")
+)

@@ -1,4 +1,4 @@
-"""A site that serves: its node, and a listener for each side of it."""
+"""A served site: its node, a listener for clients and one for peers."""
 
 import asyncio
 import gc
@@ -18,23 +18,23 @@ from covey.https_peers import HttpsPeers
 from covey.listeners import Listener
 from covey.metrics import Metrics
 from covey.neighbours import allowed
-from covey.node.node import Doors, Limits, Node
+from covey.node.node import Limits, Node, NodeDependencies
+from covey.node.store import Store
+from covey.node.workers import ThreadWorkers
 from covey.ports import Address
 from covey.routes import OPEN_PATHS, ROUTES
 from covey.sites import Identity, ServedSite
-from covey.store import Store
-from covey.threads import Threads
 from covey.watchers import Watcher, watched
 
 log = logging.getLogger(__name__)
 
 
 async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
-    """Serve a site until the process is told to stop.
+    """Serve a site until the process gets SIGINT or SIGTERM.
 
-    `is_up` is told where it listens: for clients, and then for peers if it does. Raises
-    `StoreFailed` when what happens could not be written, and requests under way are answered; a
-    node with a full disk goes on to say so.
+    `is_up` gets the URL for clients and, if there is one, the URL for peers. Raises `StoreFailed`
+    if the store cannot be written, after requests in progress are answered; with a full disk the
+    node continues and refuses requests.
     """
     _check_certificate(served)
     stop = _stop_signal()
@@ -43,17 +43,17 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
         store, threads = _threads(served, stack, metrics)
         peers = _peers(served, stack)
         ways = {} if peers is None else watched(peers.by_name, metrics)
-        node = _node(served, Doors(store, ways, random.SystemRandom(), threads))
+        node = _node(served, NodeDependencies(store, ways, random.SystemRandom(), threads))
         stack.callback(node.stop)
         failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
-        stack.callback(failed.cancel)  # not before requests under way are answered
+        stack.callback(failed.cancel)  # not before requests in progress are answered
         stack.callback(told.cancel)
         metrics.follow(node)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
-            where = served.peer_address, served.identity
-            listeners.append(_for_peers(served, node, where, metrics))
+            address, identity = served.peer_address, served.identity
+            listeners.append(_for_peers(served, node, address, identity, metrics))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
@@ -66,12 +66,12 @@ async def serve(served: ServedSite, *, is_up: Callable[..., None]) -> None:
     if not failed.cancelled():
         raise StoreFailed(
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
-            "that was acknowledged: look at the disk, and start again"
+            "that was acknowledged: check the disk, and restart"
         ) from failed.result()
 
 
 def _check_certificate(served: ServedSite) -> None:
-    """Raise `ConfigError` if the site would show another one's certificate, which all refuse."""
+    """Raise `ConfigError` if the certificate is that of another site, which peers refuse."""
     if served.identity is None:
         return
     certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
@@ -83,26 +83,28 @@ def _check_certificate(served: ServedSite) -> None:
 
 
 def _look_for_garbage_seldom() -> None:
-    """Spare what is there by now, and look only for what requests leave behind in circles."""
+    """Exclude all present objects from garbage collection, and collect seldom."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 def _paths(model: str) -> dict[str, str]:
-    """Return the paths of both sides, and how each is called where requests are counted."""
+    """Return the paths of both ports, and the label of each in the metrics."""
     return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
 
 
-def _threads(served: ServedSite, stack: AsyncExitStack, watcher: Watcher) -> tuple[Store, Threads]:
-    store = Store(served.store, tickets_kept=served.limits.tickets_kept)
+def _threads(
+    served: ServedSite, stack: AsyncExitStack, watcher: Watcher
+) -> tuple[Store, ThreadWorkers]:
+    store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
-    threads = Threads(store, watcher)
+    threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
     return store, threads
 
 
 def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
-    """Return the ways to the neighbours that have an address; None for a site without keys."""
+    """Return the clients of the neighbours with a url; None for a site without keys."""
     if served.identity is None:
         return None
     identify = partial(tls.client_context, *served.identity)
@@ -111,21 +113,21 @@ def _peers(served: ServedSite, stack: AsyncExitStack) -> HttpsPeers | None:
     return peers
 
 
-def _node(served: ServedSite, doors: Doors) -> Node:
+def _node(served: ServedSite, doors: NodeDependencies) -> Node:
     return Node(
         served.site,
         served.learner,
         served.functions,
         doors,
         trust={name: one.trust for name, one in served.neighbours.items()},
-        patience=served.patience,
+        timeouts=served.timeouts,
         labels=served.labels,
         limits=Limits(
             tickets=served.limits.tickets,
             peer_tickets=served.limits.peer_tickets,
             cells=served.limits.cells,
         ),
-        shape=served.shape,
+        fingerprint=served.fingerprint,
     )
 
 
@@ -144,14 +146,14 @@ def _for_clients(served: ServedSite, node: Node, metrics: Metrics) -> Listener:
         gate=gate,
         limits=served.limits,
         tls=certificates,
-        watch=("front", metrics),
+        side="front",
+        watcher=metrics,
     )
 
 
 def _for_peers(
-    served: ServedSite, node: Node, where: tuple[Address, Identity], watcher: Watcher
+    served: ServedSite, node: Node, address: Address, identity: Identity, watcher: Watcher
 ) -> Listener:
-    address, identity = where
     return Listener(
         Back(
             node,
@@ -163,17 +165,18 @@ def _for_peers(
         gate=ByCertificate(allowed(served.neighbours)),
         limits=served.limits,
         tls=partial(tls.server_context, *identity),
-        watch=("back", watcher),
+        side="back",
+        watcher=watcher,
     )
 
 
 def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
-    """Have tokens and certificates read again when the process is told to."""
+    """Reload certificates on SIGHUP."""
     loop = asyncio.get_running_loop()
     under_way: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        log.info("certificates and tokens are read again")
+        log.info("reloading certificates")
         for reader in readers:
             task = loop.create_task(reader.reload())
             under_way.add(task)
@@ -183,7 +186,7 @@ def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
 
 
 def _stop_signal() -> asyncio.Event:
-    """Return what is set when the process is told to stop; told again, it ends at once."""
+    """Return an event that SIGINT and SIGTERM set; a second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from covey import fields
 from covey.errors import ConfigError
 from covey.types import Reward
 
@@ -34,8 +35,27 @@ class Forget(msgspec.Struct, frozen=True):
     discount: float | None = None
 
 
+class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The `[policy.reading]` table: how the paper's pseudocode is read, as it stands by default."""
+
+    order: Literal["own-train-peers", "train-own-peers"] = "own-train-peers"
+    helper: Literal["explore-first", "greedy"] = "explore-first"
+    count: Literal["arrivals", "labelled", "uses"] = "arrivals"
+    level_offset: Literal[0, 1] = 0
+    ties: Literal["lowest", "random"] = "lowest"
+    askers: Literal["all", "first"] = "all"
+    hidden_from: Literal["all", "first"] = "all"
+    history: Literal["labels", "asked"] = "labels"  # of peers that are shown the cell only
+
+
+READINGS = {
+    "spec": Reading(),
+    "paper": Reading(order="train-own-peers", level_offset=1, askers="first", hidden_from="first"),
+}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How to decide, as a person writes it; None means "what the preset and the mode say"."""
+    """How to decide, as a person writes it; None means "what the preset says"."""
 
     preset: str = "auto"
     mode: Literal["spec", "paper"] = "spec"
@@ -50,16 +70,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     explore: Threshold | None = None
     train: Threshold | None = None
     explore_peers: Threshold | None = None
-    order: Literal["own-train-peers", "train-own-peers"] | None = None
-    helper: Literal["explore-first", "greedy"] | None = None
-    count: Literal["arrivals", "labelled", "uses"] | None = None
-    level_offset: Literal[0, 1] | None = None
-    ties: Literal["lowest", "random"] | None = None
+    reading: Reading = Reading()
     seed: int = 0
     pending: bool | None = None
-    askers: Literal["all", "first"] | None = None
-    hidden_from: Literal["all", "first"] | None = None
-    history: Literal["labels", "asked"] = "labels"  # of who is shown the cell only
     label_wait: int | None = None  # slots
     inherit: bool = False
     forget: Forget = Forget()
@@ -75,29 +88,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     max_cells: int = 5_000_000
 
 
-class Switches(msgspec.Struct, frozen=True):
-    """The readings of the paper, in one record; the two modes are two values of it."""
-
-    order: str
-    helper: str
-    count: str
-    level_offset: int
-    ties: str
-    pending: bool
-    askers: str
-    hidden_from: str
-
-
-MODES = {
-    "spec": Switches(
-        "own-train-peers", "explore-first", "arrivals", 0, "lowest", False, "all", "all"
-    ),
-    "paper": Switches(
-        "train-own-peers", "explore-first", "arrivals", 1, "lowest", False, "first", "first"
-    ),
-}
-
-
 def check_ranges(settings: Settings) -> None:
     """Raise `ConfigError` with a sentence for the first value that is out of its range."""
     for name in ("explore", "train", "explore_peers"):
@@ -105,31 +95,26 @@ def check_ranges(settings: Settings) -> None:
         if threshold is not None:
             _check_threshold(name.replace("_", "-"), threshold)
     _check_forget(settings.forget)
-    for name, low, high in _RANGES:
-        value = getattr(settings, name)
-        is_number = value is not None and not isinstance(value, str)
-        if is_number and not low <= value <= high:
-            key = name.replace("_", "-")
-            raise ConfigError(f"[policy] {key} is {value}; it must lie from {low:g} to {high:g}")
+    fields.check_ranges(settings, _RANGES, where="[policy]")
 
 
-_RANGES = (
-    ("horizon", 1, 2**53),
-    ("first_epoch", 1, 2**53),
-    ("alpha", 1e-3, 1),
-    ("most_functions", 1, 10**6),
-    ("split_scale", 1e-9, 1e18),
-    ("split_power", 0, 64),
-    ("seed", 0, 2**40),
-    ("label_wait", 0, 2**53),
-    ("index_scale", 1e-6, 1e6),
-    ("lipschitz", 1e-9, 1e9),
-    ("finest_level", 0, 30),
-    ("alarm", 0, 1e6),
-    ("relearn_every", 1, 2**53),
-    ("max_level", 0, 52),
-    ("max_cells", 1, 2**31 - 2),
-)
+_RANGES = {
+    "horizon": (1, 2**53),
+    "first_epoch": (1, 2**53),
+    "alpha": (1e-3, 1),
+    "most_functions": (1, 10**6),
+    "split_scale": (1e-9, 1e18),
+    "split_power": (0, 64),
+    "seed": (0, 2**40),
+    "label_wait": (0, 2**53),
+    "index_scale": (1e-6, 1e6),
+    "lipschitz": (1e-9, 1e9),
+    "finest_level": (0, 30),
+    "alarm": (0, 1e6),
+    "relearn_every": (1, 2**53),
+    "max_level": (0, 52),
+    "max_cells": (1, 2**31 - 2),
+}
 
 
 def _check_forget(forget: Forget) -> None:

@@ -8,17 +8,18 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from covey import config, fields, limits, neighbours
+from covey.batches import key_of, plain_label
 from covey.classifiers import Function
 from covey.config import ReplayConfig, Site
 from covey.errors import ConfigError, DataError
-from covey.labelsets import LabelSet, declared, key_of
+from covey.labelsets import LabelSet, declared
 from covey.learner import Learner
 from covey.limits import SiteLimits
 from covey.neighbours import Neighbour
-from covey.network import check_can_run, functions_of, learner_of
-from covey.peers import Patience, plain_label
+from covey.node.network import check_can_run, functions_of, learner_of
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import schema_fingerprint
 from covey.ports import Address
-from covey.shapes import shape_of
 from covey.sources.lessons import Remember, remembering
 from covey.sources.registry import functions_from
 from covey.sources.tables import Scalar
@@ -26,6 +27,7 @@ from covey.sources.tables import Scalar
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, where others than this machine are served
+_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600)}
 Datatype = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -50,7 +52,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Identity(NamedTuple):
-    """The files by which a site shows who it is."""
+    """The certificate, key and authority files of a site."""
 
     certificate: Path
     key: Path
@@ -67,7 +69,7 @@ class ServedSite(NamedTuple):
     functions: list[Function]
     store: Path
     address: Address
-    patience: Patience
+    timeouts: PeerTimeouts
     neighbours: dict[str, Neighbour]
     limits: SiteLimits
     labels: LabelSet
@@ -82,9 +84,10 @@ class ServedSite(NamedTuple):
         return bool(self.setup.context.dimension)
 
     @property
-    def shape(self) -> str:
+    def fingerprint(self) -> str:
         """What its counters mean, which a store must agree with."""
-        return shape_of(self.learner, self.setup.context.scales)
+        learner = self.learner
+        return schema_fingerprint(learner.arms, learner.policies, self.setup.context.scales)
 
     @property
     def requests_per_s(self) -> float | None:
@@ -110,7 +113,8 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     given = functions_from(functions, owner=serving.name, folder=path.parent, remember=remember)
     bounds = table.pop("limits", {})
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
-    setup = _wary(config.load(neighbours.furnished(table, known, own_name=serving.name)))
+    tables = neighbours.furnished(config.read(table), known, own_name=serving.name)
+    setup = _wary(config.assemble(tables))
     place = _place(serving, setup)
     _check(serving, setup, place)
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
@@ -129,7 +133,7 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
         own,
         path.parent / serving.store,
         address,
-        Patience(timeout_s=serving.timeout_s),
+        PeerTimeouts(timeout_s=serving.timeout_s),
         known,
         limits.read(bounds, label_wait=learner.label_wait),
         _labels(serving, setup, own),
@@ -165,7 +169,10 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
         (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
         (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
         (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
-        (setup.settings.ties == "random", 'ties = "random", which cannot be taken up again'),
+        (
+            setup.settings.reading.ties == "random",
+            'ties = "random", which cannot be taken up again',
+        ),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
@@ -183,14 +190,8 @@ def _check_contexts(serving: Serving, setup: ReplayConfig) -> None:
 
 
 def _check_numbers(serving: Serving) -> None:
-    bounds: Mapping[str, tuple[float, float, float]] = {
-        "features": (len(serving.features), 1, MOST_FEATURES),
-        "dimension": (serving.dimension or 0, 0, MOST_DIMENSIONS),
-        "timeout-s": (serving.timeout_s, 0.001, 600),
-    }
-    for key, (value, low, high) in bounds.items():
-        if not low <= value <= high:
-            raise ConfigError(f"[node] {key} is {value}; it must lie from {low:g} to {high:g}")
+    fields.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
+    fields.check_ranges(serving, _RANGES, where="[node]")
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")

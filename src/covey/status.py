@@ -1,133 +1,50 @@
-"""How a node stands, asked over HTTP and shown in a terminal."""
+"""`covey status`: request a node's state over HTTP and print it."""
 
-import http.client
 import math
-import ssl
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
+from covey import states
 from covey.drawing import NONE
 from covey.errors import ConfigError, PeerError
-from covey.sources import posting
+from covey.sources.posting import HttpClient, checked
 from covey.terminal import number, table
 
 TIMEOUT_S = 10.0
-MOST_BYTES = 16 << 20  # of a state
-MOST_TOKEN = 200
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
 PHASES = ("train", "explore", "exploit", "serve", "recall")
-
-
+State: TypeAlias = Any  # `states.State` with fields that may be None: see `_lenient`
 SINCE = "* since the start; labels are of all starts"
 
 
-class Arm(msgspec.Struct):
-    """An arm, as far as a node says something of it."""
-
-    name: str = ""
-    kind: str = "own"
-    price: float | None = None
-    decisions: int | None = None
-    labels: int | None = None
-    right: int | None = None
-    spent: float | None = None
-
-
-class Peer(msgspec.Struct):
-    """A peer, likewise."""
-
-    name: str = ""
-    state: str | None = None
-    owed: int | None = None
+def client(url: str, *, token: str | None = None, authority: Path | None = None) -> HttpClient:
+    """Return the client of a model's URL; raise `ConfigError` if it cannot be used safely."""
+    parts = checked(url)
+    path = parts.path.rstrip("/").removesuffix("/state")
+    if not path.startswith("/v2/models/") or path.count("/") != 3:
+        raise ConfigError(f"{url!r} is not the URL of a model; {SHAPE}")
+    if parts.scheme == "http" and authority is not None:
+        raise ConfigError(f"--ca is for https, and {url!r} is not")
+    model = f"{parts.scheme}://{parts.netloc}{path}"
+    return HttpClient.at(model, timeout_s=TIMEOUT_S, token=token, authority=authority)
 
 
-class ForPeers(msgspec.Struct):
-    """What a node has of those who ask it, likewise."""
-
-    open_tickets: int | None = None
-    labels: int | None = None
-    cells: int | None = None
-
-
-class State(msgspec.Struct):
-    """A node, likewise: one of another version may say less, or more."""
-
-    name: str
-    is_ready: bool | None = None
-    starts: int | None = None
-    uptime_s: float | None = None
-    slot: int | None = None
-    phases: dict[str, int] = {}
-    arms: list[Arm] = []
-    peers: list[Peer] = []
-    open_tickets: int | None = None
-    cells: int | None = None
-    owed: int | None = None
-    for_peers: ForPeers = msgspec.field(default_factory=ForPeers)
-
-
-class Place(NamedTuple):
-    """Where a node tells how it stands, and how to get there."""
-
-    url: str  # of the model
-    token: str | None
-    tls: ssl.SSLContext | None
-
-    @classmethod
-    def at(cls, url: str, *, token: str | None = None, authority: Path | None = None) -> "Place":
-        """Return the place of a URL; raise `ConfigError` if it is none, or not a safe one."""
-        parts = posting.checked(url)
-        path = parts.path.rstrip("/").removesuffix("/state")
-        if not path.startswith("/v2/models/") or path.count("/") != 3:
-            raise ConfigError(f"{url!r} is not the URL of a model; {SHAPE}")
-        is_open = parts.scheme == "http"
-        if is_open and token is not None and not posting.is_here(parts.hostname):
-            raise ConfigError(f"{url!r} would show the token to others on the way; use https")
-        if is_open and authority is not None:
-            raise ConfigError(f"--ca is for https, and {url!r} is not")
-        tls = None if is_open else _trusting(authority)
-        return cls(f"{parts.scheme}://{parts.netloc}{path}", _checked_token(token), tls)
-
-    def state(self) -> bytes:
-        """Return the state as JSON; raise `PeerError` or `ConfigError` if there is none."""
-        try:
-            status, body = self._get()
-        except ssl.SSLCertVerificationError as error:
-            raise ConfigError(
-                f"{self.url}: its certificate is not trusted ({error.verify_message}); give the "
-                "certificate of its authority with --ca, and a host that the certificate names"
-            ) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise PeerError(f"{self.url}: no answer: {said}") from None
-        if status in (401, 403):
-            raise ConfigError(
-                f"{self.url}: refused ({status}); it needs a token with scope 'read', in "
-                "--token-file or COVEY_TOKEN"
-            )
-        if status != 200:
-            raise PeerError(f"{self.url}: it answers with status {status}; {SHAPE}")
-        _read(body)
-        return body
-
-    def _get(self) -> tuple[int, bytes]:
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        if self.tls is None:
-            way = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-        else:
-            way = http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=self.tls)
-        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        try:
-            way.request("GET", f"{parts.path}/state", headers=headers)
-            answer = way.getresponse()
-            return answer.status, answer.read(MOST_BYTES)
-        finally:
-            way.close()
+def state(model: HttpClient) -> bytes:
+    """Return the state as JSON; raise `PeerError` or `ConfigError` if there is none."""
+    status, body = model.send("GET", "/state")
+    if status in (401, 403):
+        raise ConfigError(
+            f"{model.url}: refused ({status}); it needs a token with scope 'read', in "
+            "--token-file or COVEY_TOKEN"
+        )
+    if status != 200:
+        raise PeerError(f"{model.url}: it answers with status {status}; {SHAPE}")
+    _read(body)
+    return body
 
 
 def token_in(path: Path) -> str:
@@ -141,7 +58,7 @@ def token_in(path: Path) -> str:
 
 
 def text(body: bytes) -> str:
-    """Return a state as a person reads it."""
+    """Return a state as a few tables."""
     state = _read(body)
     arms = _table(_arms(state))
     parts = [
@@ -155,28 +72,35 @@ def text(body: bytes) -> str:
 
 def _read(body: bytes) -> State:
     try:
-        return msgspec.json.decode(body, type=State)
+        state: State = _decoder().decode(body)
     except (ValueError, RecursionError):
-        raise PeerError("what answers there is not a node of covey, or a newer one") from None
+        state = None
+    if state is None or not state.name:
+        raise PeerError("the response is not the state of a covey node")
+    return state
 
 
-def _trusting(authority: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except ssl.SSLError:
-        raise ConfigError(
-            f"{authority} holds no certificate; give the authority's ca.crt"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{authority}: {error.strerror}") from None
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_lenient(states.State))
 
 
-def _checked_token(token: str | None) -> str | None:
-    if token is not None and not (
-        token.isascii() and token.isprintable() and " " not in token and len(token) <= MOST_TOKEN
-    ):
-        raise ConfigError("the token is not one line of `covey tokens new`")
-    return token
+def _lenient(kind: Any) -> Any:
+    """Return a type that takes `kind` as other versions may write it: any field may be missing."""
+    if get_origin(kind) is Literal:
+        return str
+    if get_origin(kind) is list:
+        return list[_lenient(*get_args(kind))]  # type: ignore[misc] # a type made at run time
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return msgspec.defstruct(kind.__name__, map(_optional, msgspec.structs.fields(kind)))
+    return kind
+
+
+def _optional(field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+    kind: Any = _lenient(field.type)
+    if get_origin(kind) in (list, dict) or isinstance(kind, msgspec.StructMeta):
+        return field.name, kind, msgspec.field(default_factory=get_origin(kind) or kind)
+    return field.name, kind | None, None
 
 
 def _head(state: State) -> str:
@@ -228,9 +152,7 @@ def _arms(state: State) -> Sequence[Sequence[str]]:
 
 
 def _peers(state: State) -> Sequence[Sequence[str]]:
-    lines = [
-        (_plain(one.name), _plain(one.state or ""), number(one.owed, ",d")) for one in state.peers
-    ]
+    lines = [(_plain(one.name), _plain(one.state), number(one.owed, ",d")) for one in state.peers]
     return [("peer", "is", "labels owed"), *lines]
 
 
@@ -256,6 +178,6 @@ def _span(seconds: float | None) -> str:
     return " ".join(f"{value} {unit}" for value, unit in named if value) or "0 s"
 
 
-def _plain(text: str) -> str:
-    """Return what a terminal may be shown: names come from elsewhere."""
-    return "".join(one if one.isprintable() else "?" for one in text)[:60]
+def _plain(text: str | None) -> str:
+    """Return printable text: names may come from other sites."""
+    return "".join(one if one.isprintable() else "?" for one in text or "")[:60]

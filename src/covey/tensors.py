@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from covey.batches import MOST_WHOLE
 from covey.calls import Problem
-from covey.messages import Output, Tensor
 from covey.sites import Datatype
+from covey.sources.remote import Output, Tensor
 from covey.types import Context
 
 INSTANCES, CONTEXT = "instances", "context"
 SIZE, BINARY = "binary_data_size", "binary_data"  # parameters of an input, and of an output
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
-MOST_WHOLE = 2**53
 Column = list[Any] | np.ndarray
 Parts = Mapping[str, memoryview]  # the bytes of each tensor that came in bytes
 _LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {

@@ -1,7 +1,7 @@
 """The theorems as formulas: the terms that each one adds up, and the parameters it prescribes.
 
-Words for the paper's symbols are in docs/notation.md; docs/bounds.md says where the printed form
-slips, and what the other forms do about it.
+docs/reference/notation.md explains the paper's symbols; docs/research/bounds.md says where the
+printed form is wrong, and what the other forms change.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from covey.partitions import slices_for
+from covey.partitions import slices_for, split_power
 from covey.problems import SQUARES, Problem
 from covey.updates import Hedge
 
@@ -51,16 +51,6 @@ class Theorem(NamedTuple):
 
     title: str
     state: Callable[[Problem, Form], Statement]
-
-
-def cos_power(alpha: float, dimension: int) -> float:
-    """Return z, the power of the thresholds that CoS needs."""
-    return 2 * alpha / (3 * alpha + dimension)
-
-
-def split_power(alpha: float, dimension: int) -> float:
-    """Return p, the power of splitting that DCZA needs where arrivals are the worst."""
-    return (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2
 
 
 class _Grid(NamedTuple):

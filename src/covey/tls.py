@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 between sites: both show a certificate, and both look the other up in a list."""
+"""Mutual TLS 1.3: both sites show a certificate and check the other's key in an allow list."""
 
 import ssl
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from covey.errors import ConfigError, PeerRefused
 
 
 def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return how a site lets others in: only those with a certificate of the authority.
+    """Return the context of the port for peers: they must show a certificate of the authority.
 
     `authority` may hold several certificates one after the other, while one replaces another.
     Raises `ConfigError` if the files cannot be used, or not together.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
-    # A resumed session would spare the peer from showing a certificate that is still valid.
+    # A resumed session would skip the check that the peer's certificate is still valid.
     context.num_tickets = 0
     return context
 
 
 def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return how a site lets its clients in: it shows its certificate, and asks for none.
+    """Return the context of the port for clients: it asks for no client certificate.
 
     Raises `ConfigError` if the files cannot be used, or not together.
     """
@@ -31,7 +31,7 @@ def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContex
 
 
 def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return how a site goes to others; connect with `server_hostname` set to the other's name.
+    """Return the context for calls to peers; set `server_hostname` to the peer's name.
 
     Raises `ConfigError` if the files cannot be used, or not together.
     """

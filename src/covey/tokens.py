@@ -31,13 +31,12 @@ _HEADER = re.compile(rf"(?i:bearer) +({PREFIX}[A-Za-z0-9_-]{{43}})", re.ASCII)
 _LONGEST_HEADER = 200
 _MOST_BYTES = 16 << 20
 
-Why = Literal["missing", "malformed", "unknown", "expired", "scope"]
+Why = Literal["missing", "malformed", "unknown", "expired"]
 _SENTENCES: dict[Why, str] = {
     "missing": "no token; send the header Authorization: Bearer TOKEN",
     "malformed": "the Authorization header does not hold a token of covey",
     "unknown": "the token is unknown or was revoked",
     "expired": "the token has expired; ask for a new one",
-    "scope": "the token is not for this",
 }
 
 
@@ -54,12 +53,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[Token, ...] = ()
     version: Literal[1] = 1
-
-
-class Granted(msgspec.Struct, frozen=True):
-    """The name of the client that may go on."""
-
-    name: str
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -126,24 +119,6 @@ def listed(path: Path) -> tuple[Token, ...]:
         ) from None
 
 
-def check(
-    path: Path, header: str | None, scope: str, *, now: datetime | None = None
-) -> Granted | Refused:
-    """Say whose token an Authorization header holds, if it is good for `scope`, or why not."""
-    return judge(listed(path), header, scope, now=now)
-
-
-def judge(
-    known: Iterable[Token], header: str | None, scope: str, *, now: datetime | None = None
-) -> Granted | Refused:
-    """Say what `check` says, of tokens that were read before."""
-    _check_scopes([scope])
-    token = find(known, header, now=now)
-    if isinstance(token, Refused):
-        return token
-    return Granted(token.name) if scope in token.scopes else Refused("scope")
-
-
 def find(
     known: Iterable[Token], header: str | None, *, now: datetime | None = None
 ) -> Token | Refused:
@@ -175,7 +150,7 @@ def _find(known: Iterable[Token], digest: str) -> Token | None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[Token]]:
-    """Hold the tokens of a file to be changed, against others who change them too."""
+    """Lock the token file for a change."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with files.locked(path.parent):

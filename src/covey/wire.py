@@ -1,6 +1,6 @@
-"""What clients send and get, in the words of the Open Inference Protocol, version 2. No I/O.
+"""Read and write the messages of clients (Open Inference Protocol v2). No I/O.
 
-Whatever is wrong with a message is a `Problem` with a stable code; nothing is coerced.
+An invalid message is a `Problem` with a stable code; nothing is coerced.
 """
 
 import hashlib
@@ -12,9 +12,11 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from covey import tensors
+from covey.batches import MOST_WHOLE
 from covey.calls import BINARY, JSON, Call, Problem, Reply
 from covey.limits import KIB, SiteLimits
 from covey.messages import (
+    LENGTH,
     MOST_ROW,
     Answer,
     BinaryFeedback,
@@ -23,16 +25,15 @@ from covey.messages import (
     Model,
     OutputName,
     Scalar,
-    Tensor,
     TensorKind,
 )
 from covey.sites import Datatype, Serving
-from covey.tensors import CONTEXT, MOST_WHOLE, Parts, Table, invalid
+from covey.sources.remote import Tensor
+from covey.tensors import CONTEXT, Parts, Table, invalid
 
 SLOT = "slot"
-USUAL: tuple[OutputName, ...] = ("label", "ticket")  # what is answered to who asks for nothing more
+USUAL: tuple[OutputName, ...] = ("label", "ticket")  # the default outputs
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
-LENGTH = "Inference-Header-Content-Length"  # of the JSON before the bytes of tensors
 NOTHING = b""
 
 
@@ -87,12 +88,6 @@ def binary_feedback(body: bytes, tail: memoryview, *, depth: int) -> Feedback:
         raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
     truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
     return _fitting(Feedback(told.id, truths, rows, told.parameters))
-
-
-def row_of(ticket: str) -> tuple[str, int] | None:
-    """Return the id of a request and the row that a ticket `id:row` speaks of."""
-    found = re.fullmatch(r"(.+):(0|[1-9][0-9]{0,4})", ticket, re.DOTALL)
-    return None if found is None else (found[1], int(found[2]))
 
 
 def wanted_of(request: Inference) -> Sequence[OutputName]:
@@ -264,7 +259,7 @@ def _check_depth(body: bytes, most: int) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in an object")
+        raise ValueError("duplicate key in an object")
     return found
 
 

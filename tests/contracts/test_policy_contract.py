@@ -6,15 +6,15 @@ import pytest
 
 from covey.engine import Clock, Table
 from covey.errors import ConfigError
-from covey.policies import PRESETS, Policy, resolve, settings_from
-from covey.settings import MODES, Settings, Threshold
+from covey.policies import EXPERIMENTAL, PRESETS, Policy, resolve, settings_from
+from covey.settings import READINGS, Settings, Threshold
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
 INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 every_phased = pytest.mark.parametrize("preset", PHASED)
 every_indexed = pytest.mark.parametrize("preset", INDEXED)
-every_mode = pytest.mark.parametrize("mode", MODES)
+every_mode = pytest.mark.parametrize("mode", READINGS)
 every_choice = pytest.mark.parametrize("parameters", ["z1", "z2", "theorem"])
 every_dimension = pytest.mark.parametrize("dimension", [0, 1, 3])
 
@@ -25,7 +25,11 @@ def policy_of(preset: str, *, dimension: int = 1, **settings: object) -> Policy:
 
 
 def test_every_preset_is_listed_here() -> None:
-    assert (sorted(PRESETS), list(MODES)) == (sorted(PHASED + INDEXED), ["spec", "paper"])
+    assert (sorted(PRESETS), list(READINGS)) == (sorted(PHASED + INDEXED), ["spec", "paper"])
+
+
+def test_experimental_presets_come_last() -> None:
+    assert tuple(PRESETS)[4:] == EXPERIMENTAL
 
 
 @every_dimension
@@ -68,8 +72,8 @@ def test_thresholds_given_directly_are_kept(preset: str) -> None:
 
 @every_mode
 @every_preset
-def test_the_switches_are_those_of_the_mode(preset: str, mode: str) -> None:
-    assert policy_of(preset, mode=mode).switches == MODES[mode]
+def test_the_reading_is_that_of_the_mode(preset: str, mode: str) -> None:
+    assert policy_of(preset, mode=mode).settings.reading == READINGS[mode]
 
 
 @every_dimension

@@ -104,7 +104,7 @@ def test_the_token_is_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.M
             function.answer(ROWS[0])
 
     assert seen[0]["headers"]["Authorization"] == "Bearer s3cret"
-    assert str(caught.value).endswith("/infer answered 403: not you")
+    assert str(caught.value).endswith(" answered 403: not you")
     assert "s3cret" not in str(caught.value)
 
 
@@ -159,7 +159,7 @@ def test_an_answer_that_is_too_long_is_not_read(
     monkeypatch.setattr(posting, "MOST_BYTES", 100)
     with serving(saying(200, b" " * 101)) as (url, _):
         function = loaded(table(url), tmp_path)
-        with pytest.raises(FunctionError, match="the answer is longer than 100 bytes"):
+        with pytest.raises(FunctionError, match="the response has more than 100 bytes"):
             function.answer(ROWS[0])
 
 
@@ -173,7 +173,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with serving(never) as (url, _):
         function = loaded(table(url, **{"timeout-s": 0.1}), tmp_path)
         try:
-            with pytest.raises(FunctionError, match="no whole answer within 0.1 s"):
+            with pytest.raises(FunctionError, match="no complete answer within 0.1 s"):
                 function.answer(ROWS[0])
         finally:
             over.set()
@@ -183,7 +183,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 def test_a_server_that_drips_is_given_up(head: bytes, tmp_path: Path) -> None:
     with dripping(head) as url:
         function = loaded(table(url, **{"timeout-s": 0.2}), tmp_path)
-        with pytest.raises(FunctionError, match="no whole answer within 0.2 s"):
+        with pytest.raises(FunctionError, match="no complete answer within 0.2 s"):
             function.answer(ROWS[0])
 
 
@@ -200,7 +200,7 @@ def test_an_answer_that_breaks_off_is_not_taken(tmp_path: Path) -> None:
         thread = threading.Thread(target=break_off)
         thread.start()
         function = loaded(table(f"http://127.0.0.1:{server.getsockname()[1]}/f"), tmp_path)
-        with pytest.raises(FunctionError, match="the connection failed: IncompleteRead"):
+        with pytest.raises(FunctionError, match="no answer: IncompleteRead"):
             function.answer(ROWS[0])
         thread.join()
 
@@ -210,7 +210,7 @@ def test_nobody_there_is_a_sentence(tmp_path: Path) -> None:
         port = closed.getsockname()[1]
     function = loaded(table(f"http://127.0.0.1:{port}/v2/models/f"), tmp_path)
 
-    with pytest.raises(FunctionError, match="the connection failed: Connection refused"):
+    with pytest.raises(FunctionError, match="no answer: Connection refused"):
         function.answer(ROWS[0])
 
 
@@ -232,12 +232,12 @@ def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
         ({"url": "http://host:x/f"}, "url is"),
         ({"url": "http://host/a b"}, "url is"),
         ({"url": "http://host/f?version=3"}, "url is"),
-        ({"url": "https://me:pw@host/f"}, "holds a name or a password"),
+        ({"url": "https://me:pw@host/f"}, "holds a user name or a password"),
         ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
         ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),
         ({"datatype": "FP8"}, "datatype: invalid enum value 'FP8'"),
         ({"token-variable": "NO_SUCH_TOKEN"}, "variable NO_SUCH_TOKEN holds no token; set it"),
-        ({"ca": "gone.pem", "url": "https://host/f"}, "cannot read certificates from gone.pem"),
+        ({"ca": "gone.pem", "url": "https://host/f"}, r"cannot read certificates from .*gone\.pem"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_token_is_not_sent_in_the_clear(
 ) -> None:
     monkeypatch.setenv("FRAUD_TOKEN", "s3cret")
 
-    with pytest.raises(ConfigError, match="'f' would send its token in the clear; use https"):
+    with pytest.raises(ConfigError, match="function 'f': the token would be sent unencrypted"):
         loaded(table(url, **{"token-variable": "FRAUD_TOKEN"}), tmp_path)
 
 

@@ -19,6 +19,7 @@ from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError, Sto
 from covey.journal import Journal
 from covey.learner import Learner
 from covey.lots import as_text
+from covey.node import store as node_store
 from covey.node.node import Node
 from covey.outbox import Outbox
 from covey.peers import TAKEN, Guard
@@ -182,12 +183,10 @@ def never_syncs(patch: Patch) -> None:
 
 
 def builds_on_a_log_that_was_not_synced(patch: Patch) -> None:
-    def set_up(self: Store) -> None:
-        self._base = _Skipping(self._base, "PRAGMA wal_checkpoint")  # type: ignore[assignment]
-        real(self)
+    def skip(self: Any) -> None:
+        self._base = _Skipping(self._base, "PRAGMA wal_checkpoint")
 
-    real = Store._set_up
-    patch.setattr(Store, "_set_up", set_up)
+    _around_set_up(patch, before=skip)
 
 
 def counts_in_a_second_transaction(patch: Patch) -> None:
@@ -374,12 +373,23 @@ def _told(truths: Sequence[Truth]) -> list[tuple[Any, ...]]:
 
 
 def _after_set_up(patch: Patch, statement: str) -> None:
-    def set_up(self: Store) -> None:
-        real(self)
-        self._base.execute(statement)
+    _around_set_up(patch, after=lambda store: store._base.execute(statement).fetchall())
 
-    real = Store._set_up
-    patch.setattr(Store, "_set_up", set_up)
+
+def _around_set_up(
+    patch: Patch,
+    *,
+    before: Callable[[Any], Any] = lambda store: None,
+    after: Callable[[Any], Any] = lambda store: None,
+) -> None:
+    for kind in (Store, node_store.Store):
+
+        def set_up(self: Any, real: Callable[[Any], None] = kind._set_up) -> None:
+            before(self)
+            real(self)
+            after(self)
+
+        patch.setattr(kind, "_set_up", set_up)
 
 
 def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

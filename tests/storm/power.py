@@ -1,6 +1,6 @@
 """The store alone: a fixed script, with the power cut before its first operation, its second, ...
 
-What is left must be the store as it was after the last batch that was acknowledged, or after the
+What is left must be the store as it was after the last commit that was acknowledged, or after the
 next one as a whole; nothing in between, and nothing less.
 """
 
@@ -10,13 +10,23 @@ from typing import Any
 
 import msgspec
 
+from covey.decisions import UNKNOWN
 from covey.errors import StoreError
-from covey.records import Batch, Line, Owed, Standing, Ticket, Truth
-from covey.store import Store
+from covey.node.requests import (
+    CellLine,
+    Commit,
+    Delivery,
+    PeerAnswer,
+    Request,
+    RowGroup,
+    SourceState,
+)
+from covey.node.store import Store
 from storm.disk import Disk, Keeps
 
-NAME, SHAPE = "north", "any"
-TABLES = ("desks", "cells", "tickets", "counters", "outbox")
+NAME, FINGERPRINT = "north", "any"
+TABLES = ("sources", "cells", "requests", "row_ids", "labels", "counters", "folded", "outbox")
+KEPT = 12  # rows, so that old requests are folded, too
 Dump = dict[str, list[Any]]
 
 
@@ -24,46 +34,53 @@ class Losses(msgspec.Struct):
     """What many losses of power came to."""
 
     cuts: int = 0
-    acknowledged: int = 0  # batches, over all cuts
+    acknowledged: int = 0  # commits, over all cuts
     bad: int = 0  # cuts after which something acknowledged was gone, torn, or out of step
 
 
-def script(batches: int) -> list[Batch]:
-    """Return batches that touch every table: tickets, labels, cells, labels owed and told."""
-    return [_batch(k) for k in range(1, batches + 1)]
+def script(commits: int) -> list[Commit]:
+    """Return commits that change every table: requests, labels, cells, labels for peers."""
+    requests = [_request(number) for number in range(1, 2 * commits + 1)]
+    return [_commit(k, requests) for k in range(1, commits + 1)]
 
 
-def _batch(k: int) -> Batch:
-    owed = Owed("south", f"p{k}", "blue")
-    return Batch(
-        standings=[Standing("", k, range(1, 2 * k + 1))],
-        lines=[Line("", k % 3, f"g4:{k % 3}", [k] * 9), Line("", 3, "g4:3", [k] * 9)],
-        tickets=[_ticket(2 * k - 1), _ticket(2 * k)],
-        truths=[Truth(2 * k - 1, "blue", k % 2 == 0)] + ([Truth(2 * k - 2, 1, True)] * (k > 1)),
-        owed=[owed],
-        told=[Owed("south", f"p{k - 2}", "blue")],
+def _commit(k: int, requests: list[Request]) -> Commit:
+    new = requests[2 * k - 2 : 2 * k]
+    commit = Commit(
+        sources=[SourceState("", k), SourceState("south", 2 * k)],
+        cells=[
+            CellLine("", "", k % 3, f"g4:{k % 3}", [k] * 9),
+            CellLine("", "", 3, "g4:3", [k] * 9),
+        ],
+        requests=new,
+        deliveries=[Delivery("south", f"p{k}", "blue")],
+        delivered=[Delivery("south", f"p{k - 2}", "blue")],
+        closed=[2 * k - 3, 2 * k - 2] if k > 1 else [],
     )
+    commit.add_labels(new[0], [0], ["blue"], [k % 2 == 0])
+    if k > 1:
+        commit.add_labels(requests[2 * k - 3], [1, 0], [1, 2], [True, False])
+    return commit
 
 
-def _ticket(number: int) -> Ticket:
-    return Ticket(
-        ticket=number,
-        source="" if number % 3 else "south",
+def _request(number: int) -> Request:
+    """Return a request of one row, or of two rows of a peer."""
+    rows = 2 - number % 2
+    return Request(
+        number=number,
+        source="south" if rows == 2 else "",
         id=f"t{number}",
         digest="d" * 64,
         slot=number,
-        cell=f"g4:{number % 3}",
-        code=number,
-        phase="explore",
-        arm="f",
-        function="f",
-        price=0.0,
-        space="",
-        context=(0.25,),
-        prediction="blue",
-        answer="blue",
-        peer="south",
-        peer_ticket=f"p{number}",
+        slots=[number] * rows if rows == 2 else None,
+        groups=[RowGroup(k, f"g4:{k}", "explore", "f", 0.0, "south") for k in range(rows)],
+        group_of=list(range(rows)),
+        contexts=[(0.25,)] * rows,
+        predictions=["blue"] * rows,
+        answers=["blue"] * rows,
+        peer_answers={0: PeerAnswer("f", f"p{number}")},
+        row_ids=[f"t{number}", f"t{number}:1"] if rows == 2 else None,
+        truths=[UNKNOWN] * rows,
     )
 
 
@@ -84,9 +101,9 @@ def _torn(seed: int) -> Keeps:
     return lambda number: chance.random() < 0.5
 
 
-def cut_everywhere(batches: int, *, lies: bool = False, most_cuts: int = 10**9) -> Losses:
+def cut_everywhere(commits: int, *, lies: bool = False, most_cuts: int = 10**9) -> Losses:
     """Cut the power before operation 0, 1, 2, ... until the script ends, in every pattern."""
-    plan, losses = script(batches), Losses()
+    plan, losses = script(commits), Losses()
     expected = _expected(plan)
     for pattern in PATTERNS.values():
         fuse = 0
@@ -96,7 +113,7 @@ def cut_everywhere(batches: int, *, lies: bool = False, most_cuts: int = 10**9) 
 
 
 def _cut(
-    plan: list[Batch],
+    plan: list[Commit],
     expected: list[Dump],
     fuse: int,
     keeps: Keeps,
@@ -117,15 +134,15 @@ def _cut(
     return is_cut
 
 
-def _run(plan: list[Batch], disk: Disk) -> int:
-    """Return how many batches were acknowledged until the power went."""
+def _run(plan: list[Commit], disk: Disk) -> int:
+    """Return how many commits were acknowledged until the power went."""
     done = 0
     store = None
     try:
-        store = Store("a", connect=disk.connect)  # type: ignore[arg-type]
-        store.load(NAME, SHAPE)
-        for batch in plan:
-            store.commit(batch)
+        store = Store("a", rows_kept=KEPT, connect=disk.connect)  # type: ignore[arg-type]
+        store.load(NAME, FINGERPRINT)
+        for commit in plan:
+            store.commit(commit)
             done += 1
     except StoreError:
         pass
@@ -138,8 +155,8 @@ def _run(plan: list[Batch], disk: Disk) -> int:
 
 def _is_whole(disk: Disk, allowed: list[Dump]) -> bool:
     try:
-        store = Store("a", connect=disk.connect)  # type: ignore[arg-type]
-        store.load(NAME, SHAPE)
+        store = Store("a", rows_kept=KEPT, connect=disk.connect)  # type: ignore[arg-type]
+        store.load(NAME, FINGERPRINT)
     except StoreError:
         return False
     is_right = store.check() == [] and dump(store) in allowed
@@ -147,13 +164,13 @@ def _is_whole(disk: Disk, allowed: list[Dump]) -> bool:
     return is_right
 
 
-def _expected(plan: list[Batch]) -> list[Dump]:
-    """Return what the store holds after no batch, one, two, ..."""
-    store = Store.memory()
-    store.load(NAME, SHAPE)
+def _expected(plan: list[Commit]) -> list[Dump]:
+    """Return what the store holds after no commit, one, two, ..."""
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load(NAME, FINGERPRINT)
     dumps = [dump(store)]
-    for batch in plan:
-        store.commit(batch)
+    for commit in plan:
+        store.commit(commit)
         dumps.append(dump(store))
     store.close()
     return dumps

@@ -24,7 +24,7 @@ from storm import plans, teeth
 from storm.power import cut_everywhere
 from storm.runs import Verdict, play
 
-PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "guarantees.md"
 TWICE_EVERY = 10  # seeds, one is played twice
 CUT_BATCHES = 20
 
@@ -62,7 +62,7 @@ class Total(msgspec.Struct):
             ("of these without power", f"{counts['power losses']:,}"),
             ("commits that failed (no room, no sync, no power)", f"{counts['failed commits']:,}"),
             ("partitions", f"{counts['partitions']:,}"),
-            ("letters between sites", f"{counts['messages']:,}"),
+            ("messages between sites", f"{counts['messages']:,}"),
             ("of these lost", f"{counts['lost']:,}"),
             ("and repeated", f"{counts['repeated']:,}"),
             (
@@ -71,7 +71,7 @@ class Total(msgspec.Struct):
             ),
             ("and answered with what belongs to another", f"{counts['answers to others']:,}"),
             ("nodes that stood still for a while", f"{counts['pauses']:,}"),
-            ("lessons of functions", f"{counts['lessons']:,}"),
+            ("labels learnt by functions", f"{counts['lessons']:,}"),
             ("labels acknowledged", f"{counts['acknowledged']:,}"),
             ("of these lost", f"{promises['I1']:,}"),
             (
@@ -177,7 +177,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--teeth", type=int)
-    parser.add_argument("--write", action="store_true", help="into docs/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="into docs/operations/guarantees.md")
     options = parser.parse_args()
     if options.seed is not None:
         return tell(options.seed)

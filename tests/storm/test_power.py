@@ -3,18 +3,18 @@
 import pytest
 
 from covey.errors import StoreError
-from covey.store import Store
+from covey.node.store import Store
 from storm import bugs
 from storm.disk import Disk
-from storm.power import NAME, SHAPE, cut_everywhere, dump, script
+from storm.power import FINGERPRINT, NAME, cut_everywhere, dump, script
 
 pytestmark = pytest.mark.beside_the_kernel
 
-BATCHES = 5
+COMMITS = 5
 
 
-def test_wherever_the_power_goes_every_acknowledged_batch_is_whole() -> None:
-    losses = cut_everywhere(BATCHES)
+def test_wherever_the_power_goes_every_acknowledged_commit_is_whole() -> None:
+    losses = cut_everywhere(COMMITS)
 
     assert losses.cuts > 400
     assert losses.bad == 0
@@ -36,7 +36,7 @@ def test_after_a_write_that_failed_a_new_start_is_sound(trouble: str) -> None:
     first, second, third = script(3)
     disk = Disk()
     store = Store("a", connect=disk.connect)
-    store.load(NAME, SHAPE)
+    store.load(NAME, FINGERPRINT)
     store.commit(first)
     setattr(disk, trouble, 1)
     with pytest.raises(StoreError):
@@ -46,8 +46,8 @@ def test_after_a_write_that_failed_a_new_start_is_sound(trouble: str) -> None:
     disk.fails_sync, disk.room = False, None
 
     store = Store("a", connect=disk.connect)
-    store.load(NAME, SHAPE)
-    if not store.find("", "t4"):  # whoever got no answer sends it again
+    store.load(NAME, FINGERPRINT)
+    if not store.find("south", "t4"):  # whoever got no answer sends it again
         store.commit(second)
     store.commit(third)
     kept = dump(store)
@@ -55,7 +55,7 @@ def test_after_a_write_that_failed_a_new_start_is_sound(trouble: str) -> None:
     store.close()
 
     store = Store("a", connect=disk.connect)
-    store.load(NAME, SHAPE)
+    store.load(NAME, FINGERPRINT)
     assert dump(store) == kept
     assert store.check() == []
 

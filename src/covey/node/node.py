@@ -1,189 +1,238 @@
-"""The async shell of one site: judgement, functions, peers and store, joined by tickets.
+"""One site as an asynchronous service: the request handler with a store, peers and deadlines.
 
-A node meets the world through its `Doors` alone, and the event loop that runs it is its clock: a
-whole network can run in one process under a virtual one.
+A node meets the world through `NodeDependencies` only, and the event loop is its clock, so a whole
+network can run in one process under a virtual one.
 """
 
 import asyncio
+import logging
+import math
 import random
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import Any
 
 import msgspec
+import numpy as np
 
-from covey import lotbook
-from covey.batches import points_of, rows_of
-from covey.books import MOST_CELLS, OWN, Book, Question, Reply, holder, is_own, settle_old
-from covey.bulk import Bulk, told_of
-from covey.classifiers import Function
+from covey.batches import plain_label, points_of, rows_of
+from covey.classifiers import Function, Late
 from covey.config import Site
-from covey.counsel import Counsel
-from covey.decisions import NO_ANSWER, Decision, Settlement
-from covey.desks import Key, Trust
 from covey.errors import (
+    ConfigError,
     ConflictingLabel,
+    CoveyError,
     DataError,
+    FunctionError,
+    LateLabel,
     LimitError,
     PeerError,
     StoreError,
+    UnfitLabel,
+    UnknownRow,
     UnknownTicket,
 )
-from covey.journal import Journal
 from covey.labelsets import ANY, LabelSet
 from covey.learner import Learner
-from covey.lotbook import Settlements
-from covey.lots import Lot
-from covey.outbox import Outbox
-from covey.peers import NO_INSTANCE, Help, Patience, Peer, Request, plain_label
-from covey.records import Batch, Owed, Ticket
-from covey.shapes import shape_of
-from covey.standins import OwnFunctions
-from covey.states import Ledger, PeerState, State, arms_of
-from covey.store import Store
-from covey.teaching import Teaching, Work
-from covey.types import MEMORY, Context, Label, Report
-from covey.views import ALL, cut, shown
+from covey.node.handler import Call, Handler
+from covey.node.network import Prediction, Settlement, prediction_of
+from covey.node.peers import (
+    CONFLICT,
+    LATE,
+    REPEATED,
+    TAKEN,
+    UNFIT,
+    UNKNOWN_ID,
+    CircuitBreaker,
+    LabelDelivery,
+    LogThrottle,
+    Peer,
+    PeerTimeouts,
+)
+from covey.node.requests import (
+    NO_INSTANCE,
+    OWN,
+    AskRow,
+    Assistance,
+    Commit,
+    Delivery,
+    Request,
+    holder,
+    is_own,
+    schema_fingerprint,
+)
+from covey.node.state import MOST_CELLS, RecordedState, Settlements
+from covey.node.status import Counters, PeerState, State, arms_of
+from covey.node.store import Store
+from covey.node.training import MOST_FAILURES, Trainer
+from covey.node.trust import Trust
+from covey.node.workers import FunctionPool, Journal, Sections, Workers, check_plain
+from covey.notices import place_of
+from covey.types import Context, Label, Report
 
+log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
-Found = TypeVar("Found", Ticket, Lot)
+ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
+# The deadline that all calls of a request to peers share, by the loop's clock.
+_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
+# The outcome of a label that a peer delivered and that could not be settled.
+OUTCOME_OF: tuple[tuple[type[CoveyError], str], ...] = (
+    (LateLabel, LATE),
+    (UnknownTicket, UNKNOWN_ID),
+    (ConflictingLabel, CONFLICT),
+    (UnfitLabel, UNFIT),
+)
 
 
-class Doors(msgspec.Struct, frozen=True):
-    """All that a node sees of the world, besides the clock of its event loop."""
+class NodeDependencies(msgspec.Struct, frozen=True):
+    """The store, peers, random source and workers of a node."""
 
     store: Store
     peers: Mapping[str, Peer]
-    chance: random.Random  # for ids and jitter
-    work: Work
+    rng: random.Random  # for ids and jitter
+    workers: Workers
 
 
 class Limits(msgspec.Struct, frozen=True):
     """What a node holds at most."""
 
-    tickets: int = 1_000_000  # of own clients in memory, labelled or not
-    peer_tickets: int = 100_000  # of each peer
-    cells: int = MOST_CELLS  # that each peer may make known
-    under_way: int = 256  # requests of own clients that are being answered
-    for_peers: int = 128  # requests of peers that are being answered
+    tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
+    peer_tickets: int = 100_000  # rows of each peer
+    cells: int = MOST_CELLS  # that each peer may open
+    requests: int = 256  # of own clients in progress
+    peer_requests: int = 128  # of peers in progress
+
+
+class Question(msgspec.Struct, frozen=True):
+    """The source and id of a request; the digest tells whether it is the same request again."""
+
+    source: str
+    id: str
+    digest: str = ""
 
 
 class Node:
-    """One site at work. `start` opens it from its store; `stop` leaves it as a crash would."""
+    """A running site. `start` begins deliveries; `stop` leaves it as a crash would."""
 
-    def __init__(  # noqa: PLR0913 - a node is a site and all that it meets
+    def __init__(  # noqa: PLR0913 - a node is a site and all that it depends on
         self,
         site: Site,
         learner: Learner,
         functions: Sequence[Function],
-        doors: Doors,
+        dependencies: NodeDependencies,
         *,
         trust: Mapping[str, Trust] | None = None,
-        patience: Patience | None = None,
+        timeouts: PeerTimeouts | None = None,
         limits: Limits | None = None,
         labels: LabelSet = ANY,
-        shape: str | None = None,
+        fingerprint: str | None = None,
     ) -> None:
-        """`trust` says how the labels of each peer count; `isolated` for those not named.
+        """`trust` says how the labels of each peer count; the default is `isolated`.
 
-        `shape` says what its counters mean, if that is more than the learner shows.
+        `fingerprint` says what its counters mean, if that is more than the learner shows.
         """
         self.name = site.name
         self.learner = learner
-        self._views = site.views
         self._labels = labels
-        self._doors = doors
-        self._own = OwnFunctions(functions, learner, doors.work)
-        self._teaching = Teaching(functions, doors.work)
+        self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
-        loaded = doors.store.load(site.name, shape_of(learner) if shape is None else shape)
+        if fingerprint is None:
+            fingerprint = schema_fingerprint(learner.arms, learner.policies)
+        loaded = dependencies.store.load(site.name, fingerprint)
         self.starts = loaded.starts  # this one included
-        self._book = Book(learner, loaded, trust, most_cells=self._limits.cells)
-        patience = Patience() if patience is None else patience
-        self._counsel = Counsel(learner, self._book, doors.peers, patience, doors.chance)
-        self._bulk = Bulk(
-            self._book,
-            self._counsel,
-            self._own,
-            views=site.views,
-            new_id=self._new_id,
+        self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
+        timeouts = PeerTimeouts() if timeouts is None else timeouts
+        self._breakers = {
+            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
+            for peer, one in _peers_of(learner, dependencies.peers).items()
+        }
+        self._driver = _Driver(self, functions, dependencies.workers, self._breakers)
+        self._handler = Handler(self._state, site.views, self._driver)
+        self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
+        self._reserved: Counter[str] = Counter()  # rows of those, by holder
+        self._training = Sections()
+        self._journal = Journal(self._state, self._commit)
+        self._delivery = LabelDelivery(
+            self._breakers, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
-        self._latest = learner.slot
-        self._under_way: dict[Key, asyncio.Event] = {}
-        self._promised: Counter[str] = Counter()  # tickets of those, by who will hold them
-        self._journal = Journal(self._book, self._commit)
-        self._outbox = Outbox(self._counsel.guards, loaded.owed, doors.chance, self._tell)
+
+    # -- status ---------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can answer and keep what it is told."""
+        """Whether it can answer and record."""
         return self._journal.failure is None
 
     @property
     def is_broken(self) -> bool:
-        """Whether it must be started again, as what happens could not be written."""
+        """Whether it must be restarted, as a commit failed."""
         return self._journal.is_broken.is_set()
 
     @property
-    def owed(self) -> int:
-        """How many labels peers are still to be told."""
-        return len(self._outbox)
+    def undelivered(self) -> int:
+        """How many labels peers have yet to receive."""
+        return len(self._delivery)
 
     @property
-    def ledger(self) -> Ledger:
+    def counters(self) -> Counters:
         """What was decided and labelled so far."""
-        return self._book.ledger
+        return self._state.counters
 
     @property
     def failures(self) -> Mapping[str, int]:
         """How many calls of each own function have failed since the start."""
-        return self._own.failures
+        return self._driver.pool.failures
 
     @property
     def previous_label(self) -> Label | None:
-        """The label of the latest own instance of which it is known; None: of none is."""
-        return self._book.previous_label
+        """The label of the latest own instance that has one; None: none has."""
+        return self._state.previous_label
 
     def state(self) -> State:
-        """Return how the site stands; for one that was started."""
+        """Return the status of a started node."""
         peers = [
-            PeerState(peer, "resting" if guard.is_resting else "open", self._outbox.owed(peer))
-            for peer, guard in self._counsel.guards.items()
+            PeerState(peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer))
+            for peer, one in self._breakers.items()
         ]
+        served = self._state.served_state()
         return State(
             name=self.name,
             is_ready=self.is_ready,
             starts=self.starts,
             uptime_s=asyncio.get_running_loop().time() - self._started_s,
             slot=self.learner.slot,
-            phases=self.ledger.phases(),
-            arms=arms_of(self.learner, self.ledger, self._counsel.prices),
+            phases=self.counters.phases(),
+            arms=arms_of(self.learner, self.counters),
             peers=peers,
-            open_tickets=self.learner.open_tickets + self._book.lots.waiting,
-            cells=self._book.cells,
-            owed=self.owed,
-            for_peers=self._book.for_peers(),
+            open_tickets=self._state.pending_rows - served.open_tickets,
+            cells=self._state.cells,
+            owed=self.undelivered,
+            for_peers=served,
         )
 
     def start(self) -> None:
-        """Begin to tell peers the labels that they are owed."""
+        """Begin to deliver labels to peers."""
         self._started_s = asyncio.get_running_loop().time()
-        self._outbox.start()
+        self._delivery.start()
 
     async def drained(self) -> None:
-        """Return when no label is owed to any peer."""
-        await self._outbox.drained()
+        """Return when every label is delivered."""
+        await self._delivery.drained()
 
     async def failed(self) -> StoreError:
-        """Return why, when a batch could not be written; a full disk is no such failure."""
+        """Return why, when a commit could not be written; a full disk is no such failure."""
         await self._journal.is_broken.wait()
         assert self._journal.failure is not None
         return self._journal.failure
 
     def stop(self) -> None:
-        """Stop at once; what is not on the disk is lost, and nobody was told otherwise."""
-        self._outbox.stop()
+        """Stop immediately. Uncommitted work is dropped; it was never acknowledged."""
+        self._delivery.stop()
         self._journal.stop()
+
+    # -- own clients ----------------------------------------------------------------------------
 
     async def predict(
         self,
@@ -192,295 +241,416 @@ class Node:
         *,
         question: Question | None = None,
         slot: int | None = None,
-    ) -> Ticket:
-        """Return a label for `instance`, with the ticket under which its true label is to be said.
+    ) -> Prediction:
+        """Answer one row; see `answer`."""
+        request = await self.answer([instance], [tuple(context)], question=question, slot=slot)
+        return prediction_of(request, 0, request.id)
 
-        The same question again gets the same ticket; another one under its id raises
-        `ConflictingLabel`. Raises `ContextError`, `FunctionError`, `LimitError` or `StoreError`;
-        then no ticket was given.
-        """
-        asked = Question(OWN, self._new_id()) if question is None else question
-
-        async def answer() -> Ticket:
-            decision, reply = await self._answer(instance, tuple(context), self._slot(slot))
-            return self._book.accept(decision, asked, reply)
-
-        return _as(Ticket, await self._once(asked, answer, is_new=question is None), asked)
-
-    async def learn(
-        self,
-        id: str,  # noqa: A002 - the problem's word
-        label: Label,
-        *,
-        source: str = OWN,
-    ) -> Settlement:
-        """Take a true label from who asked, and return when it is on the disk.
-
-        The function that answered is taught first, if it can be. Raises `UnknownTicket`,
-        `LateLabel`, `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if the function cannot
-        learn from it; then no counter has moved, and the label can be sent again.
-        """
-        label = plain_label(label)
-        self._check_fits([label], source)
-        self._check_alive()
-        await self._teaching.over((source, id))
-        ticket = self._book.find(source, id)
-        is_old = ticket is None
-        if ticket is None:
-            ticket = await self._find_old(source, id)
-        if isinstance(ticket, Lot):
-            raise DataError(f"{id!r} has {len(ticket)} rows; say of which row this is the label")
-        if is_old or ticket is None:
-            return settle_old(ticket, label, id=id)
-        self._check_takes_labels(source)
-        await self._teaching.teach((source, id), self._book.waiting(ticket), label)
-        try:
-            return self._book.settle(ticket, label)
-        finally:
-            await self._journal.flush()  # what a refusal goes by must not be lost either
-
-    async def predict_batch(
+    async def answer(
         self,
         instances: Any,
         contexts: Any = None,
         *,
         question: Question | None = None,
         slot: int | None = None,
-    ) -> Lot:
-        """Return labels for many rows of a client under one id: each is told by its row.
+    ) -> Request:
+        """Answer the rows of a request under one id, in consecutive slots.
 
-        The rows are decided in consecutive slots, as `predict` would one after the other with all
-        labels still to come. Every function and every peer is asked once. Raises as `predict`
-        does, and `DataError` for rows that do not fit together; then nothing was given out.
+        `contexts` has a context for each row, or is a function of the first slot that returns
+        them. The same question again gets the same answer; another one under its id raises
+        `ConflictingLabel`. Raises `ContextError`, `DataError`, `FunctionError`, `LimitError` or
+        `StoreError`; then nothing was recorded.
         """
         rows = rows_of(instances)
         if not len(rows):
             raise DataError("the batch has no rows")
-        dimension = self.learner.policies[self.learner.space].dimension
-        points = points_of(contexts, rows, dimension=dimension)
-        asked = Question(OWN, self._new_id()) if question is None else question
+        wait = self.learner.label_wait
+        if len(rows) > wait + 1:
+            raise DataError(
+                f"the batch has {len(rows)} rows, but label-wait is {wait} slots; raise label-wait, "
+                "or send fewer rows at once"
+            )
+        asked = Question(OWN, self.new_id()) if question is None else question
 
-        async def answer() -> Lot:
-            return await self._bulk.answer(rows, points, asked, self._slot(slot, len(rows)))
+        def points(first: int) -> Any:
+            found = contexts(first) if callable(contexts) else contexts
+            if len(rows) == 1 and isinstance(found, list):
+                return found
+            dimension = self.learner.policies[self.learner.space].dimension
+            return points_of(found, rows, dimension=dimension)
 
-        found = await self._once(asked, answer, is_new=question is None, rows=len(rows))
-        return _as(Lot, found, asked)
+        async def answer() -> Request:
+            self._driver.begin()
+            return await self._handler.answer(
+                rows,
+                points,
+                slot=slot,
+                source=asked.source,
+                id=asked.id,
+                digest=asked.digest,
+            )
 
-    async def learn_many(
+        return await self._once(asked, answer, is_new=question is None, rows=len(rows))
+
+    async def learn(
         self,
-        id: str,  # noqa: A002 - the problem's word
+        id: str,  # noqa: A002 - the field of the protocol
+        label: Label,
+        *,
+        source: str = OWN,
+    ) -> Settlement:
+        """Take the true label of a request of one row, or of a row by its own id (`id:row`).
+
+        Returns when it is durable. The function that answered is trained first, if it can be.
+        Raises `UnknownTicket`, `LateLabel`, `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if
+        the function cannot learn from it; then no counter has changed, and the label can be sent
+        again.
+        """
+        label = plain_label(label)
+        self._check_fits([label], source)
+        request, row = await self._locate(source, id)
+        if row is None:
+            if len(request) > 1:
+                raise DataError(
+                    f"{id!r} has {len(request)} rows; say of which row this is the label"
+                )
+            row = 0
+        settled = await self._settle(request, {row: label})
+        return Settlement(settled.is_new[0], settled.is_right[0])
+
+    async def learn_rows(
+        self,
+        id: str,  # noqa: A002 - the field of the protocol
         rows: Sequence[int],
         labels: Any,
         *,
         source: str = OWN,
     ) -> Settlements:
-        """Take true labels of rows of a batch, all or none; return when they are on the disk.
+        """Take true labels of rows of a request, all or none; return when they are durable.
 
-        What was asked alone is row 0. Raises as `learn` does, and `UnknownRow` for a row that there
-        is not.
+        Raises as `learn` does, and `UnknownRow` for a row that the request does not have.
         """
-        self._check_alive()
-        await self._teaching.over((source, id))
-        lot = self._book.find(source, id)
-        if lot is None:
-            lot = await self._find_old(source, id)
-        if lot is None:
-            raise UnknownTicket(f"there is no ticket {id!r}")
-        truths = told_of(lot, rows, labels)
-        if not isinstance(lot, Lot):
-            told = [await self.learn(id, label, source=source) for label in truths.values()]
-            return Settlements([one.is_new for one in told], [one.is_right for one in told])
+        request, row = await self._locate(source, id, may_be_row=False)
+        truths = _truths_of(request, rows, labels)
         self._check_fits(list(truths.values()), source)
-        self._check_takes_labels(source)
-        lotbook.check(lot, truths)
-        await self._teaching.teach_rows((source, id), lot.lessons, truths)
-        try:
-            return self._book.lots.settle(lot, truths)
-        finally:
-            await self._journal.flush()  # what a refusal goes by must not be lost either
+        return await self._settle(request, truths)
 
-    async def _find_old(self, source: str, id: str) -> Ticket | Lot | None:  # noqa: A002
-        """Return what the store has of a ticket that the book knows no longer."""
-        await self._journal.flush()  # its label may be on the way to the store
-        return await self._doors.work(self._doors.store.find, source, id)
+    async def _settle(self, request: Request, truths: Mapping[int, Any]) -> Settlements:
+        """Train and settle; return when that is durable."""
+        if not self.learner.is_supervised and is_own(request.source):
+            raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
+        key = (request.source, request.id)
+        await self._training.free(key)
+        if request.is_open and request.training:
+            await self._training.run(key, self._prepare(request, truths))
+        else:
+            await self._prepare(request, truths)
+        try:
+            return self._state.settle(request, truths)
+        finally:
+            await self._journal.flush()  # what a refusal is based on must not be lost either
+
+    async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
+        await self._handler.prepare(request, truths)
+
+    async def _locate(
+        self,
+        source: str,
+        id: str,  # noqa: A002 - the field of the protocol
+        *,
+        may_be_row: bool = True,
+    ) -> tuple[Request, int | None]:
+        """Return the request of an id, and the row if the id is that of a row."""
+        self._check_alive()
+        found = self._state.find(source, id)
+        if found is not None:
+            await self._training.free((source, found[0].id))
+            return found
+        await self._journal.flush()  # its label may be on its way to the store
+        found = await self._dependencies.workers.find(source, id)
+        if found is not None:
+            return found
+        row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
+        if row is None:
+            raise UnknownTicket(f"unknown id {id!r}")
+        request, _ = await self._locate(source, row[1], may_be_row=False)
+        return request, _checked_row(request, int(row[2]))
 
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
         (self._labels.check_own if is_own(source) else self._labels.check)(labels)
 
-    def _check_takes_labels(self, source: str) -> None:
-        if not self.learner.is_supervised and is_own(source):
-            raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
+    # -- peers ----------------------------------------------------------------------------------
 
-    # -- for peers ------------------------------------------------------------------------------
+    async def assist(self, rows: Sequence[AskRow], *, source: str) -> list[Assistance]:
+        """Answer rows of a peer by own functions, or from labels seen; never passed on."""
+        names = self.learner.names
+        cells = [names.parse(str(row.cell)) for row in rows]
+        slots = [_checked_slot(row.slot) for row in rows]
+        if any(cell.space != cells[0].space for cell in cells):
+            raise DataError("the cells of one request must lie in one context space")
+        instances = None
+        if rows[0].instance is not NO_INSTANCE:
+            instances = [row.instance for row in rows]
+        ids = [row.id for row in rows]
+        if len(set(ids)) < len(ids):
+            raise DataError("the ids of rows must differ")
 
-    async def assist(self, request: Request, *, source: str) -> Help:
-        """Answer a peer by an own function, or from memory; a request is never passed on."""
-        cell, slot = self.learner.names.parse(request.cell), _checked_slot(request.slot)
-        asked = Question(source, request.id)
+        async def answer() -> Request:
+            return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
-        async def answer() -> Ticket:
-            if request.instance is NO_INSTANCE:
-                decision = self._book.recall(source, cell, slot)
-                said = decision.label
-                return self._book.keep(decision, asked, Reply(said, said, MEMORY))
-            decision = self._book.assist(source, cell, slot)
-            with self._book.or_abandoned(decision, source):
-                said = await self._own.answer(decision.choice.function, request.instance)
-                reply = Reply(said, said, decision.choice.arm)
-            if self._book.is_pooled(source):
-                self._teaching.prepare(decision, decision.choice.function, request.instance)
-            return self._book.accept(decision, asked, reply)
-
-        ticket = _as(Ticket, await self._once(asked, answer, is_new=False), asked)
-        return Help(ticket.answer, ticket.function, ticket.width)
+        asked = Question(source, ids[0])
+        request = await self._once(asked, answer, is_new=False, rows=len(rows))
+        if (request.row_ids or [request.id]) != ids:
+            raise _other_request(asked)
+        return [
+            Assistance(request.answers[row], request.function(row), request.width(row))
+            for row in range(len(rows))
+        ]
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
-        """Tell a peer the arrivals in a cell, which is known from now on."""
-        return self._book.report(source, self.learner.names.parse(cell), _checked_slot(slot))
+        """Return the arrivals in a cell, which is known from now on."""
+        return self._state.report(source, self.learner.names.parse(cell), _checked_slot(slot))
 
     async def estimate(
         self, cell: str, slot: int, *, source: str, is_by_context: bool
     ) -> tuple[float, int]:
-        """Tell a peer how accurate answers in a cell would be."""
+        """Return the accuracy of answers in a cell, and the labels behind it."""
         where, at = self.learner.names.parse(cell), _checked_slot(slot)
-        return self._book.estimate(source, where, at, is_by_context=is_by_context)
+        return self._state.estimate(source, where, at, is_by_context=is_by_context)
 
-    # -- one instance ---------------------------------------------------------------------------
+    async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
+        """Take labels that a peer delivers; return the outcome of each."""
+        self._check_alive()
+        outcomes: list[str] = [""] * len(labels)
+        parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
+        for k, (id_, label) in enumerate(labels):
+            try:
+                plain = plain_label(label)
+                self._check_fits([plain], source)
+                request, row = await self._locate(source, id_)
+                row = 0 if row is None else row
+                self._state.check(request, {row: plain})
+                part = parts.setdefault(id(request), (request, {}, []))
+                if part[1].setdefault(row, plain) != plain:
+                    raise ConflictingLabel(f"{id_!r} is given two labels")
+                part[2].append((k, row))
+            except tuple(kind for kind, _ in OUTCOME_OF) as error:
+                outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+        for request, truths, places in parts.values():
+            settled = await self._settle(request, truths)
+            is_new = dict(zip(truths, settled.is_new, strict=True))
+            for k, row in places:
+                outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
+        return outcomes
+
+    # -- one request ----------------------------------------------------------------------------
 
     async def _once(
         self,
         asked: Question,
-        answer: Callable[[], Awaitable[Ticket | Lot]],
+        answer: Callable[[], Awaitable[Request]],
         *,
         is_new: bool,
-        rows: int = 1,
-    ) -> Ticket | Lot:
-        """Answer a question that was not asked before; else return what was answered then."""
+        rows: int,
+    ) -> Request:
+        """Answer a request that is new; else return the earlier one."""
         key = (asked.source, asked.id)
-        while key in self._under_way:
-            await self._under_way[key].wait()
-        found = None if is_new else self._book.find(*key)
-        if found is None:
+        while key in self._in_progress:
+            await self._in_progress[key].wait()
+        found = None if is_new else self._state.find(*key)
+        request = None if found is None else found[0]
+        if request is None:
             self._check_room(asked.source, rows)
-            done = self._under_way[key] = asyncio.Event()
-            self._promised[holder(asked.source)] += rows
+            done = self._in_progress[key] = asyncio.Event()
+            self._reserved[holder(asked.source)] += rows
             try:
-                if not is_new and self._doors.store.may_have(*key):
-                    found = await self._doors.work(self._doors.store.find, *key)
-                found = found or await answer()
+                if not is_new and self._dependencies.store.may_have(*key):
+                    stored = await self._dependencies.workers.find(*key)
+                    request = None if stored is None else stored[0]
+                request = request or await answer()
             finally:
-                self._promised[holder(asked.source)] -= rows
-                del self._under_way[key]
+                self._reserved[holder(asked.source)] -= rows
+                del self._in_progress[key]
                 done.set()
-        if found.digest != asked.digest:
-            raise _other_question(asked)
+        if request.digest != asked.digest:
+            raise _other_request(asked)
         await self._journal.flush()
-        return found
+        return request
 
-    async def _answer(self, instance: Any, context: Context, slot: int) -> tuple[Decision, Reply]:
-        """Decide and let the arm answer; if a peer fails, by what the site has itself."""
-        talk = self._counsel.begin()
-        decision = self._book.decide(context, slot)
-        try:
-            with self._book.or_abandoned(decision):
-                while decision.asks:
-                    await self._counsel.consult(decision, talk)
-                if decision.choice.function < 0:
-                    return decision, await self._ask(instance, decision, talk.deadline_s)
-        except PeerError as error:
-            decision = self._counsel.decide_alone(context, slot, error)
-        with self._book.or_abandoned(decision):
-            return decision, await self._answer_own(instance, decision)
-
-    async def _ask(self, instance: Any, decision: Decision, deadline_s: float) -> Reply:
-        """Ask the chosen peer; where it has no answer, the own best function has one."""
-        choice = decision.choice
-        part = self._seen(instance, decision)
-        request = Request(
-            self._new_id(),
-            self.learner.cell_name(decision),
-            decision.slot,
-            NO_INSTANCE if choice.is_by_context else part,
-        )
-        (helped,) = await self._counsel.guards[choice.peer].ask([request], deadline_s)
-        decision.width = helped.width
-        if helped.label is not NO_ANSWER:
-            return Reply(helped.label, helped.label, helped.function, request.id)
-        own = await self._run_own(self.learner.best_own(decision), lambda _: part, decision)
-        return Reply(NO_ANSWER, own.answer, own.function, request.id)
-
-    async def _answer_own(self, instance: Any, decision: Decision) -> Reply:
-        """Let the chosen function answer a client; where it fails, another one does."""
-        chosen = decision.choice.function
-        return await self._run_own(
-            chosen, lambda number: self._seen(instance, decision, number), decision
-        )
-
-    async def _run_own(self, chosen: int, part: Callable[[int], Any], decision: Decision) -> Reply:
-        """Run own functions until one answers a client, which teaches it by the label."""
-        number, label = await self._own.first_answer(decision.code >> 20, chosen, part)
-        self._teaching.prepare(decision, number, part(number))
-        said = label if number == chosen else NO_ANSWER
-        return Reply(said, label, self.learner.arms[number])
-
-    def _seen(self, instance: Any, decision: Decision, function: int = -1) -> Any:
-        """Return what the chosen arm gets to see, or a function in its place."""
-        if not self._views:
-            return instance
-        arm = decision.choice.arm if function < 0 else self.learner.arms[function]
-        number = shown(self._views, arm, decision.context)
-        return instance if number == ALL else cut(instance, self._views[number].columns)
-
-    # -- the doors ------------------------------------------------------------------------------
-
-    def _new_id(self) -> str:
-        return f"{self._doors.chance.getrandbits(128):032x}"
-
-    def _slot(self, slot: int | None, rows: int = 1) -> int:
-        """Return the first slot of some rows; those under way have theirs already."""
-        latest = max(self._latest, self.learner.slot)
-        first = latest + 1 if slot is None else max(slot, latest)
-        self._latest = first + rows - 1
-        return first
+    def new_id(self) -> str:
+        """Return an id that no request has."""
+        return f"{self._dependencies.rng.getrandbits(128):032x}"
 
     def _check_alive(self) -> None:
         if self._journal.failure is not None:
             raise self._journal.failure
 
-    def _check_room(self, source: str, rows: int = 1) -> None:
-        """Raise `LimitError` if there is none; peers cannot take that of own clients."""
+    def _check_room(self, source: str, rows: int) -> None:
+        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
         self._check_alive()
         is_ours = is_own(source)
-        held = self._book.held(source) + self._promised[holder(source)]
+        held = self._state.held(source) + self._reserved[holder(source)]
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
-            raise LimitError(f"{held} tickets are held or under way; try again later")
-        most = self._limits.under_way if is_ours else self._limits.for_peers
-        if len(self._under_way) < most:
+            raise LimitError(f"{held} rows are in memory or in progress; try again later")
+        most = self._limits.requests if is_ours else self._limits.peer_requests
+        if len(self._in_progress) < most:
             return
-        if sum(is_own(one) == is_ours for one, _ in self._under_way) >= most:
-            raise LimitError(f"{most} requests are under way; try again later")
+        if sum(is_own(one) == is_ours for one, _ in self._in_progress) >= most:
+            raise LimitError(f"{most} requests are in progress; try again later")
 
-    async def _commit(self, batch: Batch) -> None:
-        await self._doors.work(self._doors.store.commit, batch)
-        # Not where the label came in: whoever sent it may have hung up since.
-        for owed in batch.owed:
-            self._outbox.add(owed)
+    async def _commit(self, commit: Commit) -> None:
+        await self._dependencies.workers.commit(commit)
+        # Not where the label came in: its sender may have hung up since.
+        for one in commit.deliveries:
+            self._delivery.add(one)
 
-    async def _tell(self, owed: Sequence[Owed]) -> None:
-        for one in owed:
-            self._book.tell(one)
+    async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
+        for one in deliveries:
+            self._state.mark_delivered(one)
         await self._journal.flush()
 
 
-def _as(kind: type[Found], found: Ticket | Lot, asked: Question) -> Found:
-    """Return what was answered if it is of the kind that was asked for."""
-    if not isinstance(found, kind):
-        raise _other_question(asked)
+class _Driver:
+    """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
+
+    def __init__(
+        self,
+        node: Node,
+        functions: Sequence[Function],
+        workers: Workers,
+        breakers: Mapping[str, CircuitBreaker],
+    ) -> None:
+        self._node = node
+        self.pool = FunctionPool(functions, workers)
+        self._trainer = Trainer(functions, workers.run, _log_given_up)
+        self._breakers = breakers
+        learner = node.learner
+        self.cell = learner.name_at
+        self._own = len(learner.arms) - len(learner.behind())
+        self._unlogged = 0  # rows decided without peers since that was last logged
+        self._throttle = LogThrottle()
+
+    def begin(self) -> None:
+        """Begin a request: all its calls to peers share one deadline."""
+        deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
+        _DEADLINE.set(deadline_s)
+
+    def closed(self) -> bytes | None:
+        is_open = [self._breakers[peer].is_open for peer, _ in self._node.learner.behind()]
+        return bytes([0] * self._own + is_open) if any(is_open) else None
+
+    def new_id(self) -> str:
+        return self._node.new_id()
+
+    async def run(
+        self, calls: Sequence[Call], *, is_served: bool = False
+    ) -> list[list[Label] | FunctionError]:
+        return await self.pool.run(calls)
+
+    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+        return await self._breakers[peer].ask(rows, _DEADLINE.get())
+
+    async def report(self, peer: str, cell: str, slot: int) -> Report:
+        return await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+
+    async def estimate(
+        self, peer: str, cell: str, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        deadline_s = _DEADLINE.get()
+        return await self._breakers[peer].estimate(
+            cell, slot, deadline_s, is_by_context=is_by_context
+        )
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for one in results:
+            if isinstance(one, BaseException) and not isinstance(one, PeerError):
+                raise one
+        return results
+
+    async def has_come(self, late: Late) -> bool:
+        return late.is_there()
+
+    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+        """Leave the answer: the peer waits for its label until label-wait has expired."""
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        self._node.counters.alone += rows
+        self._unlogged += rows
+        if self._throttle.is_due(asyncio.get_running_loop().time()):
+            log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
+            self._unlogged = 0
+
+    def trains(self, function: int) -> bool:
+        return self._trainer.trains(function)
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        await self._trainer.train(request, rows, truths)
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Do nothing: deliveries are committed with the label and sent after that."""
+
+    def settle_peers(self) -> None:
+        """Do nothing: see `pass_on`."""
+
+
+def _log_given_up(function: Function, error: FunctionError) -> None:
+    cause = error.__cause__ or error
+    log.error(
+        "%s raised %s at %s: training failed %d times in a row and stops until the next start; "
+        "labels still count",
+        function,
+        type(cause).__name__,
+        place_of(cause),
+        MOST_FAILURES,
+    )
+
+
+def _peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
+    """Return the peers that a learner may ask."""
+    found: dict[str, Peer] = {}
+    for peer, _ in learner.behind():
+        if peer in found:
+            raise ConfigError(
+                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
+                "takes one of them"
+            )
+        if peer not in peers:
+            raise ConfigError(
+                f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
+            )
+        found[peer] = peers[peer]
     return found
 
 
-def _other_question(asked: Question) -> ConflictingLabel:
-    return ConflictingLabel(f"id {asked.id!r} was used for another question; choose another")
+def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:
+    """Return the label of each row; raise `DataError`, `UnknownRow` or `ConflictingLabel`."""
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(rows) != len(given):
+        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
+    for row in rows:
+        _checked_row(request, row)
+    check_plain(given)
+    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
+    if len(truths) < len(rows):
+        for row, label in zip(rows, given, strict=True):
+            if truths[row] != label:
+                raise ConflictingLabel(
+                    f"row {row} of {request.id!r} is given two labels; none was taken"
+                )
+    return truths
+
+
+def _checked_row(request: Request, row: int) -> int:
+    count = len(request)
+    if not 0 <= row < count:
+        there = f"rows 0 to {count - 1}" if count > 1 else "one row, which is 0"
+        raise UnknownRow(f"{request.id!r} has {there}; there is no row {row}")
+    return row
+
+
+def _other_request(asked: Question) -> ConflictingLabel:
+    return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
 
 
 def _checked_slot(slot: int) -> int:

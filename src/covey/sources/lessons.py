@@ -55,7 +55,7 @@ class Lessons:
 
         A line that was cut off by a crash was never acknowledged, and is dropped.
         """
-        _append(self.path, b"")  # if it cannot be written, better to hear of it now
+        _append(self.path, b"")  # fail now if it cannot be written
         kept, is_all = self._look()
         self._count = sum(len(labels) for _, labels in kept)
         if not is_all:

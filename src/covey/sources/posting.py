@@ -1,4 +1,4 @@
-"""One HTTP request with a deadline for the whole of it: JSON out, JSON back, or a sentence."""
+"""A small blocking HTTP client: one deadline per exchange, no proxies, no redirections."""
 
 import http.client
 import ipaddress
@@ -8,52 +8,72 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError, PeerError
 
 MOST_BYTES = 64 * 2**20  # of an answer
 
 
-class Post(NamedTuple):
-    """Where to post, and how; no proxy is used and no redirection is followed."""
+class HttpClient(NamedTuple):
+    """An address, and how to reach it."""
 
     url: str
     timeout_s: float
     token: str | None = None
     tls: ssl.SSLContext | None = None
 
-    def send(self, body: bytes) -> tuple[int, bytes]:
-        """Return the status and the body of the answer.
+    @classmethod
+    def at(
+        cls, url: str, *, timeout_s: float, token: str | None = None, authority: Path | None = None
+    ) -> "HttpClient":
+        """Return the client of a URL; `authority` is a file of certificates to trust.
 
-        Raises `DataError` if there is none within the time, or one that is too long.
+        Raises `ConfigError` if the URL, the token or the file cannot be used, and if the token
+        would be sent unencrypted to another machine.
+        """
+        parts = checked(url)
+        if token is not None:
+            _check_token(token, parts)
+        tls = _trusting(authority) if parts.scheme == "https" else None
+        return cls(url.rstrip("/"), timeout_s, token, tls)
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Return the status and the body of the response to a request for `path` below the URL.
+
+        Raises `PeerError` if there is none within the time, or one that is too long.
         """
         end = time.monotonic() + self.timeout_s
         connection = self._connection()
         try:
             connection.connect()
             with _cut_at(end, connection.sock):
-                answer = self._talk(connection, body)
+                answer = self._exchange(connection, method, path, body)
             if time.monotonic() >= end:
                 raise TimeoutError  # cut short, it may look whole
             return answer
         except (OSError, http.client.HTTPException, ValueError) as error:
             is_late = time.monotonic() >= end or isinstance(error, TimeoutError)
-            what = f"no whole answer within {self.timeout_s:g} s" if is_late else _reason(error)
-            raise DataError(f"{self.url}: {what}") from error
+            late = f"no complete answer within {self.timeout_s:g} s"
+            raise PeerError(f"{self.url}: {late if is_late else _reason(error)}") from error
         finally:
             connection.close()
 
-    def _talk(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        connection.request("POST", urlsplit(self.url).path, body, headers)
+        connection.request(method, urlsplit(self.url).path + path, body, headers)
         answer = connection.getresponse()
         content = answer.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise DataError(f"{self.url}: the answer is longer than {MOST_BYTES} bytes")
+            raise ValueError(f"the response has more than {MOST_BYTES} bytes")
         if answer.length:
             raise http.client.IncompleteRead(content, answer.length)
         return answer.status, content
@@ -69,33 +89,44 @@ class Post(NamedTuple):
 
 
 def checked(url: str) -> SplitResult:
-    """Return the parts of an address of the web.
-
-    Raises `ConfigError` if it is none, or holds a password.
-    """
+    """Return the parts of a URL; raise `ConfigError` if it is none, or holds a password."""
     try:
         parts = urlsplit(url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_address = False
-    if not is_address or not url.isprintable() or set(url) & set(" ?#"):
+        is_url = False
+    if not is_url or not url.isprintable() or set(url) & set(" ?#"):
         raise ConfigError(f"url is {url!r}; write http://host:port/... or https://host/...")
     if "@" in parts.netloc:
-        raise ConfigError("url holds a name or a password; name a variable in token-variable")
+        raise ConfigError("the url holds a user name or a password; give a token instead")
     return parts
 
 
-def is_here(host: str | None) -> bool:
-    """Say whether `host` is this machine."""
+def _check_token(token: str, parts: SplitResult) -> None:
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError("the token is not one line of printable ASCII characters")
+    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+        raise ConfigError("the token would be sent unencrypted; use https")
+
+
+def _is_this_machine(host: str) -> bool:
     try:
-        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
+def _trusting(authority: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:  # an SSLError is one
+        said = "no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"cannot read certificates from {authority}: {said}") from None
+
+
 @contextmanager
 def _cut_at(end: float, sock: socket.socket) -> Iterator[None]:
-    """Cut a connection at the end of its time: a peer that drips bytes resets other timeouts."""
+    """Close the connection at the deadline: a slow sender of single bytes resets other timeouts."""
 
     def cut() -> None:
         with suppress(OSError):  # it may be closed by then
@@ -112,5 +143,10 @@ def _cut_at(end: float, sock: socket.socket) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"certificate not trusted ({error.verify_message}); name the file of its authority "
+            "(ca, --ca), and a host that the certificate is for"
+        )
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return f"the connection failed: {said}"
+    return f"no answer: {said}"

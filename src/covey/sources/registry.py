@@ -45,12 +45,6 @@ def functions_from(
     return functions
 
 
-def function_from(raw: object, *, owner: str, folder: Path) -> Function:
-    """Return the function of one table."""
-    (function,) = functions_from([raw], owner=owner, folder=folder).values()
-    return function
-
-
 def _table(raw: object, where: str) -> Any:
     kind = raw.get("kind") if isinstance(raw, Mapping) else None
     if not isinstance(kind, str):

@@ -2,19 +2,35 @@
 
 import math
 import os
-import ssl
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
+from covey.calls import read_refusal
 from covey.errors import ConfigError, DataError
-from covey.sources.posting import Post, checked, is_here
+from covey.sources.posting import HttpClient
 from covey.sources.rows import Columns, numbers, winners
 from covey.sources.tables import Kind, Named, Scalar
 
-Datatype = Literal["FP64", "FP32", "INT64", "INT32"]
+Datatype = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
+Sent = Literal["FP64", "FP32", "INT64", "INT32"]
 NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
 
 
@@ -26,32 +42,47 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
     token_variable: str | None = None  # the environment variable that holds the bearer token
     ca: str | None = None  # file of the certificates that vouch for the server
     input: str = "input-0"
-    datatype: Datatype = "FP64"
+    datatype: Sent = "FP64"
     output: str | None = None
     columns: list[str] | None = None
     classes: list[Scalar] | None = None
 
 
-class Tensor(msgspec.Struct):
-    """A named output of a model."""
+class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A named input of a model; `data` is flat or nested, row by row.
+
+    Without `data`, its parameter `binary_data_size` says how many bytes after the JSON are its own.
+    """
+
+    name: str
+    shape: list[Annotated[int, Meta(ge=0)]]
+    datatype: Datatype
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, Scalar] = {}
+
+
+class Output(msgspec.Struct, omit_defaults=True):
+    """A named output of a model; without `data`, in bytes after the JSON."""
 
     name: str
     shape: list[int]
-    data: list[Any]
+    datatype: str
+    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    parameters: dict[str, Scalar] = {}
 
 
-class Inference(msgspec.Struct):
-    """What a model answers."""
+class Outputs(msgspec.Struct):
+    """The response of a model, as far as it is used here."""
 
-    outputs: list[Tensor]
+    outputs: list[Output]
 
 
 class Model(NamedTuple):
     """A model that takes rows, somewhere else."""
 
-    post: Post
+    client: HttpClient
     input: str
-    datatype: Datatype
+    datatype: Sent
     output: str | None
     columns: Columns
     classes: list[Scalar] | None
@@ -62,99 +93,77 @@ class Model(NamedTuple):
             return []
         width = len(self.columns) if self.columns else None
         rows = numbers(instances, self.columns, width=width, kind=NUMBERS[self.datatype])
-        status, content = self.post.send(self._question(rows))
+        status, content = self.client.send("POST", "/infer", self._question(rows))
         if status != 200:
-            raise DataError(f"{self.post.url} answered {status}{_complaint(content)}")
-        return self._labels(_decoded(self.post.url, content), len(rows))
+            sentence = read_refusal(content)[1]
+            said = f"{status}: {sentence}" if sentence else f"{status}"
+            raise DataError(f"{self.client.url} answered {said}")
+        return self._labels(_decoded(self.client.url, content), len(rows))
 
     def _question(self, rows: np.ndarray) -> bytes:
-        tensor = {
-            "name": self.input,
-            "shape": list(rows.shape),
-            "datatype": self.datatype,
-            "data": rows.ravel().tolist(),
-        }
+        tensor = Tensor(self.input, list(rows.shape), self.datatype, rows.ravel().tolist())
         wanted = {} if self.output is None else {"outputs": [{"name": self.output}]}
         return msgspec.json.encode({"inputs": [tensor], **wanted})
 
-    def _labels(self, answer: Inference, count: int) -> list[Any]:
+    def _labels(self, answer: Outputs, count: int) -> list[Any]:
         tensor = self._tensor(answer.outputs)
-        values = _flat(tensor.data)
+        values = _flat(tensor.data or [])
         if not tensor.shape or tensor.shape[0] != count or math.prod(tensor.shape) != len(values):
             raise DataError(
-                f"{self.post.url} gave output {tensor.name!r} of shape {tensor.shape} with "
+                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} with "
                 f"{len(values)} values for {count} rows"
             )
         if self.classes is not None:
             return list(winners(_scores(tensor, values), self.classes))
         if len(values) != count:
             raise DataError(
-                f"{self.post.url} gave output {tensor.name!r} of shape {tensor.shape} for {count} "
-                "rows; if these are scores, give classes"
+                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} for "
+                f"{count} rows; if these are scores, give classes"
             )
         return values
 
-    def _tensor(self, outputs: list[Tensor]) -> Tensor:
+    def _tensor(self, outputs: list[Output]) -> Output:
         fitting = [one for one in outputs if self.output in (None, one.name)]
         if len(fitting) == 1:
             return fitting[0]
         names = ", ".join(one.name for one in outputs) or "none"
-        raise DataError(f"{self.post.url} gave the outputs {names}; name one of them as output")
+        raise DataError(f"{self.client.url} gave the outputs {names}; name one of them as output")
 
 
 def load(table: Remote, folder: Path) -> Model:
     """Return the model; it is not asked anything before the first instance comes."""
     who = f"function {table.name!r}"
-    try:
-        parts = checked(table.url)
-    except ConfigError as error:
-        raise ConfigError(f"{who}: {error}") from None
     if not 0 < table.timeout_s < math.inf:
         raise ConfigError(f"{who}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
-    token = _token(table, who)
-    if token is not None and parts.scheme == "http" and not is_here(parts.hostname):
-        raise ConfigError(f"{who} would send its token in the clear; use https")
-    post = Post(
-        url=table.url.rstrip("/") + "/infer",
-        timeout_s=table.timeout_s,
-        token=token,
-        tls=_tls(table, who, folder) if parts.scheme == "https" else None,
-    )
-    return Model(post, table.input, table.datatype, table.output, table.columns, table.classes)
+    try:
+        client = HttpClient.at(
+            table.url,
+            timeout_s=table.timeout_s,
+            token=_token(table),
+            authority=None if table.ca is None else folder / table.ca,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{who}: {error}") from None
+    return Model(client, table.input, table.datatype, table.output, table.columns, table.classes)
 
 
-def _token(table: Remote, who: str) -> str | None:
+def _token(table: Remote) -> str | None:
     if table.token_variable is None:
         return None
-    token = os.environ.get(table.token_variable, "")
-    if not token or not token.isascii() or not token.isprintable():
+    token = os.environ.get(table.token_variable)
+    if not token:
         raise ConfigError(
-            f"{who}: the environment variable {table.token_variable} holds no token; set it, or "
-            "leave out token-variable"
+            f"the environment variable {table.token_variable} holds no token; set it, or remove "
+            "token-variable"
         )
     return token
 
 
-def _tls(table: Remote, who: str, folder: Path) -> ssl.SSLContext:
+def _decoded(url: str, content: bytes) -> Outputs:
     try:
-        return ssl.create_default_context(cafile=None if table.ca is None else folder / table.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{who}: cannot read certificates from {table.ca}: {error}") from None
-
-
-def _decoded(url: str, content: bytes) -> Inference:
-    try:
-        return msgspec.json.decode(content, type=Inference)
+        return msgspec.json.decode(content, type=Outputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{url} gave no answer of the protocol: {error}") from None
-
-
-def _complaint(content: bytes) -> str:
-    try:
-        said = msgspec.json.decode(content, type=dict[str, Any]).get("error", "")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    return f": {str(said)[:200]}" if said else ""
 
 
 def _flat(data: list[Any]) -> list[Any]:
@@ -166,7 +175,7 @@ def _flat(data: list[Any]) -> list[Any]:
     return data
 
 
-def _scores(tensor: Tensor, values: list[Any]) -> np.ndarray:
+def _scores(tensor: Output, values: list[Any]) -> np.ndarray:
     if not all(isinstance(value, int | float) for value in values):
         raise DataError(
             f"output {tensor.name!r} has values that are not numbers, but classes need scores"

@@ -1,0 +1,599 @@
+"""Answer requests of one or many rows: decide, query peers, run or ask, fall back, train, settle.
+
+There is no I/O here. The coroutines await only what a `Driver` does for them: one that never
+suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from covey.batches import Rows, grouped, share_of
+from covey.classifiers import Late
+from covey.decisions import NO_ANSWER, UNKNOWN, Choice
+from covey.engine import NOT_DECIDED, arm_of, code_of, row_of
+from covey.errors import FunctionError, PeerError
+from covey.learner import Learner
+from covey.node.requests import NO_INSTANCE, OWN, AskRow, Assistance, PeerAnswer, Request
+from covey.node.state import Settlements, SiteState
+from covey.types import Cell, Context, Label, Report
+from covey.views import ALL, View, cut, shown
+
+ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
+NOT_ASKED = PeerAnswer("", "")
+Failed = dict[int, FunctionError]  # own functions that failed in a request
+
+
+class Call(NamedTuple):
+    """Rows for one own function."""
+
+    function: int
+    rows: Rows
+
+
+class Group(NamedTuple):
+    """Rows of a request for one arm, with the same view of their instances."""
+
+    choice: Choice
+    view: int
+    places: list[int]
+
+
+class Driver(Protocol):
+    """What the handler has done for it."""
+
+    def cell(self, space: str, row: int) -> str | Cell:
+        """Return a known cell as peers are told of it."""
+
+    def closed(self) -> bytes | None:
+        """Return the arms that are not available now, one byte each; None: all are."""
+
+    def new_id(self) -> str:
+        """Return an id for rows that a peer is asked to label."""
+
+    async def run(
+        self, calls: Sequence[Call], *, is_served: bool = False
+    ) -> list[list[Label] | FunctionError]:
+        """Run own functions; a failure is returned in the place of the labels, or raised."""
+
+    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+        """Ask a peer for labels; raise `PeerError`."""
+
+    async def report(self, peer: str, cell: Any, slot: int) -> Report:
+        """Ask a peer for its arrivals in a cell; raise `PeerError`."""
+
+    async def estimate(
+        self, peer: str, cell: Any, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        """Ask a peer for the accuracy of its answers in a cell; raise `PeerError`."""
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Return the results of calls to peers, a `PeerError` in the place of those that failed."""
+
+    async def has_come(self, late: Late) -> bool:
+        """Wait for the answer of a busy peer as long as is allowed; return whether it came."""
+
+    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+        """Take back the answer of a peer to a row that failed, where that is possible."""
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        """Note that rows are decided without peers."""
+
+    def trains(self, function: int) -> bool:
+        """Return whether an own function is trained with true labels."""
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        """Train own functions with the labels of rows; raise `FunctionError`."""
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Pass labels on to peers before they are settled here, where that can fail."""
+
+    def settle_peers(self) -> None:
+        """Settle labels that were passed on; this cannot fail."""
+
+
+class Draft:
+    """A request that is being answered."""
+
+    __slots__ = (
+        "closed",
+        "codes",
+        "contexts",
+        "done",
+        "helped",
+        "predictions",
+        "reports",
+        "rows",
+        "slot",
+        "training",
+        "undo",
+    )
+
+    def __init__(self, rows: Rows, contexts: Any, slot: int, closed: bytes | None) -> None:
+        count = len(rows)
+        self.rows = rows
+        self.contexts = contexts
+        self.slot = slot
+        self.closed = closed
+        self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
+        self.done = 0  # rows before this one are decided
+        self.predictions: list[Any] = [None] * count
+        self.helped: dict[int, PeerAnswer] = {}
+        self.training: dict[int, tuple[int, Any]] = {}
+        self.reports: dict[tuple[str, Any], tuple[int, Report]] = {}  # with the slot of each
+        self.undo: list[tuple[int, int, int]] = []  # training counters before reports came
+
+    def context(self, row: int) -> Context:
+        """Return the context of a row."""
+        context = self.contexts[row]
+        return context if type(context) is tuple else tuple(context.tolist())
+
+
+class Handler:
+    """Answers the requests of one site, and takes their labels."""
+
+    def __init__(self, state: SiteState, views: Sequence[View], driver: Driver) -> None:
+        self._state = state
+        self._learner: Learner = state.learner
+        self._views = views
+        self._driver = driver
+        learner = self._learner
+        self._peers = [peer for peer, _ in learner.behind()]
+        own = len(learner.arms) - len(self._peers)
+        self._all_closed = bytes([0] * own + [1] * len(self._peers))
+
+    # -- own requests ---------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        rows: Rows,
+        contexts: Any,
+        *,
+        slot: int | None = None,
+        source: str = OWN,
+        id: str = "",  # noqa: A002 - the field of the protocol
+        digest: str = "",
+    ) -> Request:
+        """Answer rows in consecutive slots; a failure takes back everything.
+
+        `contexts` has one context per row, or is a function of the first slot that returns them.
+        """
+        state = self._state
+        first = state.take_slots(slot, len(rows))
+        draft = None
+        try:
+            if callable(contexts):
+                contexts = contexts(first)
+            draft = Draft(rows, contexts, first, self._driver.closed())
+            row = self._decide(draft)
+            while row >= 0:
+                await self._query_peers(draft, row)
+                row = self._decide(draft)
+            answers = await self._call_arms(draft)
+        except BaseException:
+            self._retract(draft)
+            state.return_slots(first, len(rows))
+            raise
+        return state.accept(
+            draft.codes,
+            space=self._learner.space,
+            slot=first,
+            source=source,
+            id=id,
+            digest=digest,
+            contexts=draft.contexts,
+            predictions=draft.predictions,
+            answers=answers,
+            peer_answers=draft.helped,
+            training=draft.training,
+        )
+
+    def _decide(self, draft: Draft) -> int:
+        """Decide rows up to one that needs reports of peers; return its cell, -1 if all are."""
+        begin, count = draft.done, len(draft.codes)
+        if begin == count:
+            return -1
+        learner = self._learner
+        if count == 1:
+            code = learner.decide(draft.context(0), draft.slot, draft.closed)
+            if code < 0:
+                return -1 - code
+            draft.codes[0] = code
+            draft.done = 1
+            return -1
+        codes = draft.codes[begin:]
+        try:
+            draft.done += learner.decide_rows(
+                draft.contexts[begin:], draft.slot + begin, codes, draft.closed
+            )
+        except BaseException:
+            draft.done += int(np.argmax(codes == NOT_DECIDED))
+            raise
+        return -1 if draft.done == count else -1 - int(draft.codes[draft.done])
+
+    async def _query_peers(self, draft: Draft, row: int) -> None:
+        """Decide the next row, which lies in the cell of `row`, with reports of peers."""
+        try:
+            if self._learner.is_supervised:
+                code = await self._decide_with_reports(draft, row)
+            else:
+                code = await self._decide_with_estimates(draft, row)
+        except PeerError as error:
+            self._driver.note_alone(len(draft.codes) - draft.done, error)
+            draft.closed = self._all_closed
+            return
+        draft.codes[draft.done] = code
+        draft.done += 1
+
+    async def _decide_with_reports(self, draft: Draft, row: int) -> int:
+        learner = self._learner
+        slot, context = draft.slot + draft.done, draft.context(draft.done)
+        undo: list[tuple[int, int, int]] = []
+        try:
+            while True:
+                peers = learner.peers_to_query(row, slot, draft.closed)
+                reports = await self._reports(draft, row, slot, peers)
+                for peer, report in zip(peers, reports, strict=True):
+                    undo.append((row, peer, learner.receive_report(row, peer, report, slot)))
+                code = learner.resume(row, context, slot, draft.closed)
+                if code >= 0:
+                    break
+        except BaseException:
+            self._undo_reports(undo)
+            raise
+        draft.undo += undo
+        return code
+
+    async def _reports(
+        self, draft: Draft, row: int, slot: int, peers: Sequence[int]
+    ) -> list[Report]:
+        learner, driver = self._learner, self._driver
+        cell = driver.cell(learner.space, row)
+        wanted = [k for k in peers if self._is_stale(draft, self._peers[k], cell, slot)]
+        calls = [driver.report(self._peers[k], cell, slot) for k in wanted]
+        for k, report in zip(wanted, await self._each(calls), strict=True):
+            draft.reports[self._peers[k], cell] = slot, report
+        found = []
+        for k in peers:
+            arrivals, low, high = draft.reports[self._peers[k], cell][1]
+            # A peer has seen what it answered, whatever it reports.
+            known = max(arrivals, self._state.answered(cell, self._peers[k]))
+            found.append((known + self._about_to_ask(draft, row, k), low, high))
+        return found
+
+    def _is_stale(self, draft: Draft, peer: str, cell: Any, slot: int) -> bool:
+        """Return whether a peer must report; within a request again once the slot has doubled."""
+        at, report = draft.reports.get((peer, cell), (0, (0, *ANY_ACCURACY)))
+        return not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY))
+
+    def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
+        """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
+        learner = self._learner
+        if not draft.done or not learner.counts_at_once or learner.behind()[peer][1]:
+            return 0
+        codes, arm = draft.codes[: draft.done], len(learner.arms) - len(self._peers) + peer
+        return int(np.count_nonzero((row_of(codes) == row) & (arm_of(codes) == arm)))
+
+    async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
+        learner, driver = self._learner, self._driver
+        slot, context = draft.slot + draft.done, draft.context(draft.done)
+        peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
+        cell = driver.cell(learner.space, row)
+        calls = [
+            driver.estimate(behind[k][0], cell, slot, is_by_context=behind[k][1]) for k in peers
+        ]
+        found = zip(peers, await driver.gather(calls), strict=True)
+        estimates = {k: one for k, one in found if not isinstance(one, PeerError)}
+        return learner.consult(row, context, estimates, draft.closed)
+
+    async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Return the results of calls to peers; raise the first failure."""
+        if len(calls) == 1:
+            return [await calls[0]]
+        results = await self._driver.gather(calls)
+        for one in results:
+            if isinstance(one, PeerError):
+                raise one
+        return results
+
+    def _undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
+        for one in reversed(undo):
+            self._learner.undo_report(*one)
+
+    def _retract(self, draft: Draft | None) -> None:
+        """Take back every decision of a request that failed."""
+        if draft is None:
+            return
+        for row, answer in reversed(draft.helped.items()):
+            if answer.id:
+                peer = self._learner.choice(int(draft.codes[row])).peer
+                self._driver.withdraw(peer, answer.id)
+        self._state.retract(draft.contexts, draft.slot, draft.codes, draft.done)
+        self._undo_reports(draft.undo)
+
+    # -- arms -----------------------------------------------------------------------------------
+
+    async def _call_arms(self, draft: Draft) -> list[Any]:
+        """Run own functions and ask peers at the same time; return what the source is told."""
+        groups = self._groups(draft, range(len(draft.codes)))
+        own = [group for group in groups if group.choice.function >= 0]
+        if len(own) == len(groups):
+            failed = await self._run(draft, own, draft.predictions)
+            return await self._fall_back(draft, failed) if failed else draft.predictions
+        asked = [group for group in groups if group.choice.function < 0]
+        calls: list[Awaitable[Any]] = [self._ask(draft, group) for group in asked]
+        if own:
+            calls.append(self._run(draft, own, draft.predictions))
+        results = [await _caught(calls[0])] if len(calls) == 1 else await self._driver.gather(calls)
+        failed = results[-1] if own else {}
+        again = []
+        for group, result in zip(asked, results, strict=False):
+            if isinstance(result, PeerError):
+                self._decide_again(draft, group.places, result)
+                again += group.places
+        if again:
+            failed |= await self._run(draft, self._groups(draft, again), draft.predictions)
+        return await self._fall_back(draft, failed)
+
+    def _decide_again(self, draft: Draft, places: Sequence[int], reason: PeerError) -> None:
+        """Decide rows whose peer failed without peers."""
+        learner = self._learner
+        self._driver.note_alone(len(places), reason)
+        for place in places:
+            context, slot = draft.context(place), draft.slot + place
+            learner.retract(int(draft.codes[place]), context, slot)
+            code = learner.decide(context, slot, self._all_closed)
+            while code < 0:
+                row = -1 - code
+                if learner.is_supervised:
+                    code = learner.resume(row, context, slot, self._all_closed)
+                else:
+                    code = learner.consult(row, context, {}, self._all_closed)
+            draft.codes[place] = code
+
+    async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
+        """Run own functions on their rows; return those that failed, which answer nothing."""
+        calls = [Call(one.choice.function, self._share(draft.rows, one)) for one in groups]
+        failed: Failed = {}
+        for group, call, labels in zip(groups, calls, await self._driver.run(calls), strict=True):
+            if isinstance(labels, FunctionError):
+                failed[call.function] = labels
+                labels = [NO_ANSWER] * len(group.places)
+            elif self._driver.trains(call.function):
+                for place, instance in zip(group.places, call.rows, strict=True):
+                    draft.training[place] = (call.function, instance)
+            for place, label in zip(group.places, labels, strict=True):
+                into[place] = label
+        return failed
+
+    async def _ask(self, draft: Draft, group: Group) -> None:
+        """Ask a peer for all its rows at once."""
+        learner, choice = self._learner, group.choice
+        shared: Any = [NO_INSTANCE] * len(group.places)
+        if not choice.is_by_context:
+            shared = self._share(draft.rows, group)
+            shared = shared.tolist() if isinstance(shared, np.ndarray) else shared
+        id_ = self._driver.new_id()
+        rows = [
+            AskRow(
+                f"{id_}:{place}" if len(draft.codes) > 1 else id_,
+                self._driver.cell(learner.space, row_of(int(draft.codes[place]))),
+                draft.slot + place,
+                instance,
+            )
+            for place, instance in zip(group.places, shared, strict=True)
+        ]
+        answers = await self._driver.ask(choice.peer, rows)
+        for place, row, one in zip(group.places, rows, answers, strict=True):
+            draft.predictions[place] = one.label
+            own_id = row.id if one.id is None else one.id
+            draft.helped[place] = PeerAnswer(one.function, own_id, one.width)
+
+    async def _fall_back(self, draft: Draft, failed: Failed) -> list[Any]:
+        """Let own functions answer where a peer or a function gave no answer."""
+        missing = []
+        for place, one in enumerate(draft.predictions):
+            if type(one) is Late:
+                if await self._driver.has_come(one):
+                    draft.predictions[place] = one.label()
+                else:
+                    missing.append(place)
+            elif one is NO_ANSWER:
+                missing.append(place)
+        if not missing:
+            return draft.predictions
+        answers: list[Any] = [NO_ANSWER] * len(draft.predictions)
+        while missing:
+            groups = self._fallback_groups(draft, missing, failed)
+            failed |= await self._run(draft, groups, answers)
+            for group in groups:
+                for place in group.places:
+                    answer = draft.helped.get(place, NOT_ASKED)
+                    draft.helped[place] = answer._replace(function=group.choice.arm)
+            missing = [place for place in missing if answers[place] is NO_ANSWER]
+        return [
+            prediction if answer is NO_ANSWER else answer
+            for prediction, answer in zip(draft.predictions, answers, strict=True)
+        ]
+
+    def _fallback_groups(self, draft: Draft, missing: Sequence[int], failed: Failed) -> list[Group]:
+        """Group rows by the function that answers instead; raise if none is left."""
+        learner = self._learner
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place in missing:
+            code = int(draft.codes[place])
+            function = self._fallback(code, failed)
+            # A function in the place of a peer sees what the peer would have seen.
+            is_asked = learner.choice(code).function < 0
+            arm = learner.choice(code).arm if is_asked else learner.arms[function]
+            view = shown(self._views, arm, draft.context(place)) if self._views else ALL
+            groups.setdefault((function, view), []).append(place)
+        return [
+            Group(learner.choice(code_of(0, function, 0)), view, places)
+            for (function, view), places in groups.items()
+        ]
+
+    def _fallback(self, code: int, failed: Failed) -> int:
+        """Return the best own function that has not failed; ties go to the next in turn."""
+        learner, row = self._learner, row_of(code)
+        first = learner.choice(code).function
+        first = learner.best_own(row) if first < 0 else first
+        if first not in failed:
+            return first
+        known = learner.records(row)
+        count = len(learner.arms) - len(self._peers)
+
+        def worth(function: int) -> float:
+            labels, right = known[function]
+            return (right / labels if labels else 0.0) - learner.costs[function]
+
+        others = [(first + k) % count for k in range(1, count)]
+        for function in sorted(others, key=worth, reverse=True):
+            if function not in failed:
+                return function
+        raise failed[first]
+
+    def _groups(self, draft: Draft, places: Sequence[int]) -> list[Group]:
+        """Group rows by arm and by the view that it gets."""
+        learner = self._learner
+        if len(places) == 1:
+            choice = learner.choice(int(draft.codes[places[0]]))
+            view = ALL
+            if self._views:
+                view = shown(self._views, choice.arm, draft.context(places[0]))
+            return [Group(choice, view, list(places))]
+        codes = np.asarray(draft.codes)[list(places)]
+        arms = arm_of(codes)
+        groups = []
+        for arm in np.unique(arms).tolist():
+            mine = [places[k] for k in np.flatnonzero(arms == arm).tolist()]
+            choice = learner.choice(int(draft.codes[mine[0]]))
+            if not self._views:
+                groups.append(Group(choice, ALL, mine))
+                continue
+            views = grouped(shown(self._views, choice.arm, draft.context(row)) for row in mine)
+            groups += [Group(choice, view, [mine[k] for k in some]) for view, some in views.items()]
+        return groups
+
+    def _share(self, rows: Rows, group: Group) -> Rows:
+        share = rows if len(group.places) == len(rows) else share_of(rows, group.places)
+        if group.view == ALL:
+            return share
+        return [cut(row, self._views[group.view].columns) for row in share]
+
+    # -- requests of peers ----------------------------------------------------------------------
+
+    async def assist(
+        self,
+        rows: Rows | None,
+        cells: Sequence[Cell],
+        slots: Sequence[int],
+        *,
+        source: str,
+        ids: Sequence[str] = ("",),
+    ) -> Request:
+        """Answer rows of a peer by own functions; without rows, from the labels seen in the cells.
+
+        A peer's request is never passed on.
+        """
+        state = self._state
+        if rows is None:
+            return state.recall(source, cells, slots, ids)
+        codes = state.serve(source, cells, slots)
+        try:
+            functions = [self._learner.choice(code).function for code in codes]
+            predictions: list[Any] = [None] * len(codes)
+            groups = grouped(functions)
+            calls = [
+                Call(function, share_of(rows, places) if len(places) < len(rows) else rows)
+                for function, places in groups.items()
+            ]
+            results = await self._driver.run(calls, is_served=True)
+            for places, labels in zip(groups.values(), results, strict=True):
+                if isinstance(labels, FunctionError):
+                    raise labels
+                for place, label in zip(places, labels, strict=True):
+                    predictions[place] = label
+        except BaseException:
+            state.retract_served(source, cells[0].space, codes)
+            raise
+        training = {}
+        if state.is_pooled(source):
+            for (function, places), call in zip(groups.items(), calls, strict=True):
+                if self._driver.trains(function):
+                    kept = zip(places, call.rows, strict=True)
+                    training |= {place: (function, row) for place, row in kept}
+        return state.accept(
+            codes,
+            space=cells[0].space,
+            slot=slots[0],
+            slots=slots,
+            source=source,
+            id=ids[0],
+            row_ids=ids if len(ids) > 1 else None,
+            contexts=[()] * len(codes),
+            predictions=predictions,
+            answers=predictions,
+            peer_answers=state.widths(source, cells[0].space, codes),
+            training=training,
+        )
+
+    # -- labels ---------------------------------------------------------------------------------
+
+    async def learn(
+        self,
+        request: Request,
+        truths: Mapping[int, Any],
+        costs: Mapping[int, float | None] | None = None,
+    ) -> Settlements:
+        """Take true labels by row, all or none; train what answered, then settle.
+
+        A label that comes before the answer of a busy peer is kept for it.
+        """
+        kept = await self.prepare(request, truths)
+        self._driver.settle_peers()
+        if kept:
+            truths = {row: label for row, label in truths.items() if row not in kept}
+        return self._state.settle(request, truths, costs, kept)
+
+    async def prepare(self, request: Request, truths: Mapping[int, Any]) -> set[int]:
+        """Check labels and train with them, so that settling them cannot fail.
+
+        Returns the rows whose label is kept until the answer of a busy peer comes.
+        """
+        self._state.check(request, truths)
+        kept = _kept(request, truths)
+        new = {
+            row: label
+            for row, label in truths.items()
+            if request.truths[row] is UNKNOWN and row not in kept
+        }
+        if request.training:
+            rows = [row for row in new if row in request.training]
+            if rows:
+                await self._driver.train(request, rows, new)
+        if request.peer_answers:
+            await self._driver.pass_on(request, new)
+        return kept
+
+
+def _kept(request: Request, truths: Mapping[int, Any]) -> set[int]:
+    """Put late answers that came into their places; return the rows of those that did not."""
+    kept: set[int] = set()
+    for row, label in truths.items():
+        late = request.predictions[row]
+        if type(late) is Late and request.truths[row] is UNKNOWN:
+            if late.is_there():
+                request.predictions[row] = late.label()
+            else:
+                late.keep(request.number + row, label)
+                kept.add(row)
+    return kept
+
+
+async def _caught(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except PeerError as error:
+        return error

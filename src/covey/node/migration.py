@@ -1,0 +1,200 @@
+"""A store of version 1 becomes one of version 2.
+
+Tickets become requests of one row, lots become requests, and labels become parts. Counters and
+folded sums stay as they are, so a recount shows that nothing was lost.
+
+In version 1, statistics of an isolated source were a copy of the site's with the labels of the
+source added. Version 2 has only what the source caused itself. That is rebuilt from its tickets
+and, where these were folded, from the folded sums, in a form that depends on no kernel
+(`MigratedCell`); a node makes its counters of it when it loads the store. Some of it is not known
+exactly: the order of labels, so windows and discounted sums of recent labels start anew; arrivals
+that were folded without a label are not counted; labels that were folded are not among those seen;
+labels of own clients in cells that only the source named start anew, and so does the detection of
+changes. What was folded while the source was pooled counts as its own.
+"""
+
+import contextlib
+import os
+import sqlite3
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from covey.errors import StoreError
+from covey.node.requests import MigratedCell, PeerAnswer, add_counts
+from covey.types import MEMORY
+
+COPY = ".v1.bak"  # after the name of a store: its copy of version 1
+NO_ROW = 0xFFFFF  # the bits of a decision that do not name the row of a cell
+AT_ONCE = 4096
+# A ticket is as old as the latest slot that its desk had reached: peers may name any slot.
+NUMBERS = """
+CREATE TABLE numbers (number INTEGER PRIMARY KEY, desk TEXT, ticket INTEGER, lot INTEGER) STRICT;
+INSERT INTO numbers (desk, ticket, lot)
+SELECT desk, ticket, lot FROM (
+  SELECT desk, ticket, NULL AS lot, MAX(slot) OVER (PARTITION BY desk ORDER BY ticket) AS age
+  FROM tickets UNION ALL SELECT '', NULL, lot, slot FROM lots
+) ORDER BY age, desk, ticket IS NULL, ticket, lot
+"""
+TICKETS = """
+SELECT number, tickets.*, ticket >= oldest FROM numbers CROSS JOIN tickets USING (desk, ticket)
+JOIN desks USING (desk) WHERE number BETWEEN ? AND ? ORDER BY number
+"""
+LOTS = """
+INSERT INTO requests SELECT number, source, id, digest, slot, rows, space, kinds, which, NULL,
+contexts, predictions, answers, helped, NULL, is_open FROM numbers JOIN lots USING (lot);
+INSERT INTO labels SELECT number, part, labels, rows, truths, right
+FROM numbers JOIN lot_labels USING (lot)
+"""
+BEFORE = """
+ALTER TABLE site RENAME COLUMN shape TO fingerprint;
+ALTER TABLE cells RENAME COLUMN desk TO source;
+DELETE FROM cells WHERE source <> ''
+"""
+AFTER = """
+INSERT INTO sources SELECT desk, slot, doubts, latest, NULL FROM desks WHERE desk = '';
+DROP TABLE lot_labels; DROP TABLE lots; DROP TABLE tickets; DROP TABLE desks; DROP TABLE numbers
+"""
+SERVED = """
+SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ticket
+"""
+
+
+def keep_copy(base: sqlite3.Connection, path: Path) -> None:
+    """Write a copy of a store beside it, on the disk and whole, unless there is one."""
+    copy = path.with_name(path.name + COPY)
+    if not path.is_file() or _is_whole(copy):  # there is no file of a store in memory
+        return
+    part = copy.with_name(f".{copy.name}.{os.getpid()}.part")
+    try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        with contextlib.closing(sqlite3.connect(part)) as target:
+            base.backup(target)
+        _sync(part)
+        part.replace(copy)
+        _sync(copy.parent)
+    except OSError as error:
+        raise StoreError(
+            f"{path} is to be migrated, and {copy} cannot be written: {error}"
+        ) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
+    """Migrate what a connection has open, within its transaction; `create` makes new tables."""
+    _run(base, BEFORE)
+    create()
+    _run(base, NUMBERS)
+    _run(base, LOTS)
+    (count,) = base.execute("SELECT COUNT(*) FROM numbers").fetchone()
+    for first in range(1, count + 1, AT_ONCE):
+        tickets = base.execute(TICKETS, (first, first + AT_ONCE - 1)).fetchall()
+        base.executemany(f"INSERT INTO requests VALUES ({_marks(16)})", map(_request, tickets))  # noqa: S608
+        labels = [_label(ticket) for ticket in tickets if ticket[20] is not None]
+        base.executemany(f"INSERT INTO labels VALUES ({_marks(6)})", labels)  # noqa: S608
+    isolated = base.execute("SELECT desk, slot FROM desks WHERE desk <> ''").fetchall()
+    for desk, slot in isolated:
+        migrated = msgspec.json.encode(_caused_by(base, desk)).decode()
+        base.execute("INSERT INTO sources VALUES (?, ?, '{}', 'null', ?)", (desk, slot, migrated))
+    _run(base, AFTER)
+
+
+def _request(ticket: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a ticket with its number as the columns of a request with one row."""
+    number, desk, _, source, id_, digest, slot, cell, code, phase, arm, function = ticket[:12]
+    price, space, context, prediction, answer, peer, peer_ticket, width, *_, is_open = ticket[12:]
+    group = (-1 - (code & NO_ROW) if desk else code, cell, phase, arm, price, peer)
+    has_answer = peer_ticket is not None or width or function != (arm or MEMORY)
+    answers = {0: PeerAnswer(function, peer_ticket or "", width)} if has_answer else None
+    return (
+        number,
+        source,
+        id_,
+        digest,
+        slot,
+        1,
+        space,
+        msgspec.json.encode([group]).decode(),
+        None,
+        None,
+        array("d", msgspec.json.decode(context)).tobytes(),
+        _list(prediction),
+        None if answer == prediction else _list(answer),
+        None if answers is None else msgspec.json.encode(answers).decode(),
+        None,
+        is_open,
+    )
+
+
+def _label(ticket: Sequence[Any]) -> tuple[Any, ...]:
+    truth, is_right = ticket[20:22]
+    return ticket[0], 0, 1, bytes(4), _list(truth), bytes([is_right])
+
+
+def _caused_by(base: sqlite3.Connection, source: str) -> dict[str, MigratedCell]:
+    """Return what an isolated source has caused, by cell."""
+    arrivals: Counter[str] = Counter()
+    labels: dict[str, dict[str, tuple[int, int]]] = {}
+    seen: dict[str, dict[str, int]] = {}
+    for cell, arm, phase, truth, is_right in base.execute(SERVED, (source,)):
+        arrivals[cell] += phase == "serve"
+        if truth is not None:
+            counts = seen.setdefault(cell, {})
+            counts[truth] = counts.get(truth, 0) + 1
+            if phase == "serve":
+                add_counts(labels.setdefault(cell, {}), {arm: (1, is_right)})
+    folded = "SELECT cell, arm, labels, right FROM folded WHERE source = ?"
+    for cell, arm, count, right in base.execute(folded, (source,)):
+        arrivals[cell] += count
+        add_counts(labels.setdefault(cell, {}), {arm: (count, right)})
+    return {
+        cell: MigratedCell(
+            count,
+            labels.get(cell, {}),
+            [(msgspec.json.decode(label), n) for label, n in seen.get(cell, {}).items()],
+        )
+        for cell, count in arrivals.items()
+    }
+
+
+def _run(base: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        base.execute(statement)
+
+
+def _marks(columns: int) -> str:
+    return ", ".join("?" * columns)
+
+
+def _list(label: str | None) -> str:
+    """Return the JSON list of one label, from its JSON; None: there was no answer."""
+    return f"[{'null' if label is None else label}]"
+
+
+def _is_whole(copy: Path) -> bool:
+    """Return whether a file is a store of version 1 without damage."""
+    if not copy.exists():
+        return False
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)
+        ) as base:
+            (version,) = base.execute("PRAGMA user_version").fetchone()
+            (found,) = base.execute("PRAGMA quick_check(1)").fetchone()
+            tables = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
+    except sqlite3.Error:
+        return False
+    return version == 1 and found == "ok" and {"tickets", "desks", "lots"} <= tables
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,524 @@
+"""Sites in one process with real functions: predict now, learn when the label comes.
+
+The same configuration as for `replay` says who may ask whom at what price; here the names of
+functions stand for things that classify.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from covey.batches import (
+    PLAIN,
+    as_label,
+    contexts_of,
+    costs_of,
+    points_of,
+    rows_of,
+    truths_of,
+)
+from covey.classifiers import Function, Late, Later, as_function
+from covey.config import ReplayConfig, Site, load
+from covey.decisions import UNKNOWN
+from covey.errors import ConfigError, DataError, FunctionError, PeerError
+from covey.fields import nearest
+from covey.learner import Learner
+from covey.node.handler import Call, Handler
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
+from covey.node.state import SiteState
+from covey.node.training import Trainer
+from covey.spaces import space_name
+from covey.types import Cell, Context, Label, Report
+
+Given = TypeVar("Given")
+Wait = Callable[[Later], object]
+
+
+class Prediction(msgspec.Struct, frozen=True, gc=False):
+    """A label for an instance, and the ticket under which its true label is to be reported."""
+
+    label: Label
+    ticket: Any  # a number in a `Network`, the id of the request at a `Node`
+    phase: str  # train, explore, exploit; serve where another learner asked
+    arm: str  # own function or asked learner
+    function: str  # the one that answered
+    price: float  # in units of reward
+
+
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """The effect of a label; `is_new` is False if the same label had been settled before."""
+
+    is_new: bool
+    is_right: bool
+    is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
+
+
+RIGHT, WRONG = Settlement(True, True), Settlement(True, False)
+KEPT = Settlement(False, False, is_kept=True)
+
+
+def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
+    """Run a coroutine of the handler that never suspends, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast("Given", stop.value)
+    coroutine.close()
+    raise RuntimeError("the driver of a network suspended a request")
+
+
+def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
+    """Return the answer to a row of a request."""
+    group = request.group(row)
+    return Prediction(
+        request.answers[row],
+        ticket,
+        group.phase,
+        group.arm,
+        request.function(row),
+        group.price,
+    )
+
+
+class LocalSite:
+    """One site of a network: predict, and learn from true labels."""
+
+    def __init__(
+        self,
+        site: Site,
+        learner: Learner,
+        functions: Sequence[Function],
+        others: "Mapping[str, LocalSite]",
+        wait: Wait | None = None,
+    ) -> None:
+        self.name = site.name
+        self.learner = learner
+        self._state = SiteState(learner)
+        self._driver = _Driver(self, functions, others, wait)
+        self._handler = Handler(self._state, site.views, self._driver)
+
+    def predict(
+        self, instance: Any, context: Context = (), *, slot: int | None = None
+    ) -> Prediction:
+        """Return a label for `instance`, by an own function or by a peer that is paid for it.
+
+        Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
+        function fails; then every counter is as before.
+        """
+        request = run(self._handler.answer([instance], [tuple(context)], slot=slot))
+        return prediction_of(request, 0, request.number)
+
+    def predict_batch(
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+    ) -> list[Prediction]:
+        """Return one answer per row, as `predict` would one by one with the labels still pending.
+
+        Every function is called once with its rows, every peer once with its share. Pending labels
+        count from now on, so that a batch spreads its exploration. Raises as `predict` does, and
+        `DataError` for rows that do not fit together; then every counter is as before.
+        """
+        rows = rows_of(instances)
+        points = contexts_of(contexts, rows)
+        if not len(rows):
+            return []
+        wait = self.learner.label_wait
+        if len(rows) > wait + 1:
+            raise DataError(
+                f"the batch has {len(rows)} rows, but label-wait of learner {self.name!r} is "
+                f"{wait} slots; raise label-wait, or send fewer rows at once"
+            )
+        if len(rows) > 1:
+            dimension = self.learner.policies[self.learner.space].dimension
+            points = points_of(contexts, rows, dimension=dimension)
+        self.count_pending()
+        request = run(self._handler.answer(rows, points, slot=slot))
+        first = request.number
+        return [prediction_of(request, row, first + row) for row in range(len(request))]
+
+    def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
+        """Settle `ticket` with its true label, at the peer that was asked too.
+
+        `cost` is what the arm cost beyond its fixed cost, where that is to be learnt. The function
+        that answered is trained, if it can be. The same label again has no effect, and the
+        settlement says so. Raises `FunctionError` if the function cannot learn from the label;
+        then every counter is as before, and the label can be sent again.
+        """
+        kind = type(label)
+        if kind is not str and kind is not int:
+            label = _checked(label)
+        if cost is not None or not self.learner.is_supervised:
+            self._check_learns(ticket, [cost])
+        request, row = self._state.find_ticket(ticket)
+        costs = None if cost is None else {row: cost}
+        settled = run(self._handler.learn(request, {row: label}, costs))
+        if settled.kept:
+            return KEPT
+        if settled.is_new[0]:
+            return RIGHT if settled.is_right[0] else WRONG
+        return Settlement(False, settled.is_right[0])
+
+    def learn_batch(
+        self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
+    ) -> list[Settlement]:
+        """Settle each ticket with its label, as `learn` does; every peer gets its labels at once.
+
+        If a ticket is unknown, a label conflicts, or a function cannot learn, no label of the
+        batch is taken; it can be sent again, and no function is trained twice.
+        """
+        truths = truths_of(tickets, labels)
+        paid = costs_of(tickets, costs)
+        for ticket in truths if paid or not self.learner.is_supervised else ():
+            self._check_learns(ticket, [paid.get(ticket)])
+        parts = self.parts(truths)
+        kept: set[int] = set()
+        for request, rows in parts:
+            self._state.check(request, rows)
+        try:
+            for request, rows in parts:
+                late = run(self._handler.prepare(request, rows))
+                kept |= {request.number + row for row in late}
+        except BaseException:
+            self._driver.discard()
+            raise
+        self._driver.settle_peers()
+        done: dict[int, Settlement] = {}
+        for request, rows in parts:
+            new = {row: one for row, one in rows.items() if request.number + row not in kept}
+            costs_by_row = {row: paid.get(request.number + row) for row in new}
+            settled = self._state.settle(request, new, costs_by_row)
+            for row, is_new, is_right in zip(new, settled.is_new, settled.is_right, strict=True):
+                done[request.number + row] = Settlement(is_new, is_right)
+        found = []
+        for ticket in tickets:
+            found.append(KEPT if ticket in kept else done[ticket])
+            if ticket in done:  # the same ticket again in the batch has no effect
+                done[ticket] = Settlement(False, done[ticket].is_right)
+        return found
+
+    def join(self) -> list[Settlement]:
+        """Settle the labels that were kept for a busy peer's answer, where that has come by now.
+
+        Raises `FunctionError` for an answer that failed; its label is kept no longer, and the
+        others can be joined again.
+        """
+        settlements = []
+        for request, row in self._state.pending():
+            late = request.predictions[row]
+            if type(late) is Late and late.truth is not UNKNOWN and late.is_there():
+                label, late.truth = late.truth, UNKNOWN
+                settlements.append(self.learn(request.number + row, label))
+        return settlements
+
+    # -- for other sites and drivers ------------------------------------------------------------
+
+    @property
+    def state(self) -> SiteState:
+        """The learner and its open requests."""
+        return self._state
+
+    @property
+    def handler(self) -> Handler:
+        """What answers requests."""
+        return self._handler
+
+    def count_pending(self) -> None:
+        """Count pending labels from now on."""
+        if not self.learner.is_pending:
+            self.learner.count_pending(self._state.pending_codes())
+
+    def parts(self, truths: Mapping[int, Any]) -> list[tuple[Request, dict[int, Any]]]:
+        """Return labels by request and row; raise `UnknownTicket`."""
+        found: dict[int, tuple[Request, dict[int, Any]]] = {}
+        for ticket, label in truths.items():
+            request, row = self._state.find_ticket(ticket)
+            found.setdefault(request.number, (request, {}))[1][row] = label
+        return list(found.values())
+
+    def _check_learns(self, ticket: int, costs: Sequence[float | None]) -> None:
+        request, row = self._state.find_ticket(ticket)
+        is_served = request.group(row).phase in ("serve", "recall")
+        if not self.learner.is_supervised and not is_served:
+            raise DataError(
+                f"learner {self.name!r} has supervised = false, and takes no labels; it learns by "
+                "helping others"
+            )
+        for cost in costs:
+            if cost is not None and not 0 <= cost <= 1:
+                raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
+
+
+class _Driver:
+    """Does at once what the handler of a site awaits."""
+
+    def __init__(
+        self,
+        site: LocalSite,
+        functions: Sequence[Function],
+        others: Mapping[str, LocalSite],
+        wait: Wait | None,
+    ) -> None:
+        self._site = site
+        self._functions = functions
+        self._others = others
+        self._wait = wait
+        self._trainer = Trainer(functions, _at_once)
+        self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
+        self.cell: Callable[[str, int], Cell] = site.learner.known_cell
+
+    def closed(self) -> bytes | None:
+        return None
+
+    def new_id(self) -> str:
+        return ""
+
+    async def run(
+        self, calls: Sequence[Call], *, is_served: bool = False
+    ) -> list[list[Label] | FunctionError]:
+        found: list[list[Label] | FunctionError] = []
+        for number, rows in calls:
+            function = self._functions[number]
+            if len(rows) > 1:
+                found.append(function.answer_many(rows))
+                continue
+            label = function.ask(rows[0])
+            if type(label) is Late and not is_served:
+                label = label.label()
+            found.append([label])
+        return found
+
+    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+        other = self._others[peer]
+        cells, slots = [cast("Cell", row.cell) for row in rows], [row.slot for row in rows]
+        instances = None
+        if rows[0].instance is not NO_INSTANCE:
+            instances = [row.instance for row in rows]
+            if len(rows) > 1:
+                other.count_pending()
+        request = await other.handler.assist(instances, cells, slots, source=self._site.name)
+        return [
+            Assistance(
+                request.answers[row],
+                request.function(row),
+                request.width(row),
+                request.number + row,
+            )
+            for row in range(len(rows))
+        ]
+
+    async def report(self, peer: str, cell: Cell, slot: int) -> Report:
+        return self._others[peer].state.report(self._site.name, cell, slot)
+
+    async def estimate(
+        self, peer: str, cell: Cell, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        state = self._others[peer].state
+        return state.estimate(self._site.name, cell, slot, is_by_context=is_by_context)
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        return [await call for call in calls]
+
+    async def has_come(self, late: Late) -> bool:
+        if self._wait is not None:
+            self._wait(late.handle)
+        return late.is_there()
+
+    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+        self._others[peer].state.withdraw(id)
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        raise reason
+
+    def trains(self, function: int) -> bool:
+        return self._trainer.trains(function)
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        await self._trainer.train(request, rows, truths)
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Prepare labels at the peers that answered; they are settled with the own ones."""
+        shares: dict[str, dict[int, Any]] = {}
+        for row, label in truths.items():
+            answer = request.peer_answers.get(row)
+            if answer is not None and answer.id:
+                shares.setdefault(request.group(row).peer, {})[cast("int", answer.id)] = label
+        for peer, share in shares.items():
+            other = self._others[peer]
+            known = {ticket: one for ticket, one in share.items() if other.state.knows(ticket)}
+            try:
+                for found, rows in other.parts(known):
+                    await other.handler.prepare(found, rows)
+                    self._prepared.append((other, found, rows))
+            except BaseException:
+                self.discard()
+                raise
+
+    def discard(self) -> None:
+        """Settle nothing of what peers have prepared."""
+        self._prepared = []
+
+    def settle_peers(self) -> None:
+        """Settle the labels that peers have prepared."""
+        prepared, self._prepared = self._prepared, []
+        for other, request, rows in prepared:
+            other.state.settle(request, rows)
+
+
+async def _at_once(function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
+    return call(*arguments)
+
+
+def _checked(label: Any) -> Label:
+    if type(label) in PLAIN:
+        return cast("Label", label)
+    try:
+        return as_label(label)
+    except ValueError as error:
+        raise DataError(f"the label is {error}") from None
+
+
+class Network(Mapping[str, LocalSite]):
+    """The sites of a network by name.
+
+    A function may answer later, with a handle such as a `Future`: a site that asked a peer calls
+    `wait` with it, and falls back to its own best function if the answer is still not there.
+
+    >>> config = {
+    ...     "policy": {"preset": "cos", "slices": 4},
+    ...     "learner": [
+    ...         {"name": "north", "functions": ["always-0"], "peers": {"south": 0.1}},
+    ...         {"name": "south", "functions": ["sign"]},
+    ...     ],
+    ... }
+    >>> network = Network(
+    ...     config, functions={"always-0": lambda x: 0, "sign": lambda x: int(x > 0)}, dimension=1
+    ... )
+    >>> answer = network["north"].predict(0.7, context=(0.3,))
+    >>> answer.label, answer.phase, answer.arm, answer.price
+    (0, 'explore', 'always-0', 0.0)
+    >>> network["north"].learn(answer.ticket, 1).is_right
+    False
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any],
+        *,
+        functions: Mapping[str, Any],
+        dimension: int | None = None,
+        wait: Wait | None = None,
+    ) -> None:
+        setup = load(config)
+        check_can_run(setup)
+        width = setup.context.dimension if dimension is None else dimension
+        self._members: dict[str, LocalSite] = {}
+        self._sites = {
+            site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
+        }
+        for place, site in enumerate(setup.sites):
+            learner = learner_of(setup, place, width)
+            own = functions_of(site, functions)
+            self._members[site.name] = LocalSite(site, learner, own, self._members, wait)
+        _check_all_used(setup, functions)
+
+    def reprice(self, asker: str, peer: str, price: float | None) -> None:
+        """Let `asker` pay another price for asking `peer` from now on; None: the link is gone.
+
+        A price above 1 is more than a right label is worth, and counts as gone.
+        """
+        site = self._sites.get(asker)
+        if site is None or peer not in site:
+            known = [f"{one} -> {other}" for one, peers in self._sites.items() for other in peers]
+            raise ConfigError(
+                f"{asker!r} has no peer {peer!r}{nearest(f'{asker} -> {peer}', known)}"
+            )
+        if price is not None and not 0 <= price < math.inf:
+            raise ConfigError(
+                f"the price of {peer!r} for {asker!r} is {price}; it must be 0 or more"
+            )
+        cost = math.inf if price is None or price > 1 else price
+        self._members[asker].learner.reprice(peer, cost)
+        self._members[asker].state.prices_changed()
+
+    def __getitem__(self, name: str) -> LocalSite:
+        return self._members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+def learner_of(
+    setup: ReplayConfig, place: int, width: int, *, is_asked_by_context: bool = False
+) -> Learner:
+    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
+
+    It may be asked by the cell alone also by learners of which the set-up does not say so.
+    """
+    site = setup.sites[place]
+    names = [other.name for other in setup.sites]
+    spaces = setup.plan.of_width(width)
+    policies = setup.policies(width)
+    # Where everybody has the same contexts, cells need no name of a space.
+    titles = (
+        [space_name(space, setup.context.names) for space in spaces] if len(spaces) > 1 else [""]
+    )
+    (own,) = site.spaces
+    return Learner(
+        site.name,
+        functions=site.functions,
+        peers=[names[peer] for peer in site.peers],
+        context_peers=[names[peer] for peer in site.context_peers],
+        costs=site.costs,
+        policy=policies[own],
+        position=place,
+        rewards=site.rewards,
+        spaces=dict(zip(titles, policies, strict=True)),
+        space=titles[own],
+        loss=setup.data.loss,
+        is_supervised=site.is_supervised,
+        learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
+        remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
+    )
+
+
+def check_can_run(setup: ReplayConfig) -> None:
+    """Refuse what only a replay can do so far, rather than leave it out in silence."""
+    many = [site.name for site in setup.sites if len(site.spaces) > 1]
+    waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
+    for is_there, what in (
+        (waits, "answer-delay or answer-wait (give Network a wait instead)"),
+        (many, f"learner {many[0]!r} with several candidates" if many else ""),
+        (
+            setup.wiring is not None and setup.wiring.is_moving,
+            "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
+        ),
+        (setup.ensemble, "[ensemble]"),
+        (setup.settings.reading.history == "asked", 'history = "asked"'),
+    ):
+        if is_there:
+            raise ConfigError(
+                f"the configuration has {what}, which only a replay knows; take it out"
+            )
+
+
+def functions_of(site: Site, given: Mapping[str, Any]) -> list[Function]:
+    """Return the functions of a site by the names that it lists, out of those given."""
+    missing = [name for name in site.functions if name not in given]
+    if missing:
+        raise ConfigError(
+            f"learner {site.name!r} lists function {missing[0]!r}, but `functions` has none "
+            f"of that name{nearest(missing[0], given)}"
+        )
+    return [as_function(given[name], name=name, owner=site.name) for name in site.functions]
+
+
+def _check_all_used(setup: ReplayConfig, given: Mapping[str, Any]) -> None:
+    listed = {name for site in setup.sites for name in site.functions}
+    for name in given:
+        if name not in listed:
+            raise ConfigError(f"no learner lists function {name!r}{nearest(name, listed)}")

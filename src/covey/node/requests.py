@@ -1,0 +1,380 @@
+"""The records of a node: requests of one or many rows, their labels, and what a store keeps."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from covey.contexts import SCALES, Scale
+from covey.decisions import UNKNOWN
+from covey.partitions import Uniform, Zooming
+from covey.policies import Policy
+from covey.settings import Forget
+from covey.types import MEMORY, Cell, Context, Label
+
+Key = TypeVar("Key")
+Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
+Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
+OWN = ""  # the source of requests of the site's own clients, if they have no name
+CLIENT = "client/"  # precedes the names of own clients that have one
+NOT_COUNTED = ("train", "recall")  # phases whose labels change no counter of an arm
+NO_INSTANCE = msgspec.UNSET
+FEW = 16  # rows up to which plain Python is faster than arrays
+NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
+
+
+def is_own(source: str) -> bool:
+    """Return whether a source is a client of the site itself; else it is a peer."""
+    return source == OWN or source.startswith(CLIENT)
+
+
+def holder(source: str) -> str:
+    """Return under which name requests of a source are limited: own clients share one."""
+    return OWN if is_own(source) else source
+
+
+class RowGroup(NamedTuple):
+    """What rows with the same decision have in common.
+
+    `code` is the kernel's decision. It is negative only in migrated requests of isolated sources:
+    then `-1 - code` has all of it but the row of the cell, which is to be found by `cell`.
+    """
+
+    code: int
+    cell: str
+    phase: str
+    arm: str
+    price: float
+    peer: str = ""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether labels change a counter of the arm."""
+        return self.phase not in NOT_COUNTED
+
+
+class PeerAnswer(NamedTuple):
+    """What a row has beyond its group: the function that answered in the end, and its width.
+
+    `id` is the id of the row at the peer; "" where no peer was queried: another own function
+    replaced the chosen one, or the row is a peer's, which is told the width.
+    """
+
+    function: str
+    id: str
+    width: int = 0
+
+
+class Request(msgspec.Struct, eq=False, kw_only=True, gc=False):
+    """Rows decided and answered under one id; only `truths` and the fields after it change."""
+
+    number: int
+    source: str
+    id: str
+    digest: str = ""  # of what was asked, so that another request with the same id is noticed
+    slot: int  # of the first row
+    slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
+    space: str = ""
+    groups: Sequence[RowGroup]
+    group_of: Sequence[int] | np.ndarray = (0,)  # the group of each row
+    contexts: Sequence[Context] | np.ndarray  # rows x dimension; empty for rows of peers
+    predictions: Sequence[Label]  # of the arms; NO_ANSWER: none
+    answers: Sequence[Label]  # that the source received
+    peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
+    row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
+    truths: list[Any]  # true labels; UNKNOWN: has not arrived
+    parts: int = 0  # in which labels were recorded
+    is_open: bool = True  # its labels are accepted
+    is_stored: bool = False
+    training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
+
+    def __len__(self) -> int:
+        return len(self.truths)
+
+    @property
+    def last_slot(self) -> int:
+        """The latest slot of a row."""
+        return self.slot + len(self.truths) - 1 if self.slots is None else max(self.slots)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The kernel's decisions, row by row."""
+        codes = np.array([group.code for group in self.groups], np.int64)
+        found: np.ndarray = codes[np.asarray(self.group_of)]
+        return found
+
+    @property
+    def pending(self) -> list[int]:
+        """The rows whose label has not arrived."""
+        return [row for row, truth in enumerate(self.truths) if truth is UNKNOWN]
+
+    def slot_of(self, row: int) -> int:
+        """Return the slot of a row."""
+        return self.slot + row if self.slots is None else self.slots[row]
+
+    def context(self, row: int) -> Context:
+        """Return the context of a row."""
+        context = self.contexts[row]
+        return context if type(context) is tuple else tuple(context)
+
+    def group(self, row: int) -> RowGroup:
+        """Return the group of a row."""
+        return self.groups[self.group_of[row]]
+
+    def function(self, row: int) -> str:
+        """Return the function that answered a row, of the site or of a peer."""
+        answer = self.peer_answers.get(row)
+        return (self.group(row).arm or MEMORY) if answer is None else answer.function
+
+    def width(self, row: int) -> int:
+        """Return the width of the answer to a row, in millionths."""
+        answer = self.peer_answers.get(row)
+        return 0 if answer is None else answer.width
+
+
+class AskRow(msgspec.Struct, frozen=True):
+    """A row for a peer to label; a repeated id gets the same answer."""
+
+    id: str
+    cell: str | Cell  # its name between sites; in one process the cell itself
+    slot: int
+    instance: Any = NO_INSTANCE  # left out: the peer sees the cell and never the instance
+
+
+class Assistance(msgspec.Struct, frozen=True):
+    """A peer's answer to a row; the true label is delivered under the id of the row."""
+
+    label: Label
+    function: str
+    width: int = 0  # distance of the function from the peer's best, at most; in millionths
+    id: Any = None  # of the row at the peer, where it chose one
+
+
+class LabelPart(msgspec.Struct):
+    """Labels of a request that arrived since the last commit."""
+
+    request: int
+    part: int
+    rows: list[int] = []
+    truths: list[Label] = []
+    right: list[bool] = []
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A label that a peer must receive, under the id of its row."""
+
+    peer: str
+    id: str
+    label: Label
+
+
+class MigratedCell(msgspec.Struct, frozen=True):
+    """What an isolated source caused in a cell, as far as a store of version 1 tells it."""
+
+    arrivals: int = 0
+    labels: dict[str, tuple[int, int]] = {}  # arm -> labels, right
+    seen: list[tuple[Any, int]] = []  # labels and how often, in the order of first sight
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    """The state of the statistics of a source; those of the site itself have the source OWN.
+
+    `migrated` is there after a migration until the state is written again: whoever loads it writes
+    the cells made from it in the same commit.
+    """
+
+    source: str
+    slot: int
+    changes: dict[str, list[int]] = {}  # change statistics by context space
+    latest: tuple[int, Label] | None = None  # slot and label of the latest own instance
+    migrated: dict[str, MigratedCell] | None = None  # by cell
+
+
+class CellLine(msgspec.Struct, frozen=True):
+    """A known cell: its row in the table of a source, its counters, the labels seen in it."""
+
+    source: str
+    space: str
+    line: int
+    name: str
+    counters: list[int]
+    seen: list[tuple[Any, int]] = []
+
+
+class Commit(msgspec.Struct):
+    """What is written together, or not at all."""
+
+    sources: list[SourceState] = []  # that have changed
+    cells: list[CellLine] = []
+    requests: list[Request] = []
+    labels: dict[int, LabelPart] = {}  # by the number of the request
+    counts: Counts = {}
+    closed: list[int] = []  # numbers of requests that accept labels no longer
+    deliveries: list[Delivery] = []
+    delivered: list[Delivery] = []
+
+    def add_labels(
+        self, request: Request, rows: list[int], truths: list[Label], right: list[bool]
+    ) -> Counts:
+        """Record labels of a request and count them; return what was counted."""
+        part = self.labels.get(request.number)
+        if part is None:
+            part = self.labels[request.number] = LabelPart(request.number, request.parts)
+            request.parts += 1
+        part.rows += rows
+        part.truths += truths
+        part.right += right
+        counted = count_labels(request, rows, right)
+        add_counts(self.counts, counted)
+        return counted
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """All that a site continues from."""
+
+    sources: dict[str, SourceState]  # OWN is always there
+    cells: dict[str, list[CellLine]]  # by source, in the order of their lines
+    counters: Counts
+    deliveries: list[Delivery]
+    asked: Asked
+    starts: int  # how often the store was loaded
+    requests: list[Request]  # that are open, in order
+    latest_number: int
+
+
+def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:
+    """Return labels of some rows by cell, source and arm, and how many were right."""
+    sums: Counts = {}
+    if len(rows) <= FEW:
+        for row, is_right in zip(rows, right, strict=True):
+            group = request.group(row)
+            if group.is_counted:
+                key = (group.cell, request.source, group.arm)
+                labels, hits = sums.get(key, (0, 0))
+                sums[key] = labels + 1, hits + bool(is_right)
+        return sums
+    which = np.asarray(request.group_of)[np.asarray(rows)]
+    groups = request.groups
+    labels_of = np.bincount(which, minlength=len(groups)).tolist()
+    right_of = np.bincount(which[np.asarray(right, bool)], minlength=len(groups)).tolist()
+    for group, labels, hits in zip(groups, labels_of, right_of, strict=True):
+        if labels and group.is_counted:
+            add_counts(sums, {(group.cell, request.source, group.arm): (labels, hits)})
+    return sums
+
+
+def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, int]]) -> None:
+    """Add pairs of counts to `sums`."""
+    for key, (one, other) in more.items():
+        old = sums.get(key, (0, 0))
+        sums[key] = old[0] + one, old[1] + other
+
+
+# -- what counters mean -------------------------------------------------------------------------
+
+NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
+
+
+def schema_fingerprint(
+    arms: Sequence[str], policies: Mapping[str, Policy], scales: Sequence[Scale] = ()
+) -> str:
+    """Return what the counters of a site mean: if this changes, what is stored does not fit.
+
+    It has lines `part: value`. `policies` are by context space; `scales` are the coordinates of
+    contexts, where the site makes these of features.
+    """
+    parts = _parts(arms, policies, scales)
+    return "\n".join(f"{part}: {' '.join(value.split())}" for part, value in parts)
+
+
+def differences(old: str, new: str) -> list[str]:
+    """Return which parts of two fingerprints differ, and how: only what one of them has alone."""
+    before, now = _values(old), _values(new)
+    if before.keys().isdisjoint(now):
+        return ["the earlier ones cannot be read from it"]
+    return [
+        f"{part}: {_change(before.get(part, []), now.get(part, []))}"
+        for part in dict.fromkeys([*before, *now])
+        if before.get(part) != now.get(part)
+    ]
+
+
+def describe_cells(policy: Policy) -> str:
+    """Return how a policy divides contexts into cells."""
+    partition = policy.partition
+    if isinstance(partition, Uniform):
+        return f"{partition.slices} slices per dimension"
+    if isinstance(partition, Zooming):
+        limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
+        return f"halved at {limit} arrivals, down to level {partition.max_level}"
+    sides = [str(level.side) for level in partition.levels(policy.dimension)]
+    return f"{' and '.join(sides)} slices per dimension at once"
+
+
+def preset_of(policies: Mapping[str, Policy]) -> str:
+    """Return the preset of a site, which is the same in all its context spaces."""
+    return next(iter(policies.values())).settings.preset
+
+
+def _parts(
+    arms: Sequence[str], policies: Mapping[str, Policy], scales: Sequence[Scale]
+) -> Iterator[tuple[str, str]]:
+    for arm in arms:
+        yield "arm", arm
+    for space, policy in policies.items():
+        where = f" of {space}" if space else ""
+        yield f"cells{where}", describe_cells(policy)
+        yield f"dimensions{where}", str(policy.dimension)
+    yield "preset", preset_of(policies)
+    yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
+    for scale in scales:
+        yield "context", _describe_scale(scale)
+
+
+def _describe_forgetting(forget: Forget) -> str:
+    if forget.window is not None:
+        return f"all but the latest {forget.window} labels of a cell"
+    return "nothing" if forget.discount is None else f"by a discount of {forget.discount}"
+
+
+def _describe_scale(scale: Scale) -> str:
+    """Return the name of a coordinate, its scale and the bounds of that."""
+    kind = next(name for name, one in SCALES.items() if type(scale) is one)
+    options: Any = scale
+    named = [
+        f"{field.encode_name} {_describe_value(getattr(options, field.name))}"
+        for field in msgspec.structs.fields(options)
+        if field.name not in NOT_NAMED and getattr(options, field.name) is not None
+    ]
+    return f"{scale.name} ({', '.join([kind, *named])})"
+
+
+def _describe_value(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        digest = hashlib.sha256(np.ascontiguousarray(value, "<f8").tobytes()).hexdigest()
+        return f"of {value.size} numbers ({digest[:12]})"
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _values(fingerprint: str) -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {}
+    for line in fingerprint.splitlines():
+        part, _, value = line.partition(": ")
+        parts.setdefault(part, []).append(value)
+    return parts
+
+
+def _change(before: list[str], now: list[str]) -> str:
+    removed = [one for one in before if one not in now]
+    added = [one for one in now if one not in before]
+    if not removed and not added:
+        return "the same in another order"
+    return f"{_listed(removed)} before, {_listed(added)} now"
+
+
+def _listed(values: list[str]) -> str:
+    more = f" and {len(values) - 3} more" if len(values) > 3 else ""
+    return ", ".join(values[:3]) + more if values else "nothing"

@@ -1,0 +1,139 @@
+"""The status of a site: what is counted while it works, and the record that it publishes."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from covey.learner import Learner
+from covey.node.requests import Counts, Request, is_own
+
+ArmKind = Literal["own", "peer", "context_only"]
+
+
+class ArmState(msgspec.Struct, frozen=True):
+    """An arm: its decisions since the start, and the labels of own clients."""
+
+    name: str
+    kind: ArmKind
+    price: float | None  # of one answer; None: the arm is not used
+    decisions: int
+    spent: float  # on answers since the start
+    labels: int  # over all cells, and over all starts
+    right: int
+
+
+class PeerState(msgspec.Struct, frozen=True):
+    """A peer that may be asked: `resting` while its circuit is open."""
+
+    name: str
+    state: Literal["open", "resting"]
+    owed: int  # undelivered labels
+
+
+class ServedState(msgspec.Struct, frozen=True):
+    """What a site holds for peers that ask it."""
+
+    open_tickets: int  # pending labels of isolated peers
+    labels: int  # from peers, over all starts
+    cells: int  # opened by isolated peers only
+
+
+class State(msgspec.Struct, frozen=True):
+    """The status of a site."""
+
+    name: str
+    is_ready: bool
+    starts: int  # of its store, this one included
+    uptime_s: float
+    slot: int
+    phases: dict[str, int]  # decisions since the start, those for peers included
+    arms: list[ArmState]
+    peers: list[PeerState]
+    open_tickets: int  # pending labels
+    cells: int  # that are known
+    owed: int  # undelivered labels, to all peers
+    for_peers: ServedState
+
+
+class Counters:
+    """Counts decisions and labels."""
+
+    def __init__(self, counters: Counts) -> None:
+        """Continue from labels by cell, source and arm."""
+        self.peer_labels = 0  # over all starts
+        self.decisions: Counter[tuple[str, str]] = Counter()  # by phase and arm
+        self.spent: dict[str, float] = {}
+        self.labels: Counter[str] = Counter()
+        self.right: Counter[str] = Counter()
+        self.waits: Counter[int] = Counter()  # for labels since the start, by the bits of slots
+        self.waited_slots = 0
+        self.alone = 0  # rows decided without peers because one of them failed
+        self._add_labels(counters)
+
+    def count_decisions(self, request: Request) -> None:
+        """Count the rows of a request."""
+        groups = request.groups
+        if len(groups) == 1:
+            counts = [len(request)]
+        else:
+            counts = np.bincount(request.group_of, minlength=len(groups)).tolist()
+        for group, count in zip(groups, counts, strict=True):
+            self.decisions[group.phase, group.arm] += count
+            if group.price:
+                self.spent[group.arm] = self.spent.get(group.arm, 0.0) + group.price * count
+
+    def count_labels(
+        self, request: Request, rows: Sequence[int], counted: Counts, slot: int
+    ) -> None:
+        """Count labels that came at `slot`, and how long they were pending."""
+        for row in rows:
+            waited = max(0, slot - request.slot_of(row))
+            self.waits[waited.bit_length()] += 1
+            self.waited_slots += waited
+        self._add_labels(counted)
+
+    def _add_labels(self, counted: Mapping[tuple[str, str, str], tuple[int, int]]) -> None:
+        for (_, source, arm), (labels, right) in counted.items():
+            if is_own(source):
+                self.labels[arm] += labels
+                self.right[arm] += right
+            else:
+                self.peer_labels += labels
+
+    def phases(self) -> dict[str, int]:
+        """Return the decisions of each phase."""
+        phases: Counter[str] = Counter()
+        for (phase, _), count in self.decisions.items():
+            phases[phase] += count
+        return dict(phases)
+
+
+def kinds_of(learner: Learner) -> dict[str, ArmKind]:
+    """Return the kinds of the arms by their names."""
+    behind = learner.behind()
+    own: list[ArmKind] = ["own"] * (len(learner.arms) - len(behind))
+    others: list[ArmKind] = ["context_only" if is_blind else "peer" for _, is_blind in behind]
+    return dict(zip(learner.arms, own + others, strict=True))
+
+
+def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
+    """Return the state of each arm."""
+    chosen: Counter[str] = Counter()
+    for (_, arm), count in counters.decisions.items():
+        chosen[arm] += count
+    return [
+        ArmState(
+            arm,
+            kind,
+            cost if math.isfinite(cost) else None,
+            chosen[arm],
+            counters.spent.get(arm, 0.0),
+            counters.labels[arm],
+            counters.right[arm],
+        )
+        for (arm, kind), cost in zip(kinds_of(learner).items(), learner.costs, strict=True)
+    ]

@@ -1,0 +1,360 @@
+"""The tables of a store: their columns, the records that these are, and sums over them."""
+
+import sqlite3
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from covey.decisions import NO_ANSWER, UNKNOWN
+from covey.errors import StoreError
+from covey.node.requests import (
+    FEW,
+    Asked,
+    CellLine,
+    Counts,
+    LabelPart,
+    MigratedCell,
+    PeerAnswer,
+    Request,
+    RowGroup,
+    SourceState,
+    add_counts,
+)
+
+APPLICATION = 0x636F7679  # "covy"
+VERSION = 2
+SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS site (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  name TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  starts INTEGER NOT NULL CHECK (starts >= 0)
+) STRICT;
+CREATE TABLE IF NOT EXISTS sources (
+  source TEXT PRIMARY KEY,
+  slot INTEGER NOT NULL CHECK (slot >= 0),
+  changes TEXT NOT NULL,
+  latest TEXT NOT NULL,
+  migrated TEXT
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cells (
+  source TEXT NOT NULL,
+  space TEXT NOT NULL,
+  line INTEGER NOT NULL CHECK (line >= 0),
+  name TEXT NOT NULL,
+  counters TEXT NOT NULL,
+  seen TEXT NOT NULL,
+  PRIMARY KEY (source, space, line)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS requests (
+  number INTEGER PRIMARY KEY CHECK (number >= 1),
+  source TEXT NOT NULL,
+  id TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  slot INTEGER NOT NULL CHECK (slot >= 0),
+  rows INTEGER NOT NULL CHECK (rows >= 1),
+  space TEXT NOT NULL,
+  groups TEXT NOT NULL,
+  group_of BLOB CHECK (length(group_of) = 4 * rows),
+  slots BLOB CHECK (length(slots) = 8 * rows),
+  contexts BLOB NOT NULL CHECK (length(contexts) % (8 * rows) = 0),
+  predictions TEXT NOT NULL,
+  answers TEXT,
+  peer_answers TEXT,
+  row_ids TEXT,
+  is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),
+  UNIQUE (source, id)
+) STRICT;
+CREATE TABLE IF NOT EXISTS row_ids (
+  source TEXT NOT NULL,
+  id TEXT NOT NULL,
+  request INTEGER NOT NULL,
+  row INTEGER NOT NULL CHECK (row >= 1),
+  PRIMARY KEY (source, id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS labels (
+  request INTEGER NOT NULL REFERENCES requests,
+  part INTEGER NOT NULL CHECK (part >= 0),
+  count INTEGER NOT NULL CHECK (count >= 1),
+  rows BLOB NOT NULL CHECK (length(rows) = 4 * count),
+  truths TEXT NOT NULL,
+  right BLOB NOT NULL CHECK (length(right) = count),
+  PRIMARY KEY (request, part)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counters (
+  cell TEXT NOT NULL,
+  source TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  labels INTEGER NOT NULL CHECK (labels >= 1),
+  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
+  PRIMARY KEY (cell, source, arm)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS folded (
+  cell TEXT NOT NULL,
+  source TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  labels INTEGER NOT NULL CHECK (labels >= 1),
+  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
+  PRIMARY KEY (cell, source, arm)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS folded_asked (
+  cell TEXT NOT NULL,
+  peer TEXT NOT NULL,
+  answers INTEGER NOT NULL CHECK (answers >= 1),
+  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),
+  PRIMARY KEY (cell, peer)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outbox (
+  peer TEXT NOT NULL,
+  id TEXT NOT NULL,
+  label TEXT NOT NULL,
+  PRIMARY KEY (peer, id)
+) STRICT, WITHOUT ROWID;
+"""
+INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 16)
+INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 6)
+INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 4)
+CLOSE = ("UPDATE requests SET is_open = 0 WHERE number IN (VALUES {rows})", 1)
+ADD_LABELS = """
+INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
+"""
+ADD_ASKED = """
+INSERT INTO folded_asked VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
+SET answers = answers + excluded.answers, labels = labels + excluded.labels
+"""
+LABELLED = """
+SELECT number, source, groups, group_of, labels.rows, right
+FROM requests JOIN labels ON request = number WHERE {which} ORDER BY number, part
+"""
+ASKED = """
+SELECT number, groups, group_of, peer_answers, labels.rows
+FROM requests LEFT JOIN labels ON request = number
+WHERE peer_answers IS NOT NULL AND {which} ORDER BY number, part
+"""
+TRUTHS = """
+SELECT number, labels.rows, truths FROM requests JOIN labels ON request = number
+WHERE {which} ORDER BY number, part
+"""
+OLDEST = """
+SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
+"""
+IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
+ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
+
+
+@cache
+def statement_for(statement: tuple[str, int], rows: int) -> str:
+    """Return a statement for so many rows of its number of columns."""
+    text, columns = statement
+    return text.format(rows=", ".join(["(" + ", ".join("?" * columns) + ")"] * rows))
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it is stored."""
+    return msgspec.json.encode(value).decode()
+
+
+# -- counting again -----------------------------------------------------------------------------
+
+
+def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Counts:
+    """Count the labels of requests; raise `StoreError` where a row has two."""
+    # Requests are many and their decisions few: those with one group are added up by its text.
+    alike: dict[tuple[str, str], tuple[int, int]] = {}
+    sums: Counts = {}
+    latest, seen = 0, set[int]()
+    for number, source, groups, group_of, places, right in base.execute(
+        LABELLED.format(which=which), given
+    ):
+        rows = row_numbers(places)
+        if number != latest:
+            latest, seen = number, set()
+        if len(seen) + len(rows) != len(seen.union(rows)):
+            raise StoreError(f"a row of request {number} has two labels")
+        seen.update(rows)
+        if group_of is None:
+            labels, hits = alike.get((source, groups), (0, 0))
+            alike[source, groups] = labels + len(rows), hits + sum(right)
+        else:
+            of_row, known = row_numbers(group_of), _groups(groups)
+            for row, is_right in zip(rows, right, strict=True):
+                _add_label(sums, source, known[of_row[row]], (1, is_right))
+    for (source, groups), counted in alike.items():
+        _add_label(sums, source, _groups(groups)[0], counted)
+    return sums
+
+
+def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
+    if group.is_counted:
+        add_counts(sums, {(group.cell, source, group.arm): counted})
+
+
+def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
+    """Count the rows that peers answered, and those of them that have a label."""
+    sums: Asked = {}
+    latest, asked = 0, dict[int, tuple[str, str]]()
+    for number, groups, group_of, answers, places in base.execute(ASKED.format(which=which), given):
+        if number != latest:
+            latest, asked = number, _asked(groups, group_of, answers)
+            for key in asked.values():
+                add_counts(sums, {key: (1, 0)})
+        for row in row_numbers(places or b""):
+            if row in asked:
+                add_counts(sums, {asked[row]: (0, 1)})
+    return sums
+
+
+def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
+    """Return cell and peer of the rows that a peer answered."""
+    known, of_row = _groups(groups), None if group_of is None else row_numbers(group_of)
+    found = {}
+    for row, answer in _peer_answers(answers).items():
+        if answer.id:
+            group = known[0 if of_row is None else of_row[row]]
+            found[row] = (group.cell, group.peer)
+    return found
+
+
+# -- records and columns ------------------------------------------------------------------------
+
+
+def request_columns(request: Request) -> tuple[Any, ...]:
+    """Return a request as the columns of its table."""
+    rows, contexts = len(request), request.contexts
+    is_same = request.answers is request.predictions
+    return (
+        request.number,
+        request.source,
+        request.id,
+        request.digest,
+        request.slot,
+        rows,
+        request.space,
+        as_text(request.groups),
+        None if len(request.groups) == 1 else array("I", request.group_of).tobytes(),
+        None if request.slots is None else array("q", request.slots).tobytes(),
+        contexts.tobytes()
+        if isinstance(contexts, np.ndarray)
+        else array("d", chain.from_iterable(contexts)).tobytes(),
+        as_text(_encoded(request.predictions)),
+        None if is_same else as_text(_encoded(request.answers)),
+        as_text(dict(request.peer_answers)) if request.peer_answers else None,
+        None if request.row_ids is None else as_text(request.row_ids),
+        int(request.is_open),
+    )
+
+
+def row_id_columns(request: Request) -> list[tuple[str, str, int, int]]:
+    """Return the ids of all rows but the first, whose id is that of the request."""
+    ids = (request.row_ids or ())[1:]
+    return [(request.source, id_, request.number, row) for row, id_ in enumerate(ids, 1)]
+
+
+def request_of(columns: Sequence[Any]) -> Request:
+    """Return a request from the columns of its table, without its labels."""
+    number, source, id_, digest, slot, rows, space, groups, group_of, slots, contexts = columns[:11]
+    predictions, answers, peer_answers, row_ids, is_open = columns[11:]
+    known = _decoded(predictions)
+    request = Request(
+        number=number,
+        source=source,
+        id=id_,
+        digest=digest,
+        slot=slot,
+        slots=None if slots is None else array("q", slots).tolist(),
+        space=space,
+        groups=_groups(groups),
+        group_of=_group_of(group_of, rows),
+        contexts=_contexts(contexts, rows),
+        predictions=known,
+        answers=known if answers is None else _decoded(answers),
+        row_ids=None if row_ids is None else msgspec.json.decode(row_ids),
+        truths=[UNKNOWN] * rows,
+        is_open=bool(is_open),
+        is_stored=True,
+    )
+    if peer_answers is not None:
+        request.peer_answers = _peer_answers(peer_answers)
+    return request
+
+
+def label_columns(part: LabelPart) -> tuple[Any, ...]:
+    """Return labels of a request as the columns of their table."""
+    rows = array("I", part.rows).tobytes()
+    return part.request, part.part, len(part.rows), rows, as_text(part.truths), bytes(part.right)
+
+
+def cell_columns(cell: CellLine) -> tuple[Any, ...]:
+    """Return a cell as the columns of its table."""
+    counters, seen = as_text(cell.counters), as_text(cell.seen)
+    return cell.source, cell.space, cell.line, cell.name, counters, seen
+
+
+def cell_of(columns: Sequence[Any]) -> CellLine:
+    """Return a cell from the columns of its table."""
+    source, space, line, name, counters, seen = columns
+    pairs = [(label, count) for label, count in msgspec.json.decode(seen)]
+    return CellLine(source, space, line, name, msgspec.json.decode(counters), pairs)
+
+
+def source_columns(state: SourceState) -> tuple[Any, ...]:
+    """Return the state of a source as the columns of its table."""
+    migrated = None if state.migrated is None else as_text(state.migrated)
+    return state.source, state.slot, as_text(state.changes), as_text(state.latest), migrated
+
+
+def source_of(columns: Sequence[Any]) -> SourceState:
+    """Return the state of a source from the columns of its table."""
+    source, slot, changes, latest, migrated = columns
+    found = msgspec.json.decode(latest)
+    return SourceState(
+        source,
+        slot,
+        msgspec.json.decode(changes),
+        None if found is None else (found[0], found[1]),
+        None if migrated is None else msgspec.json.decode(migrated, type=dict[str, MigratedCell]),
+    )
+
+
+def _groups(text: str) -> list[RowGroup]:
+    return [RowGroup(*one) for one in msgspec.json.decode(text)]
+
+
+def _group_of(content: bytes | None, rows: int) -> Sequence[int] | np.ndarray:
+    if content is not None:
+        return row_numbers(content) if rows <= FEW else np.frombuffer(content, np.uint32)
+    return (0,) * rows if rows <= FEW else np.zeros(rows, np.uint32)
+
+
+def _contexts(content: bytes, rows: int) -> Sequence[tuple[float, ...]] | np.ndarray:
+    if not content:
+        return [()] * rows
+    if rows == 1:
+        return [tuple(array("d", content))]
+    points: np.ndarray = np.frombuffer(content).reshape(rows, -1).copy()
+    return points
+
+
+def _peer_answers(text: str) -> dict[int, PeerAnswer]:
+    found: Mapping[str, Any] = msgspec.json.decode(text)
+    return {int(row): PeerAnswer(*answer) for row, answer in found.items()}
+
+
+def row_numbers(content: bytes) -> list[int]:
+    """Return the numbers of rows, or of groups, from a column."""
+    return array("I", content).tolist()
+
+
+def _encoded(labels: Sequence[Any]) -> Sequence[Any]:
+    return [None if label is NO_ANSWER else label for label in labels]
+
+
+def _decoded(text: str) -> list[Any]:
+    return [NO_ANSWER if label is None else label for label in msgspec.json.decode(text)]

@@ -1,0 +1,366 @@
+"""The work of a node that blocks or waits: functions and commits in threads, the journal."""
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from covey.batches import PLAIN, Rows, plain_label
+from covey.classifiers import Function
+from covey.errors import CoveyError, DataError, FunctionError, StoreError, StoreFull
+from covey.node.handler import Call
+from covey.node.peers import LogThrottle
+from covey.node.requests import Commit
+from covey.node.state import RecordedState
+from covey.node.store import Store
+from covey.notices import place_of
+from covey.types import Label
+from covey.watchers import Watcher
+
+log = logging.getLogger(__name__)
+TURN_S = 0.001  # for which calls are run together before their results are handed over
+MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
+RETRY_S = 1.0  # after which a commit that found the disk full is written again
+Waiting = asyncio.Future[None]
+
+
+class Workers(Protocol):
+    """Runs what blocks without blocking the event loop."""
+
+    async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Return `call(*arguments)`, which uses an own function; one call at a time."""
+
+    async def commit(self, commit: Commit) -> None:
+        """Write a commit durably."""
+
+    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+        """Return what the store has for an id."""
+
+
+# -- threads ------------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """A call and the future of its result."""
+
+    result: asyncio.Future[Any]
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class FunctionThread:
+    """Runs calls in one thread, in order; calls that wait go there together.
+
+    Handing a call to a thread costs more than most calls do.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._jobs: deque[Job] = deque()
+        self._is_busy = False
+
+    async def run(self, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Return what `call` returns."""
+        loop = asyncio.get_running_loop()
+        job = Job(loop.create_future(), call, arguments)
+        self._jobs.append(job)
+        if not self._is_busy:
+            self._is_busy = True
+            # Not at once: calls that are about to come can go along.
+            loop.call_soon(self._start, loop)
+        return await job.result
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            turn = loop.run_in_executor(self._pool, _run_some, self._jobs)
+        except RuntimeError as error:  # the pool is shut down
+            while self._jobs:
+                _resolve(self._jobs.popleft().result, None, error)
+            self._is_busy = False
+            return
+        turn.add_done_callback(self._finish)
+
+    def _finish(self, turn: asyncio.Future[list[tuple[Job, Any, BaseException | None]]]) -> None:
+        for job, value, error in turn.result() if not turn.cancelled() else ():
+            _resolve(job.result, value, error)
+        self._is_busy = bool(self._jobs)
+        if self._is_busy:
+            self._start(turn.get_loop())
+
+
+def _run_some(jobs: deque[Job]) -> list[tuple[Job, Any, BaseException | None]]:
+    """Run jobs from the left until the turn is over."""
+    done: list[tuple[Job, Any, BaseException | None]] = []
+    until_s = time.monotonic() + TURN_S
+    while jobs:
+        job = jobs.popleft()
+        if job.result.cancelled():
+            continue
+        try:
+            done.append((job, job.call(*job.arguments), None))
+        except BaseException as error:
+            done.append((job, None, error))
+        if time.monotonic() >= until_s:
+            break
+    return done
+
+
+def _resolve(result: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if result.cancelled():
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
+
+
+class ThreadWorkers:
+    """One thread for the disk and one for functions, which need not be thread-safe."""
+
+    def __init__(self, store: Store, observer: Watcher | None = None) -> None:
+        """`observer` is told how long commits take."""
+        self._store = store
+        self._observer = Watcher() if observer is None else observer
+        self._disk = ThreadPoolExecutor(1, "covey-store")
+        self._pool = ThreadPoolExecutor(1, "covey-functions")
+        self._functions = FunctionThread(self._pool)
+        self._lock = asyncio.Lock()  # of the store
+
+    async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Return `call(*arguments)`; a function that returns instantly needs no thread."""
+        if function.is_instant:
+            return call(*arguments)
+        return await self._functions.run(call, *arguments)
+
+    async def commit(self, commit: Commit) -> None:
+        """Write a commit durably."""
+        loop, is_written = asyncio.get_running_loop(), False
+        async with self._lock:
+            begun_s = loop.time()
+            try:
+                # In another thread every statement would wait for the interpreter lock.
+                self._store.write(commit)
+                await loop.run_in_executor(self._disk, self._store.sync, commit)
+                is_written = True
+            finally:
+                self._observer.write(loop.time() - begun_s, is_written=is_written)
+
+    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+        """Return what the store has for an id."""
+        async with self._lock:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._disk, self._store.find, source, id)
+
+    def close(self) -> None:
+        """Wait for work in progress."""
+        self._pool.shutdown()
+        self._disk.shutdown()
+
+
+# -- functions ----------------------------------------------------------------------------------
+
+
+class FunctionPool:
+    """Runs the own functions of a node; every failure is a `FunctionError`, and counted."""
+
+    def __init__(self, functions: Sequence[Function], workers: Workers) -> None:
+        self.functions = functions
+        self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
+        self._workers = workers
+        self._throttles = {one.name: LogThrottle() for one in functions}
+
+    async def run(self, calls: Sequence[Call]) -> list[list[Label] | FunctionError]:
+        """Return the labels of each call, or why there are none."""
+        functions = [self.functions[call.function] for call in calls]
+        results: list[Any] = []
+        for call, function in zip(calls, functions, strict=True):
+            rows = _as_taken(function, call.rows)
+            results.append(await self._workers.run(function, _answer, function, rows))
+        return [
+            self._failed(function, one) if isinstance(one, CoveyError) else one
+            for function, one in zip(functions, results, strict=True)
+        ]
+
+    def _failed(self, function: Function, error: CoveyError) -> FunctionError:
+        """Count and log a failure; return it as a `FunctionError`."""
+        self.failures[function.name] += 1
+        if self._throttles[function.name].is_due(asyncio.get_running_loop().time()):
+            count = self.failures[function.name]
+            log.warning("%s; %d failures since the start", _described(function, error), count)
+        if isinstance(error, FunctionError):
+            return error
+        return FunctionError(f"{function} returned an invalid label: {error}")
+
+
+def _as_taken(function: Function, rows: Rows) -> Rows:
+    """Return rows in the form that a function takes: single ones are plain lists."""
+    takes_arrays = function.predict_many is not None and function.teach is None
+    return rows if takes_arrays or not isinstance(rows, np.ndarray) else rows.tolist()
+
+
+def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
+    """Return the labels of rows, or why there are none."""
+    try:
+        if len(rows) == 1:
+            return [plain_label(function.answer(rows[0]))]
+        labels = function.answer_many(rows)
+        check_plain(labels)
+    except (FunctionError, DataError) as error:
+        return error
+    return labels
+
+
+def check_plain(labels: list[Any]) -> None:
+    """Replace labels by plain ones; raise `DataError` for what cannot be stored."""
+    if set(map(type, labels)) <= set(PLAIN):
+        for label in set(labels):
+            plain_label(label)
+    else:
+        labels[:] = map(plain_label, labels)
+
+
+def _described(function: Function, error: CoveyError) -> str:
+    """Return what went wrong without foreign messages, which may quote an instance."""
+    cause = error.__cause__
+    if not isinstance(error, FunctionError):
+        return f"{function} returned an invalid label"
+    if cause is None:
+        return str(error)
+    return f"{function} raised {type(cause).__name__} at {place_of(cause)}"
+
+
+# -- sections -----------------------------------------------------------------------------------
+
+
+class Sections:
+    """Runs coroutines to their end one after the other per key, also if the caller is cancelled."""
+
+    def __init__(self) -> None:
+        self._running: dict[Any, asyncio.Event] = {}
+
+    async def free(self, key: Any) -> None:
+        """Return when nothing runs for a key."""
+        while key in self._running:
+            await self._running[key].wait()
+
+    async def run(self, key: Any, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end."""
+        self._running[key] = asyncio.Event()
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._end(key, task)
+            else:
+                task.add_done_callback(lambda _: self._end(key, task))
+
+    def _end(self, key: Any, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            task.exception()  # without a caller, whoever sends the label again is told
+        self._running.pop(key).set()
+
+
+# -- group commit -------------------------------------------------------------------------------
+
+
+class Journal:
+    """Group commit: one commit at a time; what happens meanwhile goes into the next one.
+
+    While the disk is full it accepts nothing and retries; any other failure is permanent.
+    """
+
+    def __init__(self, state: RecordedState, commit: Callable[[Commit], Awaitable[None]]) -> None:
+        self._state = state
+        self._commit = commit
+        self._waiting: list[Waiting] = []  # for the commit after the one that is being written
+        self._writing: asyncio.Task[None] | None = None
+        self.failure: StoreError | None = None
+        self.is_broken = asyncio.Event()  # set by a failure other than a full disk
+
+    async def flush(self) -> None:
+        """Return when all that has happened so far is durable.
+
+        Raises `StoreError` if it may not be, and from then on always; `StoreFull` as long as the
+        disk is full.
+        """
+        if self.failure is not None:
+            raise self.failure
+        loop = asyncio.get_running_loop()
+        # One future per caller: a caller may be cancelled while the commit goes on for others.
+        written: Waiting = loop.create_future()
+        self._waiting.append(written)
+        if self._writing is None:
+            self._writing = loop.create_task(self._write())
+        await written
+
+    def stop(self) -> None:
+        """Write no more, not even the commit in progress."""
+        self.failure = StoreError("the node is stopped")
+        if self._writing is not None:
+            self._writing.cancel()
+
+    async def _write(self) -> None:
+        """Write commits until no caller waits."""
+        waiting: list[Waiting] = []
+        try:
+            while self._waiting:
+                await self._collect()
+                waiting, self._waiting = self._waiting, []
+                commit = self._state.take()
+                if commit is not None:
+                    await self._write_one(commit, waiting)
+                _release(waiting)
+        except asyncio.CancelledError:
+            _release((*waiting, *self._waiting), asyncio.CancelledError())
+        except StoreError as error:
+            self._fail(error, waiting)
+        except Exception as error:  # the state of the disk is unknown then, too
+            self._fail(StoreError(f"a commit failed: {error!r}"), waiting)
+        finally:
+            self._writing = None
+
+    async def _write_one(self, commit: Commit, waiting: Sequence[Waiting]) -> None:
+        """Write a commit, retrying while the disk is full; callers get `StoreFull`."""
+        while True:
+            try:
+                await self._commit(commit)
+                break
+            except StoreFull as full:
+                self._fail(full, waiting)
+            await asyncio.sleep(RETRY_S)
+        self._state.is_written(commit)
+        if isinstance(self.failure, StoreFull):
+            self.failure = None
+
+    def _fail(self, failure: StoreError, waiting: Sequence[Waiting]) -> None:
+        self.failure = failure
+        if not isinstance(failure, StoreFull):
+            self.is_broken.set()
+        _release((*waiting, *self._waiting), failure)
+
+    async def _collect(self) -> None:
+        """Let more callers join: a commit costs the same for one as for many."""
+        known = 0
+        for _ in range(MOST_ROUNDS):
+            if len(self._waiting) == known:
+                break
+            known = len(self._waiting)
+            await asyncio.sleep(0)
+
+
+def _release(waiting: Sequence[Waiting], error: BaseException | None = None) -> None:
+    for one in waiting:
+        if one.done():
+            continue
+        if isinstance(error, asyncio.CancelledError):
+            one.cancel()
+        elif error is not None:
+            one.set_exception(error)
+        else:
+            one.set_result(None)

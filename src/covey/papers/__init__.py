@@ -1,1 +1,0 @@
-"""Papers whose experiments can be run again: their data, their functions, their printed tables."""
