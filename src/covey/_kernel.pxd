@@ -44,7 +44,7 @@ cdef class Table:
     cdef double[::1] costs, prices, sides, limits, rewards, context, told
     cdef double largest
     cdef dict memory
-    cdef long long most_cells, state, window, keep, unit, blind, used
+    cdef long long most_cells, foreign, state, window, keep, unit, blind, used
     cdef bint trains_first, explores_to_help, is_pending, is_random, inherits, forgets
     cdef bint is_closing, floors_training, is_supervised, learns_costs, remembers, asked_only, has_rewards, is_direct, is_flat
     cdef long long[::1] rows, point, path
@@ -68,6 +68,16 @@ cdef class Table:
     cdef inline void _take_context(self, double[::1] contexts, long long k) noexcept
     @cython.locals(value=cython.double)
     cdef int _read(self, tuple context) except -1
+    cdef int _point_at(self, cell) except -1
+    @cython.locals(since=cython.longlong)
+    cdef inline long long _since(self, long long base) noexcept
+    cpdef combine(self, long long row, Table other, long long by)
+    cdef void _combine(self, long long row, Table other, long long there, long long by) noexcept
+    cdef inline void _combine_at(self, long long at, Table other, long long shift, long long by) noexcept
+    cdef int _adopt(self, long long row, long long slot) except -1
+    cdef int _check_room(self) except -1
+    cpdef around(self, tuple context)
+    cpdef around_batch(self, double[::1] contexts, long long count)
     cdef tuple _point_now(self)
     @cython.locals(slice_=cython.longlong)
     cdef inline void _aim(self, long long level) noexcept

@@ -32,7 +32,7 @@ else:
 
 # Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
 LEVEL = 0
-SINCE = 1  # the slot in which the cell became known
+SINCE = 1  # the slot in which the cell became known; -1 - slot where it is foreign
 ARRIVALS = 2  # what others are told
 OWN = 3  # what splits the cell
 BEST = 4  # arm with the largest estimate, -1 = look again
@@ -226,6 +226,7 @@ class Table:
         self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
         self.deepest = 0  # level of the finest cell that somebody else spoke of first
         self.most_cells = rule.most_cells
+        self.foreign = 0  # rows of cells that only isolated sources spoke of
         # Few cells are indexed by place; else a table of hashes grows with the used ones.
         self.firsts = array("q", bytes(8 * self.levels))
         places = 0
@@ -406,7 +407,7 @@ class Table:
             if self.counted == ARRIVED:
                 for k in range(self.found):
                     base = self.path[k] * self.stride
-                    if self.rows[base + SINCE] <= slot:
+                    if self._since(base) <= slot:
                         self.rows[base + ARRIVALS] -= 1
         self._release(row, decision >> 2 & 0x3FFFF, decision & 3)
 
@@ -461,12 +462,89 @@ class Table:
 
     def meet(self, cell: Cell, slot: int) -> int:
         """Return the row of a cell that somebody else speaks of; it is known from now on."""
-        for dimension in range(self.dimension):
-            self.point[dimension] = cell.coordinates[dimension]
+        self._point_at(cell)
         self.deepest = max(self.deepest, cell.level)
         if self.is_layered:
             return self._open_layers(cell.level, slot)
         return self._open(cell.level, slot)
+
+    def open_foreign(self, cell: Cell, slot: int) -> int:
+        """Return the row of a cell that an isolated source speaks of; own labels count in it.
+
+        No own decision depends on it, and it does not count as one of the most cells, until
+        `decide` or `meet` comes to it: then it begins anew as an own cell.
+        """
+        return self.meet(cell, -1 - slot)
+
+    def find(self, cell: Cell) -> int:
+        """Return the row of a known cell; -1 if it is not known."""
+        self._point_at(cell)
+        return max(-1, self._find(cell.level))
+
+    def is_foreign(self, row: int) -> bool:
+        """Say whether only isolated sources spoke of the cell of `row`."""
+        return self.rows[row * self.stride + SINCE] < 0
+
+    def foreign_cells(self) -> int:
+        """Return how many rows are foreign."""
+        return self.foreign
+
+    def around(self, context: tuple[float, ...]) -> list[int]:
+        """Return the rows of the known cells around a context."""
+        self._read(context)
+        self._follow()
+        return [self.path[k] for k in range(self.found)]
+
+    def around_batch(self, contexts: memoryview, count: int) -> set[int]:
+        """Return the rows of the known cells around `count` contexts."""
+        rows = set()
+        for k in range(count):
+            self._take_context(contexts, k)
+            self._follow()
+            for n in range(self.found):
+                rows.add(self.path[n])
+        return rows
+
+    def combine(self, row: int, other: Table, by: int) -> None:
+        """Add what `other` counted for own functions in the cell of `row` (by 1), or take it out.
+
+        Where every level counts, the cells around it too. `other` has the same rule.
+        """
+        while row >= 0:
+            base = row * self.stride
+            for k in range(self.dimension):
+                other.point[k] = self.rows[base + COORDINATES + k]
+            there = other._find(self.rows[base + LEVEL])
+            if there >= 0:
+                self._combine(row, other, there * other.stride, by)
+            row = self.rows[base + PARENT] if self.is_layered else -1
+
+    def _combine(self, row: int, other: Table, there: int, by: int) -> None:
+        base = row * self.stride
+        self.rows[base + ARRIVALS] += by * other.rows[there + ARRIVALS]
+        self.rows[base + BEST_OWN] = -1
+        for function in range(self.functions):
+            self._combine_at(base + self.labels + function, other, there - base, by)
+            self._combine_at(base + self.right + function, other, there - base, by)
+            if self.is_pending:
+                self._combine_at(base + self.underway + function, other, there - base, by)
+            if self.learns_costs:
+                self._combine_at(base + self.spent + function, other, there - base, by)
+                self._combine_at(base + self.times + function, other, there - base, by)
+            if self.forgets:
+                self._combine_at(base + self.recent + function, other, there - base, by)
+                self._combine_at(base + self.recent_right + function, other, there - base, by)
+            if self.is_indexed:
+                self._outdate(row, function)
+
+    def _combine_at(self, at: int, other: Table, shift: int, by: int) -> None:
+        self.rows[at] += by * other.rows[at + shift]
+
+    def forget_labels(self, slot: int) -> None:
+        """Forget all labels of own functions; what was decided up to `slot` teaches nothing."""
+        self._forget_all(self.functions)
+        self.doubt_served = 0
+        self.forgotten = max(self.forgotten, slot)
 
     def arrivals(self, row: int) -> int:
         """Return the arrivals that others are told of."""
@@ -675,8 +753,9 @@ class Table:
 
     def load(self, cell: Cell, counters: list[int]) -> int:
         """Open `cell` with what `counters` returned for it; return its row."""
-        row = self.meet(cell, 0)
+        row = self.meet(cell, min(0, counters[0]))
         base = row * self.stride
+        self.foreign += (counters[0] < 0) - (self.rows[base + SINCE] < 0)
         self.rows[base + SINCE] = counters[0]
         self.rows[base + ARRIVALS] = counters[1]
         self.rows[base + OWN] = counters[2]
@@ -714,6 +793,16 @@ class Table:
                 raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
             self.context[k] = value
         return 0
+
+    def _point_at(self, cell: Cell) -> int:
+        for k in range(self.dimension):
+            self.point[k] = cell.coordinates[k]
+        return 0
+
+    def _since(self, base: int) -> int:
+        """Return the slot in which a cell became known, foreign ones included."""
+        since = self.rows[base + SINCE]
+        return since if since >= 0 else -1 - since
 
     def _point_now(self) -> tuple[float, ...]:
         return tuple([self.context[k] for k in range(self.dimension)])
@@ -783,11 +872,38 @@ class Table:
         return True
 
     def _open(self, level: int, slot: int) -> int:
-        """Return the row of the cell at `point`, opening it if it is new."""
+        """Return the row of the cell at `point`, opening it if it is new.
+
+        A foreign one is adopted; a negative slot stands for one that is foreign itself.
+        """
         row = self._find(level)
-        if row >= 0:
-            return row
-        return self._add(level, slot, -2 - row)
+        if row < 0:
+            return self._add(level, slot, -2 - row)
+        if self.foreign > 0 and slot >= 0 and self.rows[row * self.stride + SINCE] < 0:
+            self._adopt(row, slot)
+        return row
+
+    def _adopt(self, row: int, slot: int) -> int:
+        """Let a foreign row begin as a new own one."""
+        self._check_room()
+        base = row * self.stride
+        for k in range(self.labels, self.stride):
+            self.rows[base + k] = 0
+        self.rows[base + ARRIVALS] = self.rows[base + OWN] = self.rows[base + CALM] = 0
+        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        self.rows[base + SINCE] = slot
+        if self.is_indexed:
+            for k in range(self.bounds):
+                self.stamps[row * self.bounds + k] = 0
+        self.memory.pop(row, None)
+        self.foreign -= 1
+        return 0
+
+    def _check_room(self) -> int:
+        own = self.used - self.foreign
+        if own >= self.most_cells:
+            raise LimitError(f"{own} cells are in use, which is the cap; raise max-cells")
+        return 0
 
     def _meet(self, other: Table, row: int, slot: int) -> int:
         """Return the own row of the cell that `other` keeps in `row`."""
@@ -820,8 +936,8 @@ class Table:
     def _add(self, level: int, slot: int, place: int) -> int:
         row = self.used
         base = row * self.stride
-        if row >= self.most_cells:
-            raise LimitError(f"{row} cells are in use, which is the cap; raise max-cells")
+        if slot >= 0:
+            self._check_room()
         if base + self.stride > len(self.rows):
             self._grow(base + max(4, row // 2) * self.stride)
         self.rows[base + LEVEL] = level
@@ -830,6 +946,7 @@ class Table:
         for k in range(self.dimension):
             self.rows[base + COORDINATES + k] = self.point[k]
         self.used += 1
+        self.foreign += slot < 0
         self.index[place] = row + 1
         if 2 * self.used > len(self.index) and not self.is_direct:
             self._reindex()
@@ -1436,7 +1553,7 @@ class Table:
             for k in range(self.found):
                 base = self.path[k] * self.stride
                 # A cell that became known only later stays as it is: the decision was not its.
-                if self.rows[base + SINCE] <= slot:
+                if self._since(base) <= slot:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
                         self._take(base, arm, gain, slot)
@@ -1454,7 +1571,7 @@ class Table:
         level = self.rows[row * self.stride + LEVEL] + 1
         for k in range(self.found):
             base = self.path[k] * self.stride
-            if self.rows[base + LEVEL] == level and self.rows[base + SINCE] <= slot:
+            if self.rows[base + LEVEL] == level and self._since(base) <= slot:
                 self._record(base, arm, gain)
                 self._spend(base, arm, paid)
 
@@ -1462,7 +1579,7 @@ class Table:
         """Record a peer's label in its cell and, where every level counts, in those around it."""
         while row >= 0:
             base = row * self.stride
-            if self.rows[base + SINCE] <= slot:
+            if self._since(base) <= slot:
                 self._record(base, arm, gain)
                 if self.is_wary:
                     self._outdate(row, arm)
@@ -1541,7 +1658,7 @@ class Table:
         if self.asked_only:
             return 0
         for k in range(self.found):
-            if self.rows[self.path[k] * self.stride + SINCE] <= slot:
+            if self._since(self.path[k] * self.stride) <= slot:
                 self._remember(self.path[k], label)
         return 0
 

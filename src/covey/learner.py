@@ -94,8 +94,8 @@ class Learner:
 
     @property
     def known_cells(self) -> int:
-        """How many cells have been met so far."""
-        return len(self._table)
+        """How many own cells have been met so far."""
+        return len(self._table) - self._table.foreign_cells()
 
     @property
     def is_supervised(self) -> bool:
