@@ -68,28 +68,28 @@ class PeerAnswer(NamedTuple):
     width: int = 0
 
 
-class Request(msgspec.Struct, eq=False, kw_only=True, gc=False):
+class Request(msgspec.Struct, eq=False, gc=False):
     """Rows decided and answered under one id; only `truths` and the fields after it change."""
 
     number: int
     source: str
     id: str
-    digest: str = ""  # of what was asked, so that another request with the same id is noticed
     slot: int  # of the first row
-    slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
-    space: str = ""
     groups: Sequence[RowGroup]
-    group_of: Sequence[int] | np.ndarray = (0,)  # the group of each row
     contexts: Sequence[Context] | np.ndarray  # rows x dimension; empty for rows of peers
     predictions: Sequence[Label]  # of the arms; NO_ANSWER: none
     answers: Sequence[Label]  # that the source received
+    truths: list[Any]  # true labels; UNKNOWN: has not arrived
+    space: str = ""
+    group_of: Sequence[int] | np.ndarray = (0,)  # the group of each row
+    digest: str = ""  # of what was asked, so that another request with the same id is noticed
+    slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
     peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
     row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
-    truths: list[Any]  # true labels; UNKNOWN: has not arrived
+    training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
     parts: int = 0  # in which labels were recorded
     is_open: bool = True  # its labels are accepted
     is_stored: bool = False
-    training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
 
     def __len__(self) -> int:
         return len(self.truths)

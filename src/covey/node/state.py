@@ -5,7 +5,7 @@ changes since the last commit. A site that is loaded from these continues as thi
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,8 @@ from covey.types import MILLIONTHS, Cell, Label, Report
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
+FEW_LABELS = 4  # that are settled one by one
+Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
 RECALL = "recall"
 
 
@@ -44,7 +46,7 @@ class Settlements(msgspec.Struct, frozen=True, gc=False):
 
     is_new: list[bool]  # False: the same label had been settled before, or is kept
     is_right: list[bool]
-    kept: Sequence[int] = ()  # rows whose label waits for the answer of a busy peer
+    kept: Collection[int] = ()  # rows whose label waits for the answer of a busy peer
 
 
 class SiteState:
@@ -80,21 +82,54 @@ class SiteState:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def accept(self, codes: Sequence[int], *, space: str, slot: int, **fields: Any) -> Request:
-        """Record answered rows as a request whose labels are accepted from now on.
-
-        `fields` are further fields of `Request`.
-        """
-        source = fields.get("source", OWN)
+    def accept(
+        self,
+        codes: Sequence[int],
+        *,
+        space: str,
+        slot: int,
+        contexts: Any,
+        predictions: list[Any],
+        answers: list[Any],
+        source: str = OWN,
+        id: str = "",  # noqa: A002 - the field of the protocol
+        digest: str = "",
+        slots: Sequence[int] | None = None,
+        peer_answers: Mapping[int, PeerAnswer] = NONE,
+        row_ids: Sequence[str] | None = None,
+        training: Mapping[int, tuple[int, Any]] = NONE,
+    ) -> Request:
+        """Record answered rows as a request whose labels are accepted from now on."""
         count = len(codes)
         if count == 1:
             groups: Sequence[RowGroup] = (self._group(source, space, codes[0]),)
             group_of: Any = ONE_GROUP
+            truths = [UNKNOWN]
         else:
             unique, group_of = np.unique(np.asarray(codes), return_inverse=True)
             groups = [self._group(source, space, code) for code in unique.tolist()]
             group_of = group_of.tolist() if count <= FEW else group_of.astype(np.uint32)
-        return self._add(groups, group_of, space, slot, count, fields)
+            truths = [UNKNOWN] * count
+        request = Request(  # by position, which takes a third of the time
+            self._next_number,
+            source,
+            id,
+            slot,
+            groups,
+            contexts,
+            predictions,
+            answers,
+            truths,
+            space,
+            group_of,
+            digest,
+            slots,
+            peer_answers,
+            row_ids,
+            training,
+        )
+        self._hold(request)
+        return request
 
     def recall(
         self, source: str, cells: Sequence[Cell], slots: Sequence[int], ids: Sequence[str] = ("",)
@@ -105,54 +140,37 @@ class SiteState:
             label, code = self._recalled(source, cell, slot)
             labels.append(label)
             groups.append(RowGroup(code, self.learner.names.of(cell), RECALL, "", 0.0))
-        fields = {
-            "source": source,
-            "id": ids[0],
-            "row_ids": ids if len(ids) > 1 else None,
-            "slots": list(slots),
-            "contexts": [()] * len(labels),
-            "predictions": labels,
-            "answers": labels,
-        }
-        return self._add(groups, range(len(groups)), cells[0].space, slots[0], len(groups), fields)
-
-    def _add(
-        self,
-        groups: Sequence[RowGroup],
-        group_of: Any,
-        space: str,
-        slot: int,
-        count: int,
-        fields: dict[str, Any],
-    ) -> Request:
         request = Request(
             number=self._next_number,
-            space=space,
-            slot=slot,
+            source=source,
+            id=ids[0],
+            slot=slots[0],
+            slots=list(slots),
+            space=cells[0].space,
             groups=groups,
-            group_of=group_of,
-            truths=[UNKNOWN] * count,
-            **{"source": OWN, "id": "", **fields},
+            group_of=range(len(groups)),
+            contexts=[()] * len(labels),
+            predictions=labels,
+            answers=labels,
+            row_ids=ids if len(ids) > 1 else None,
+            truths=[UNKNOWN] * len(labels),
         )
-        self.pending_rows += count
         self._hold(request)
-        self._accepted(request)
         return request
 
     def _hold(self, request: Request) -> None:
-        number = request.number
+        number, count, learner = request.number, len(request.truths), self.learner
         self._open.append(request)
-        count = len(request.truths)
-        self._next_number += count
+        self.pending_rows += count
+        self._next_number = number + count
+        last = request.slot
         if count == 1:
             self._by_ticket[number] = request
         else:
             self._by_ticket.update(dict.fromkeys(range(number, number + count), request))
-
-    def _accepted(self, request: Request) -> None:
-        learner = self.learner
-        last = request.last_slot
-        learner.slot = max(learner.slot, last)
+            last = request.last_slot
+        if last > learner.slot:
+            learner.slot = last
         if last > self._next_expiry:
             self._expire(self._open, learner.slot)
 
@@ -290,26 +308,28 @@ class SiteState:
         self,
         request: Request,
         truths: Mapping[int, Any],
-        costs: Mapping[int, float | None] | None = None,
-        kept: Sequence[int] = (),
+        costs: Costs = None,
+        kept: Collection[int] = (),
     ) -> Settlements:
         """Learn from labels that were checked; the same label again has no effect."""
         known, predictions = request.truths, request.predictions
-        is_new = [known[row] is UNKNOWN for row in truths]
-        is_right = [bool(predictions[row] == label) for row, label in truths.items()]
         rows = [row for row in truths if known[row] is UNKNOWN]
+        is_right = [bool(predictions[row] == label) for row, label in truths.items()]
+        if len(rows) == len(truths):
+            is_new, right = [True] * len(rows), is_right
+        else:
+            is_new = [known[row] is UNKNOWN for row in truths]
+            right = [one for one, new in zip(is_right, is_new, strict=True) if new]
         if rows:
             labels = [truths[row] for row in rows]
-            paid = [self._paid(request, row, costs) for row in rows]
-            self._learn(request, rows, labels, paid)
+            self._learn(request, rows, labels, costs)
             for row, label in zip(rows, labels, strict=True):
                 known[row] = label
             self.pending_rows -= len(rows)
-            right = [one for one, new in zip(is_right, is_new, strict=True) if new]
             self._settled(request, rows, labels, right)
         return Settlements(is_new, is_right, kept)
 
-    def _paid(self, request: Request, row: int, costs: Mapping[int, float | None] | None) -> int:
+    def _paid(self, request: Request, row: int, costs: Costs) -> int:
         """Return what the arm cost beyond its price, in millionths; with widths, the width."""
         cost = None if costs is None else costs.get(row)
         if cost is not None:
@@ -320,26 +340,31 @@ class SiteState:
         return UNPAID
 
     def _learn(
-        self, request: Request, rows: Sequence[int], labels: Sequence[Label], paid: Sequence[int]
+        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        learner = self.learner
+        learner, space = self.learner, request.space
         if request.groups[0].phase == RECALL:
             for row, label in zip(rows, labels, strict=True):
-                learner.remember(request.group(row).code, label, (), 0, request.space)
-        elif len(rows) <= 2:
-            for row, label, cost in zip(rows, labels, paid, strict=True):
-                code, context = request.group(row).code, request.context(row)
+                learner.remember(request.group(row).code, label, (), 0, space)
+        elif len(rows) <= FEW_LABELS:
+            remembers = learner.remembers
+            for row, label in zip(rows, labels, strict=True):
+                code, context, slot = request.group(row).code, request.context(row), request.slot
+                if row:
+                    slot = request.slot_of(row)
                 gain = learner.gain_of(request.predictions[row], label)
-                slot = request.slot_of(row)
-                learner.settle(code, gain, context, slot, cost, request.space)
-                if learner.remembers:
-                    learner.remember(code, label, context, slot, request.space)
+                paid = UNPAID
+                if costs is not None or request.peer_answers:
+                    paid = self._paid(request, row, costs)
+                learner.settle(code, gain, context, slot, paid, space)
+                if remembers:
+                    learner.remember(code, label, context, slot, space)
         else:
-            self._learn_rows(request, rows, labels, paid)
+            self._learn_rows(request, rows, labels, costs)
 
     def _learn_rows(
-        self, request: Request, rows: Sequence[int], labels: Sequence[Label], paid: Sequence[int]
+        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         learner, places = self.learner, np.array(rows, np.int64)
         codes = request.codes[places]
@@ -347,14 +372,15 @@ class SiteState:
         slots = request.slot + places
         if request.slots is not None:
             slots = np.asarray(request.slots, np.int64)[places]
-        gains = np.array(
-            [
-                learner.gain_of(request.predictions[row], label)
-                for row, label in zip(rows, labels, strict=True)
-            ],
-            np.int64,
-        )
-        learner.settle_rows(contexts, slots, codes, gains, np.array(paid, np.int64), request.space)
+        predictions = request.predictions
+        gains = [
+            learner.gain_of(predictions[row], label)
+            for row, label in zip(rows, labels, strict=True)
+        ]
+        paid = None
+        if costs is not None or request.peer_answers:
+            paid = np.array([self._paid(request, row, costs) for row in rows], np.int64)
+        learner.settle_rows(contexts, slots, codes, np.array(gains), paid, request.space)
         if learner.remembers:
             points = map(tuple, contexts.tolist())
             for code, label, point, slot in zip(
@@ -473,7 +499,9 @@ class RecordedState(SiteState):
 
     def _hold(self, request: Request) -> None:
         self._next_number += 1
+        self.pending_rows += len(request)
         self._keep(request)
+        self._accepted(request)
 
     def _keep(self, request: Request) -> None:
         pool = OWN if self.is_pooled(request.source) else request.source
@@ -592,10 +620,10 @@ class RecordedState(SiteState):
         return f"{request.id!r}" if len(request) == 1 else f"row {row} of {request.id!r}"
 
     def _learn(
-        self, request: Request, rows: Sequence[int], labels: Sequence[Label], paid: Sequence[int]
+        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         if self.is_pooled(request.source):
-            super()._learn(request, rows, labels, paid)
+            super()._learn(request, rows, labels, costs)
             self._note(request, rows)
         else:
             self.sources.settle(request, rows, labels)
