@@ -17,7 +17,7 @@ ARMS = len(COSTS)
 READINGS: list[dict[str, Any]] = [
     {"preset": preset, **more}
     for preset in sorted(PRESETS)
-    for more in ({}, {"pending": True}, {"ties": "random"})
+    for more in ({}, {"pending": True}, {"reading": {"ties": "random"}})
 ] + [{"preset": "dcza", "inherit": True}, {"preset": "cos", "forget": {"window": 6}}]
 
 
