@@ -16,10 +16,10 @@ FUNCTIONS, PEERS = 2, 1
 READINGS: list[dict[str, Any]] = [
     {"preset": preset, **more}
     for preset in sorted(PRESETS)
-    for more in ({}, {"pending": True}, {"ties": "random"})
+    for more in ({}, {"pending": True}, {"reading": {"ties": "random"}})
 ] + [
     {"preset": "dcza", "inherit": True, "split-power": 0.5},
-    {"preset": "dcza", "count": "uses", "split-power": 0.5},
+    {"preset": "dcza", "reading": {"count": "uses"}, "split-power": 0.5},
     {"preset": "auto", "alarm": 1.0},
 ]
 

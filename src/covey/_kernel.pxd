@@ -76,6 +76,7 @@ cdef class Table:
     cdef inline void _combine_at(self, long long at, Table other, long long shift, long long by) noexcept
     cdef int _adopt(self, long long row, long long slot) except -1
     cdef int _check_room(self) except -1
+    cpdef layers(self, long long row)
     cpdef around(self, tuple context)
     cpdef around_batch(self, double[::1] contexts, long long count)
     cdef tuple _point_now(self)

@@ -489,6 +489,14 @@ class Table:
         """Return how many rows are foreign."""
         return self.foreign
 
+    def layers(self, row: int) -> list[int]:
+        """Return `row` and, where every level counts, the rows of the cells around it."""
+        rows = []
+        while row >= 0:
+            rows.append(row)
+            row = self.rows[row * self.stride + PARENT] if self.is_layered else -1
+        return rows
+
     def around(self, context: tuple[float, ...]) -> list[int]:
         """Return the rows of the known cells around a context."""
         self._read(context)
@@ -510,6 +518,8 @@ class Table:
 
         Where every level counts, the cells around it too. `other` has the same rule.
         """
+        if other.stride != self.stride:
+            raise DataError("tables of different rules cannot be combined")
         while row >= 0:
             base = row * self.stride
             for k in range(self.dimension):
