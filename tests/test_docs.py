@@ -34,7 +34,7 @@ MODULES = [
     "environments",
     "growth",
     "links",
-    "network",
+    "node.network",
     "partitions",
     "policies",
     "smoothness",
@@ -121,8 +121,19 @@ def test_lines_of_prose_are_at_most_120_characters(page: Path) -> None:
 
 def test_every_key_of_the_configuration_is_documented() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
-    kinds = (config.Data, config.Member, policies.Settings)
+    kinds = (config.Data, config.Member, policies.Settings, policies.Reading)
     keys = [field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)]
 
     assert len(keys) > 40
     assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_every_preset_is_in_one_of_the_two_tables_of_presets() -> None:
+    page = (ROOT / "docs" / "guide" / "policies.md").read_text()
+    stable, experimental = page.split("\n## ")[0].split("\n### Experimental presets\n")
+
+    def presets(text: str) -> list[str]:
+        return re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)
+
+    assert sorted(presets(experimental)) == sorted(policies.EXPERIMENTAL)
+    assert sorted(presets(stable)) == sorted(set(policies.PRESETS) - set(policies.EXPERIMENTAL))
