@@ -9,22 +9,22 @@ import itertools
 import random
 import selectors
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from covey.books import Question
 from covey.config import load
-from covey.desks import Trust
 from covey.errors import PeerError
 from covey.labelsets import ANY
-from covey.network import functions_of, learner_of
-from covey.node.node import Doors, Limits, Node
-from covey.peers import Help, Patience, Request, outcome
-from covey.store import Store
-from covey.teaching import Work
+from covey.node.network import functions_of, learner_of
+from covey.node.node import Limits, Node, NodeDependencies, Question
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import AskRow, Assistance
+from covey.node.store import Store
+from covey.node.trust import Trust
+from covey.node.workers import Workers
 from covey.types import Label, Report
 
 Given = TypeVar("Given")
@@ -172,7 +172,7 @@ class World:
         *,
         dimension: int,
         seed: int = 0,
-        patience: Patience | None = None,
+        timeouts: PeerTimeouts | None = None,
         link: "type[Link] | None" = None,
         trust: Trust | Mapping[str, Mapping[str, Trust]] = "isolated",
     ) -> None:
@@ -181,7 +181,7 @@ class World:
         self.setup = load(config)
         self.functions = functions
         self.dimension = dimension
-        self.patience = patience
+        self.timeouts = timeouts
         names = [site.name for site in self.setup.sites]
         self.trust = (
             {site: dict.fromkeys(names, trust) for site in names}
@@ -202,7 +202,7 @@ class World:
         """Return the store of a site, opened once."""
         return self.stores.get(name) or Store.memory()
 
-    def disk(self, name: str) -> Work:
+    def disk(self, name: str) -> Workers:
         """Return what runs the commits of a site, and whatever else blocks."""
         return Disk(self, name)
 
@@ -213,7 +213,7 @@ class World:
         self.stores[name] = self.store(name)
         learner = learner_of(self.setup, place, self.dimension)
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
-        doors = Doors(self.stores[name], peers, self.chance, self.disk(name))
+        doors = NodeDependencies(self.stores[name], peers, self.chance, self.disk(name))
         own = functions_of(site, self.functions)
         node = Node(
             site,
@@ -221,7 +221,7 @@ class World:
             own,
             doors,
             trust=self.trust[name],
-            patience=self.patience,
+            timeouts=self.timeouts,
             limits=self.limits,
             labels=self.labels if name == self.names[0] else ANY,
         )
@@ -264,13 +264,17 @@ class Disk:
     def __init__(self, world: World, name: str) -> None:
         self._world, self._name = world, name
 
-    async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
-        if getattr(run, "__name__", "") != "commit":
-            return run(*given)
+    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+        return self._world.stores[self._name].find(source, id)
+
+    async def commit(self, commit: Any) -> None:
+        store = self._world.stores[self._name]
         await self._pause()
-        result = run(*given)
+        store.commit(commit)
         await self._pause()
-        return result
 
     async def _pause(self) -> None:
         world = self._world
@@ -286,10 +290,8 @@ class Link:
     def __init__(self, world: World, source: str, name: str) -> None:
         self._world, self._source, self._name = world, source, name
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
-        return await self._send(
-            lambda node: _each(node.assist(one, source=self._source) for one in requests)
-        )
+    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
+        return await self._send(lambda node: node.assist(rows, source=self._source))
 
     async def report(self, cell: str, slot: int) -> Report:
         return await self._send(lambda node: node.report(cell, slot, source=self._source))
@@ -301,9 +303,7 @@ class Link:
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._send(
-            lambda node: _each(
-                outcome(node.learn(id_, label, source=self._source)) for id_, label in labels
-            )
+            lambda node: node.take_labels(labels, source=self._source)
         )
 
     async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
@@ -334,10 +334,6 @@ class Link:
 
 async def _told(say: Callable[[Node], Awaitable[Given]], node: Node) -> Given:
     return await say(node)
-
-
-async def _each(calls: Iterable[Awaitable[Given]]) -> list[Given]:
-    return [await call for call in calls]
 
 
 def exponential(world: World, mean_s: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from covey import states
+from covey.node import status as states
 from covey.drawing import NONE
 from covey.errors import ConfigError, PeerError
 from covey.sources.posting import HttpClient, checked

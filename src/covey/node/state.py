@@ -470,6 +470,7 @@ class RecordedState(SiteState):
             )
         )
         self._latest_label = own.latest
+        self.sources.load(loaded)
         if learner.is_pending:
             learner.count_pending(
                 _codes(
@@ -481,9 +482,7 @@ class RecordedState(SiteState):
             )
         self._dirty.clear()
         self._own_state = self._source_state()
-        self.sources.load(loaded)
         for request in loaded.requests:
-            self.sources.resolve(request)
             self.pending_rows += len(request.pending)
             self._keep(request)
 
@@ -596,6 +595,11 @@ class RecordedState(SiteState):
     def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         self._has_changed = True
         return self.sources.recall(source, cell, slot)
+
+    @property
+    def cells(self) -> int:
+        """How many cells the site itself knows."""
+        return sum(len(one) - one.foreign_cells() for one in self.learner.tables.values())
 
     def served_state(self) -> ServedState:
         """Return what there is of peers that ask this site."""
