@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from covey import cli, sites
-from covey.shapes import shape_of
-from covey.store import Store
+from covey.node.store import Store
 from examined import examine, states
 from neighbourhood import SRC
 from served import SITE
@@ -121,7 +120,7 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
         "import os, sys\n"
         "from covey.shapes import shape_of\n"
         "from covey import sites\n"
-        "from covey.store import Store\n"
+        "from covey.node.store import Store\n"
         "site = sites.load(__import__('pathlib').Path('site.toml'))\n"
         "Store('north.store').load('north', shape_of(site.learner))\n"
         "os._exit(1)\n"

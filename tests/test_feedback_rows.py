@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from covey.store import Store
+from covey.node.store import Store
 from served import FEEDBACK, INFER, Client, infer, run
 from test_labelsets import in_bytes
 

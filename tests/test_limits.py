@@ -19,8 +19,8 @@ from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
 from covey.ports import Address
-from covey.records import Batch, Ticket
-from covey.store import Store
+from covey.node.requests import Commit, Request, RowGroup
+from covey.node.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -382,7 +382,7 @@ def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
     problem = problem_of(refused.value)
     assert (problem.status, problem.code) == (507, "store_full")
     assert problem_of(StoreError("a disk error")).status == 503
-    assert store.size()["tickets"] == 0
+    assert store.size()["rows"] == 0
 
 
 # -- banners, files, documents --------------------------------------------------------------------

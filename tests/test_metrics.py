@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import virtual
-from covey.books import is_own
 from covey.errors import LateLabel, PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
 from covey.node.node import Node
-from covey.peers import Help, Patience, Request
-from covey.schema import UNCOUNTED
-from covey.states import Ledger
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import NOT_COUNTED, AskRow, Assistance, is_own
+from covey.node.status import Counters
 from covey.watchers import WatchedPeer, Watcher
 from served import FEEDBACK, INFER, Client, infer, run
 from virtual import World
@@ -209,7 +208,7 @@ def check(world: World, name: str) -> None:
             and is_own(ticket["source"])
             and ticket["truth"] is not None
         ]
-        counted = [ticket for ticket in own if ticket["phase"] not in UNCOUNTED]
+        counted = [ticket for ticket in own if ticket["phase"] not in NOT_COUNTED]
         assert (one.labels, one.right) == (len(counted), sum(ticket["right"] for ticket in counted))
     if state.starts == 1:
         assert sum(state.phases.values()) == len(tickets)
@@ -217,16 +216,16 @@ def check(world: World, name: str) -> None:
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
     assert state.cells == sum(map(len, world.nodes[name].learner.tables.values()))
     served = [ticket for ticket in tickets if not is_own(ticket["source"])]
-    told = [one for one in served if one["truth"] is not None and one["phase"] not in UNCOUNTED]
+    told = [one for one in served if one["truth"] is not None and one["phase"] not in NOT_COUNTED]
     assert state.for_peers.labels == len(told)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 
 def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
     async def main() -> None:
-        patience = Patience(failures=1, rest_s=1e6, most_rest_s=1e6)
+        timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
         quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}
-        world = World(quick, FUNCTIONS, dimension=1, seed=5, patience=patience)
+        world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
         world.down.update(["site1", "site2"])
         for k in range(50):
             await world.predict("site0", str(k), 0, (0.5,))
@@ -243,7 +242,7 @@ def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
 class Moody:
     """A peer that answers, fails, is busy, or takes for ever."""
 
-    async def ask(self, requests: Any) -> list[Help]:
+    async def ask(self, requests: Any) -> list[Assistance]:
         if requests[0].slot == 2:
             raise ConnectionError
         if requests[0].slot == 3:
@@ -267,7 +266,7 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
         for slot in (1, 2, 3, 4):
             try:
                 async with asyncio.timeout(5):
-                    await peer.ask([Request("a", "g1:0", slot)])
+                    await peer.ask([AskRow("a", "g1:0", slot)])
             except (ConnectionError, TimeoutError):
                 pass
 
@@ -317,7 +316,7 @@ async def taken(
         given_out.append(("", lot.id, rows))
     elif step == "assist":
         await node.assist(
-            Request(str(number), "g2:1", max(1, node.learner.slot), 1), source="site1"
+            AskRow(str(number), "g2:1", max(1, node.learner.slot), 1), source="site1"
         )
         given_out.append(("site1", str(number), 1))
     elif step == "label" and given_out:

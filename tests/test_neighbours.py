@@ -8,8 +8,7 @@ import pytest
 from covey import neighbours, sites
 from covey.errors import ConfigError, PeerError
 from covey.neighbours import Neighbour
-from covey.peers import Request
-from covey.shapes import shape_of
+from covey.node.requests import AskRow
 from served import CONSTANTS
 
 KEY = "sha256:" + "0" * 64
@@ -71,9 +70,9 @@ def test_a_neighbour_is_shown_what_it_may_see(
     share: Any, is_shown_cells: bool, is_shown_data: bool
 ) -> None:
     one = Neighbour(name="south", key=KEY, share=share)
-    cell, data = Request("a", "g1:0", 1), Request("b", "g1:0", 1, [1.0])
+    cell, data = AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, [1.0])
 
-    def is_shown(*requests: Request) -> bool:
+    def is_shown(*requests: AskRow) -> bool:
         try:
             return one.shows(requests) == requests
         except PeerError:

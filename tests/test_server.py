@@ -14,8 +14,7 @@ import pytest
 
 from covey import cli
 from covey.errors import StoreError
-from covey.lots import Lot
-from covey.store import Store
+from covey.node.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -300,7 +299,7 @@ def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: 
 
     run(tmp_path, story)
     assert len(BAD) == 40
-    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from covey import tensors, wire
 from covey.calls import Call, Problem
 from covey.limits import SiteLimits
-from covey.lots import Lot
 from covey.sources.remote import Tensor
-from covey.store import Store
+from covey.node.store import Store
 from served import FEEDBACK, INFER, SITE, Client, run
 
 FORMATS = {
@@ -378,7 +377,7 @@ def test_bytes_that_make_no_sense_are_refused_and_decide_nothing(tmp_path: Path)
         assert state["slot"] == 0
 
     run(tmp_path, story)
-    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
 def test_rows_of_numbers_come_to_functions_as_they_do_one_by_one(tmp_path: Path) -> None:
