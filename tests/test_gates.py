@@ -17,9 +17,9 @@ from covey.calls import Call, Problem, Reply
 from covey.gates import Anybody, ByCertificate, ByToken, Caller
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.node.store import Store
 from covey.ports import Address
 from covey.routes import OPEN_PATHS
-from covey.node.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
 pytestmark = pytest.mark.beside_the_kernel

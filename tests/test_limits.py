@@ -14,13 +14,14 @@ import pytest
 from covey import cli, keys, limits, sites
 from covey.calls import Call, Problem, Reply, problem_of
 from covey.crowds import Crowd, Turns
+from covey.decisions import UNKNOWN
 from covey.errors import ConfigError, StoreError, StoreFull
 from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
-from covey.ports import Address
 from covey.node.requests import Commit, Request, RowGroup
 from covey.node.store import Store
+from covey.ports import Address
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -355,29 +356,24 @@ def test_only_clients_of_other_machines_are_slowed_if_nothing_is_said(tmp_path: 
 
 def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
     store = Store(tmp_path / "north.store")
-    store.load("north", "shape")
+    store.load("north", "fingerprint")
     pages = store._base.execute("PRAGMA page_count").fetchone()[0]
     store._base.execute(f"PRAGMA max_page_count = {pages}")
-    ticket = Ticket(
-        ticket=1,
+    request = Request(
+        number=1,
         source="",
         id="a",
         digest="x" * 100_000,
         slot=1,
-        cell="g1:0",
-        code=0,
-        phase="explore",
-        arm="zero",
-        function="zero",
-        price=0.0,
-        space="",
-        context=(),
-        prediction=0,
-        answer=0,
+        groups=[RowGroup(0, "g1:0", "explore", "zero", 0.0)],
+        contexts=[()],
+        predictions=[0],
+        answers=[0],
+        truths=[UNKNOWN],
     )
 
     with pytest.raises(StoreFull) as refused:
-        store.commit(Batch(tickets=[ticket]))
+        store.commit(Commit(requests=[request]))
 
     problem = problem_of(refused.value)
     assert (problem.status, problem.code) == (507, "store_full")

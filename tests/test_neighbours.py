@@ -210,7 +210,7 @@ def test_who_may_ask_by_the_cell_changes_nothing_in_how_the_site_decides(
     by_context = load(tmp_path, "", asks + "asks-by-context = true\n", site=site)
 
     assert by_context.setup.settings.preset == "auto"
-    assert shape_of(by_context.learner) == shape_of(by_data.learner)
+    assert by_context.fingerprint == by_data.fingerprint
 
 
 def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:

@@ -213,13 +213,13 @@ def test_the_previous_label_of_a_site_places_the_next_instance(tmp_path: Path) -
     store = Store(tmp_path / "north.store")
     found = {id_: store.find("", id_) for id_ in "abcdefg"}
     contexts = {
-        id_: [tuple(point) for point in one.contexts] if isinstance(one, Lot) else one.context
+        id_: [one[0].context(row) for row in range(len(one[0]))]
         for id_, one in found.items()
         if one is not None
     }
     assert contexts == {
-        **dict.fromkeys("abc", (0.0,)),
-        **dict.fromkeys("deg", (1.0,)),
+        **{id_: [(0.0,)] for id_ in "abc"},
+        **{id_: [(1.0,)] for id_ in "deg"},
         "f": [(0.5,), (0.5,)],
     }
 

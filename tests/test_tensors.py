@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from covey import tensors, wire
 from covey.calls import Call, Problem
 from covey.limits import SiteLimits
-from covey.sources.remote import Tensor
 from covey.node.store import Store
+from covey.sources.remote import Tensor
 from served import FEEDBACK, INFER, SITE, Client, run
 
 FORMATS = {
@@ -282,9 +282,9 @@ def test_rows_are_one_record_and_labelled_by_id_and_row(tmp_path: Path) -> None:
 
     run(tmp_path, story)
     store = Store(tmp_path / "north.store")
-    lot = store.find("", "a")
-    assert isinstance(lot, Lot)
-    assert len(lot) == 6
+    found = store.find("", "a")
+    assert found is not None
+    assert len(found[0]) == 6
     assert sum(labels for labels, _ in store.counters().values()) == 4
 
 
