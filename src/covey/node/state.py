@@ -36,6 +36,7 @@ from covey.types import MILLIONTHS, Cell, Label, Report
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
+ROW_0, NEW = [0], [True]  # of requests of one row
 FEW_LABELS = 4  # that are settled one by one
 Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
 RECALL = "recall"
@@ -313,6 +314,14 @@ class SiteState:
     ) -> Settlements:
         """Learn from labels that were checked; the same label again has no effect."""
         known, predictions = request.truths, request.predictions
+        if len(known) == 1 and known[0] is UNKNOWN and truths:
+            label = truths[0]
+            is_right = [bool(predictions[0] == label)]
+            self._learn(request, ROW_0, [label], costs)
+            known[0] = label
+            self.pending_rows -= 1
+            self._settled(request, ROW_0, [label], is_right)
+            return Settlements(NEW, is_right, kept)
         rows = [row for row in truths if known[row] is UNKNOWN]
         is_right = [bool(predictions[row] == label) for row, label in truths.items()]
         if len(rows) == len(truths):
@@ -343,8 +352,19 @@ class SiteState:
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        learner, space = self.learner, request.space
-        if request.groups[0].phase == RECALL:
+        learner, space, group = self.learner, request.space, request.groups[0]
+        if len(request.truths) == 1 and group.phase != RECALL:
+            gain = learner.gain_of(request.predictions[0], labels[0])
+            context = request.contexts[0]
+            if type(context) is not tuple:
+                context = tuple(context)
+            paid = UNPAID
+            if costs is not None or request.peer_answers:
+                paid = self._paid(request, 0, costs)
+            learner.settle(group.code, gain, context, request.slot, paid, space)
+            if learner.remembers:
+                learner.remember(group.code, labels[0], context, request.slot, space)
+        elif group.phase == RECALL:
             for row, label in zip(rows, labels, strict=True):
                 learner.remember(request.group(row).code, label, (), 0, space)
         elif len(rows) <= FEW_LABELS:
