@@ -5,7 +5,7 @@ suspends makes them synchronous (`Network`), one that awaits makes them asynchro
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -502,6 +502,8 @@ class Handler:
         if rows is None:
             return state.recall(source, cells, slots, ids)
         codes = state.serve(source, cells, slots)
+        # At once: a width depends on the labels so far.
+        widths = state.widths(source, cells[0].space, codes)
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
@@ -515,7 +517,7 @@ class Handler:
         except BaseException:
             state.retract_served(source, cells[0].space, codes)
             raise
-        training = {}
+        training: dict[int, tuple[int, Any]] = {}
         if state.is_pooled(source):
             for function, places in groups.items():
                 if self._driver.trains(function):
@@ -531,7 +533,7 @@ class Handler:
             contexts=[()] * len(codes),
             predictions=predictions,
             answers=predictions,
-            peer_answers=state.widths(source, cells[0].space, codes),
+            peer_answers=widths,
             training=training or NONE,
         )
 
@@ -586,7 +588,7 @@ def _kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
         late = request.predictions[row]
         if type(late) is Late and request.truths[row] is UNKNOWN:
             if late.is_there():
-                request.predictions[row] = late.label()
+                cast("list[Any]", request.predictions)[row] = late.label()
             else:
                 late.keep(request.number + row, label)
                 kept |= {row}

@@ -121,7 +121,7 @@ class LocalSite:
         `DataError` for rows that do not fit together; then every counter is as before.
         """
         rows = rows_of(instances)
-        points = contexts_of(contexts, rows)
+        points: Any = contexts_of(contexts, rows)
         if not len(rows):
             return []
         wait = self.learner.label_wait

@@ -370,9 +370,9 @@ class Node:
             await self._training.free((source, found[0].id))
             return found
         await self._journal.flush()  # its label may be on its way to the store
-        found = await self._dependencies.workers.find(source, id)
-        if found is not None:
-            return found
+        stored = await self._dependencies.workers.find(source, id)
+        if stored is not None:
+            return stored
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")
@@ -541,7 +541,7 @@ class _Driver:
 
     def closed(self) -> bytes | None:
         is_open = [self._breakers[peer].is_open for peer, _ in self._node.learner.behind()]
-        return bytes([0] * self._own + is_open) if any(is_open) else None
+        return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
 
     def new_id(self) -> str:
         return self._node.new_id()

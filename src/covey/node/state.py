@@ -490,6 +490,7 @@ class RecordedState(SiteState):
             )
         )
         self._latest_label = own.latest
+        self._dirty.clear()  # before cells of sources are opened, which are to be written
         self.sources.load(loaded)
         if learner.is_pending:
             learner.count_pending(
@@ -500,7 +501,6 @@ class RecordedState(SiteState):
                     for row in request.pending
                 )
             )
-        self._dirty.clear()
         self._own_state = self._source_state()
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
