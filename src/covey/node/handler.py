@@ -350,6 +350,7 @@ class Handler:
         for place in places:
             context, slot = draft.context(place), draft.slot + place
             learner.retract(int(draft.codes[place]), context, slot)
+            draft.codes[place] = NOT_DECIDED  # should the next decision fail
             code = learner.decide(context, slot, self._all_closed)
             while code < 0:
                 row = -1 - code

@@ -207,7 +207,7 @@ class SiteState:
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed: its first `done` rows."""
         if len(codes) == 1:
-            if done:
+            if done and codes[0] >= 0:
                 self.learner.retract(codes[0], tuple(contexts[0]), slot)
         elif done:
             self.learner.retract_rows(np.ascontiguousarray(contexts[:done]), slot, codes[:done])
@@ -574,8 +574,9 @@ class RecordedState(SiteState):
         super().retract(contexts, slot, codes, done)
         if done:
             points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
-            space = self.learner.space
-            self._dirty.note_rows(space, np.asarray(codes[:done], np.int64), points)
+            decided = np.asarray(codes[:done], np.int64)
+            is_decided = decided >= 0
+            self._dirty.note_rows(self.learner.space, decided[is_decided], points[is_decided])
             self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------
