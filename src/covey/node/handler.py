@@ -4,7 +4,7 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -65,8 +65,9 @@ class Driver(Protocol):
     def note_alone(self, rows: int, reason: PeerError) -> None:
         """Note that rows are decided without peers."""
 
-    def trains(self, function: int) -> bool:
-        """Return whether an own function is trained with true labels."""
+    @property
+    def trainable(self) -> Collection[int]:
+        """The own functions that are trained with true labels."""
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train own functions with the labels of rows; raise `FunctionError`."""
@@ -292,7 +293,7 @@ class Handler:
         if len(draft.codes) == 1 and not self._views:
             # The most frequent request: one row for one own function.
             function = self._learner.choice(draft.codes[0]).function
-            if function >= 0 and not self._driver.trains(function):
+            if function >= 0 and function not in self._driver.trainable:
                 labels = await self._driver.run(function, draft.rows)
                 if type(labels) is list:
                     draft.predictions = labels
@@ -338,7 +339,7 @@ class Handler:
         else:
             for place, label in zip(places, labels, strict=True):
                 into[place] = label
-        if self._driver.trains(choice.function):
+        if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
         return None
@@ -521,7 +522,7 @@ class Handler:
         training: dict[int, tuple[int, Any]] = {}
         if state.is_pooled(source):
             for function, places in groups.items():
-                if self._driver.trains(function):
+                if function in self._driver.trainable:
                     training |= {place: (function, rows[place]) for place in places}
         return state.accept(
             codes,

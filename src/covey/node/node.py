@@ -536,6 +536,7 @@ class _Driver:
         self._node = node
         self.pool = FunctionPool(functions, workers)
         self._trainer = Trainer(functions, workers.run, _log_given_up)
+        self.trainable = self._trainer.trainable
         self._breakers = breakers
         learner = node.learner
         self.cell = learner.name_at
@@ -605,9 +606,6 @@ class _Driver:
         if self._throttle.is_due(asyncio.get_running_loop().time()):
             log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
             self._unlogged = 0
-
-    def trains(self, function: int) -> bool:
-        return self._trainer.trains(function)
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         await self._trainer.train(request, rows, truths)
