@@ -268,12 +268,6 @@ class Node:
         rows = rows_of(instances)
         if not len(rows):
             raise DataError("the batch has no rows")
-        wait = self.learner.label_wait
-        if len(rows) > wait + 1:
-            raise DataError(
-                f"the batch has {len(rows)} rows, but label-wait is {wait} slots; raise label-wait, "
-                "or send fewer rows at once"
-            )
         asked = Question(OWN, self.new_id()) if question is None else question
 
         def points(first: int) -> Any:
@@ -400,9 +394,6 @@ class Node:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
-            for one in ids[1:]:
-                if await self._is_known(source, one):
-                    raise _other_request(Question(source, one))
             return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
         asked = Question(source, ids[0])
@@ -413,13 +404,6 @@ class Node:
             Assistance(request.answers[row], request.function(row), request.width(row))
             for row in range(len(rows))
         ]
-
-    async def _is_known(self, source: str, id: str) -> bool:  # noqa: A002 - as in the protocol
-        if self._state.find(source, id) is not None:
-            return True
-        if not self._dependencies.store.may_have(source, id):
-            return False
-        return await self._dependencies.workers.find(source, id) is not None
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Return the arrivals in a cell, which is known from now on."""
