@@ -114,9 +114,7 @@ def test_instances_that_are_not_alike_are_no_block(instances: list[Any]) -> None
 def test_a_question_by_the_cell_alone_shows_nothing() -> None:
     letter = letters.ask([AskRow("r", "g2:1", 7)], request="m1", deadline_ms=900)
 
-    assert letters.requests_of(letters.read(letters.write(letter), Ask)) == [
-        AskRow("r", "g2:1", 7)
-    ]
+    assert letters.requests_of(letters.read(letters.write(letter), Ask)) == [AskRow("r", "g2:1", 7)]
     assert set(msgspec.msgpack.decode(letters.write(letter))) == {
         "version",
         "request",

@@ -432,9 +432,9 @@ def test_every_limit_has_a_range() -> None:
         ),
         ({"tickets": 39, "rows": 10}, 20, "[limits] tickets = 39 is no room; make that 40"),
         (
-            {"peer-tickets": 10_127},
+            {"peer-tickets": 12_047},
             10_000,
-            "[limits] peer-tickets = 10127 is no room; make that 10128",
+            "[limits] peer-tickets = 12047 is no room; make that 12048",
         ),
         ({}, 10**8, "[policy] label-wait is 100000000, and the tickets of so many slots are held"),
     ],
@@ -450,7 +450,7 @@ def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
     few, many = (limits.read({"rows": 10}, label_wait=wait) for wait in (10, 5_000_000))
 
     assert (few.tickets, few.peer_tickets) == (1_000_000, 100_000)
-    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_000_128)
+    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_002_048)
     assert limits.read({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
 
 

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import virtual
+from covey.decisions import UNKNOWN
 from covey.errors import LateLabel, PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import NOT_COUNTED, AskRow, Assistance, is_own
+from covey.node.requests import AskRow, Assistance, is_own
+from covey.node.status import Counters
+from covey.node.tables import ALL
 from covey.watchers import WatchedPeer, Watcher
 from served import FEEDBACK, INFER, Client, infer, run
 from virtual import World

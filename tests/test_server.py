@@ -179,7 +179,7 @@ def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     run(tmp_path, story, text)
     found = Store(tmp_path / "north.store").find("", "a")
     assert found is not None
-    assert (found.cell, found.context) == ("g4:0", (0.15,))
+    assert (found[0].group(0).cell, found[0].context(0)) == ("g4:0", (0.15,))
 
 
 LOOKS_BACK = SITE.replace("dimension = 1\n", "").replace(
@@ -433,7 +433,7 @@ def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Pa
     assert cli.main(["check", str(tmp_path / "north.store")]) == 0
     store = Store(tmp_path / "north.store")
     kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
-    assert [one.truth for one in kept if one is not None] == [0] * 20
+    assert [one[0].truths for one in kept if one is not None] == [[0]] * 20
 
 
 def test_told_twice_to_stop_a_node_waits_for_nothing(tmp_path: Path) -> None:
