@@ -1,4 +1,4 @@
-"""A function that fails is stood in for: the client is answered, and the arm is judged by it."""
+"""When a function fails another one answers, and the label counts as wrong for the first."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ import virtual
 from covey.decisions import NO_ANSWER
 from covey.errors import FunctionError
 from covey.node.node import Node
-from covey.peers import Help, Request
+from covey.node.requests import AskRow, Assistance
 from served import INFER, SITE, Client, infer, run
 from test_metrics import metrics_of
 from virtual import Link, World
