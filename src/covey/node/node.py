@@ -584,7 +584,8 @@ class _Driver:
                 return [error]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for one in results:
-            if isinstance(one, BaseException) and not isinstance(one, PeerError):
+            # `run` returns a `FunctionError` as its result.
+            if isinstance(one, BaseException) and not isinstance(one, PeerError | FunctionError):
                 raise one
         return results
 
