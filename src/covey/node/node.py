@@ -344,14 +344,17 @@ class Node:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         key = (request.source, request.id)
         await self._training.free(key)
-        if request.is_open and request.training:
-            await self._training.run(key, self._prepare(request, truths))
-        else:
-            await self._prepare(request, truths)
         try:
-            return self._state.settle(request, truths)
-        finally:
-            await self._journal.flush()  # what a refusal is based on must not be lost either
+            if request.is_open and request.training:
+                await self._training.run(key, self._prepare(request, truths))
+            else:
+                await self._prepare(request, truths)
+            settled = self._state.settle(request, truths)
+        except CoveyError:
+            await self._journal.flush()  # what a refusal is based on must not be lost
+            raise
+        await self._journal.flush()
+        return settled
 
     async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
         await self._handler.prepare(request, truths)
@@ -454,6 +457,8 @@ class Node:
             is_new = dict(zip(truths, settled.is_new, strict=True))
             for k, row in places:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
+        if CONFLICT in outcomes or LATE in outcomes:
+            await self._journal.flush()  # what a refusal is based on must not be lost
         return outcomes
 
     # -- one request ----------------------------------------------------------------------------
@@ -590,7 +595,8 @@ class _Driver:
                 return [error]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for one in results:
-            if isinstance(one, BaseException) and not isinstance(one, PeerError):
+            # `run` returns a `FunctionError` as its result.
+            if isinstance(one, BaseException) and not isinstance(one, PeerError | FunctionError):
                 raise one
         return results
 
