@@ -1,4 +1,4 @@
-"""The public learner with tickets, against River's bandits, one policy per bucket."""
+"""The learner and a network of one site, against River's bandits, one policy per bucket."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,17 +10,17 @@ import task
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
+from covey import Network
 from covey.learner import Learner
-from covey.network import Network
 from covey.policies import CoS, resolve
 
 NAME = "learner"
-TITLE = "The public learner with tickets, against River"
+TITLE = "The learner, against River"
 GOAL = 2.0
 ROUNDS = {"full": 40, "quick": 6}
 TASKS = 5
 SITES = 4
-OURS = "Learner: decide, accept, settle"
+OURS = "Learner: decide, settle"
 ASKING = f"Network: {SITES} sites x 2 functions, one asks"
 PEER = "River EpsilonGreedy"
 POLICY = {"slices": task.SLICES, "parameters": "z1"}
@@ -86,10 +86,12 @@ def _learner() -> Learner:
 def _explored(played: task.Task) -> float:
     learner = _learner()
     explored = 0
-    for context, outcomes in zip(played.contexts, played.outcomes, strict=True):
-        decision = learner.decide(context)
-        explored += decision.choice.phase != "exploit"
-        learner.settle(learner.accept(decision, outcomes[decision.choice.function]), 1)
+    rows = zip(played.contexts, played.outcomes, strict=True)
+    for slot, (context, outcomes) in enumerate(rows, 1):
+        code = learner.decide(context, slot)
+        choice = learner.choice(code)
+        explored += choice.phase != "exploit"
+        learner.settle(code, outcomes[choice.function], context, slot)
     return explored / len(played.contexts)
 
 
@@ -97,11 +99,11 @@ def _play_learner(played: task.Task) -> Run:
     learner = _learner()
     reward = 0
     begin = process_time()
-    for context, outcomes in zip(played.contexts, played.outcomes, strict=True):
-        decision = learner.decide(context)
-        outcome = outcomes[decision.choice.function]
-        ticket = learner.accept(decision, outcome)
-        learner.settle(ticket, 1)
+    rows = zip(played.contexts, played.outcomes, strict=True)
+    for slot, (context, outcomes) in enumerate(rows, 1):
+        code = learner.decide(context, slot)
+        outcome = outcomes[learner.choice(code).function]
+        learner.settle(code, outcome, context, slot)
         reward += outcome
     return Run(process_time() - begin, reward)
 
@@ -171,8 +173,8 @@ def _method(epsilon: float) -> str:
         f"Mean rewards are over {TASKS} tasks; `best arms` is what whoever knows the best arm of "
         "every bucket would earn. These are different algorithms: read speed and reward together. "
         f"The network of {SITES} sites chooses among 8 functions, 6 of them through peers: a task "
-        "of its own. Tickets are kept for 10,000 slots, the default. Ratios are rates relative to "
-        "EpsilonGreedy: more is faster."
+        "of its own. The network keeps tickets for 10,000 slots, the default. Ratios are rates "
+        "relative to EpsilonGreedy: more is faster."
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey.config import load
 from covey.learner import Learner
-from covey.network import learner_of
+from covey.node.network import learner_of
 from covey.policies import ALARMED, INDEXED
 from covey.sites import load as load_site
 from served import SITE
@@ -94,16 +94,16 @@ def test_a_site_counts_what_is_under_way_unless_told_otherwise(
     file.write_text(SITE.replace('preset = "cos"\n', pending).replace("slices = 4\n", ""))
     site = load_site(file)
 
-    arms = [decided(site.learner, 0.5) for _ in range(4)]
+    arms = [site.learner.choice(decide(site.learner, 0.5, slot)).arm for slot in range(1, 5)]
 
     assert site.setup.settings.preset == "auto"
     assert arms == (["zero"] * 4 if "false" in pending else ["zero", "one", "zero", "one"])
 
 
-def decided(learner: Learner, *context: float) -> str:
-    decision = learner.decide(context)
-    learner.accept(decision, 0)
-    return decision.choice.arm
+def decide(learner: Learner, context: float, slot: int) -> int:
+    code = learner.decide((context,), slot)
+    learner.advance(slot)
+    return code
 
 
 def alone(preset: str, **policy: Any) -> Learner:
@@ -115,13 +115,13 @@ def alone(preset: str, **policy: Any) -> Learner:
 def under_way(learner: Learner) -> list[list[int]]:
     """Return what is counted as under way, cell by cell, arm by arm."""
     table = learner.tables[""]
-    return [table.counters(row)[learner._under_way] for row in range(len(table))]
+    return [table.counters(row)[learner.pending_slice] for row in range(len(table))]
 
 
 def test_what_is_under_way_counts_in_the_cells_of_all_sizes_around_it() -> None:
     learner = alone("auto")
-    for context in (0.1, 0.4, 0.45):  # in one of the two large cells, and in two small ones
-        decided(learner, context)
+    for slot, context in enumerate((0.1, 0.4, 0.45), 1):  # in one large cell, and in two small ones
+        decide(learner, context, slot)
 
     # The large cell, then the small ones.
     assert [sum(arms) for arms in under_way(learner)] == [3, 1, 2]
@@ -129,17 +129,21 @@ def test_what_is_under_way_counts_in_the_cells_of_all_sizes_around_it() -> None:
 
 @pytest.mark.parametrize("preset", sorted(INDEXED))
 def test_nothing_is_under_way_once_labels_came_or_are_waited_for_no_longer(preset: str) -> None:
-    learner = alone(preset, **{"label-wait": 30})
+    learner = alone(preset)
     rng = np.random.default_rng(3)
-    for turn in range(60):
-        decided(learner, rng.random())
-        if turn % 3 == 0:
-            learner.settle(learner.kept_tickets[-1], turn % 2)
-        if turn % 5 == 0:
-            learner.abandon(learner.decide((rng.random(),)))
+    waiting = []
+    for slot in range(1, 61):
+        context = rng.random()
+        code = decide(learner, context, slot)
+        if slot % 3 == 0:
+            learner.settle(code, slot % 2, (context,), slot)
+        elif slot % 5 == 0:
+            learner.retract(code, (context,), slot)
+        else:
+            waiting.append(code)
     assert any(any(arms) for arms in under_way(learner))
 
-    learner.advance(learner.slot + 31)
+    learner.forget_rows(waiting)
 
     assert not any(any(arms) for arms in under_way(learner))
 
@@ -147,13 +151,9 @@ def test_nothing_is_under_way_once_labels_came_or_are_waited_for_no_longer(prese
 @pytest.mark.parametrize("preset", sorted(ALARMED))
 def test_what_was_under_way_at_an_alarm_counts_until_its_label_comes(preset: str) -> None:
     learner = alone(preset, alarm=1.0)
-    for _ in range(40):
-        decided(learner, 0.5)
-    tickets = list(learner.kept_tickets)
-    for ticket in tickets[:20]:
-        learner.settle(ticket, 0)  # right
-    for ticket in tickets[20:30]:
-        learner.settle(ticket, 1)  # wrong
+    codes = [decide(learner, 0.5, slot) for slot in range(1, 41)]
+    for slot in range(1, 31):
+        learner.settle(codes[slot - 1], int(slot <= 20), (0.5,), slot)
     assert learner.snapshot().doubts[""][2:] != [0, 0]
 
     assert all(sum(arms) == 10 for arms in under_way(learner))

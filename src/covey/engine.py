@@ -48,7 +48,6 @@ __all__ = [
     "doubts_of",
     "is_compiled",
     "phase_of",
-    "record_of",
     "row_of",
     "undecided_row",
 ]
@@ -89,9 +88,3 @@ def undecided_row(code: int) -> int:
 def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
     """Return how far labels contradict what is known, by context space."""
     return {space: table.doubts() for space, table in tables.items()}
-
-
-def record_of(table: Table, row: int, arms: int) -> list[tuple[int, int]]:
-    """Return the labels of each arm in a cell, and how many of these were right."""
-    counters = table.counters(row)[HEAD : HEAD + 2 * arms]
-    return list(zip(counters[:arms], counters[arms:], strict=True))

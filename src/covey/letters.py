@@ -240,7 +240,7 @@ def ask(
         version=version,
         request=request,
         deadline_ms=deadline_ms,
-        rows=[Row(one.id, one.cell, one.slot) for one in requests],
+        rows=[Row(one.id, str(one.cell), one.slot) for one in requests],
         block=block,
         values=values,
     )

@@ -4,8 +4,8 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -65,8 +65,9 @@ class Driver(Protocol):
     def note_alone(self, rows: int, reason: PeerError) -> None:
         """Note that rows are decided without peers."""
 
-    def trains(self, function: int) -> bool:
-        """Return whether an own function is trained with true labels."""
+    @property
+    def trainable(self) -> Collection[int]:
+        """The own functions that are trained with true labels."""
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train own functions with the labels of rows; raise `FunctionError`."""
@@ -289,6 +290,14 @@ class Handler:
 
     async def _call_arms(self, draft: Draft) -> list[Any]:
         """Run own functions and ask peers at the same time; return what the source is told."""
+        if len(draft.codes) == 1 and not self._views:
+            # The most frequent request: one row for one own function.
+            function = self._learner.choice(draft.codes[0]).function
+            if function >= 0 and function not in self._driver.trainable:
+                labels = await self._driver.run(function, draft.rows)
+                if type(labels) is list:
+                    draft.predictions = labels
+                    return labels
         groups = self._groups(draft, range(len(draft.codes)))
         if len(groups) == 1:
             results = [await self._call(draft, groups[0], draft.predictions)]
@@ -330,7 +339,7 @@ class Handler:
         else:
             for place, label in zip(places, labels, strict=True):
                 into[place] = label
-        if self._driver.trains(choice.function):
+        if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
         return None
@@ -342,6 +351,7 @@ class Handler:
         for place in places:
             context, slot = draft.context(place), draft.slot + place
             learner.retract(int(draft.codes[place]), context, slot)
+            draft.codes[place] = NOT_DECIDED  # should the next decision fail
             code = learner.decide(context, slot, self._all_closed)
             while code < 0:
                 row = -1 - code
@@ -494,6 +504,8 @@ class Handler:
         if rows is None:
             return state.recall(source, cells, slots, ids)
         codes = state.serve(source, cells, slots)
+        # At once: a width depends on the labels so far.
+        widths = state.widths(source, cells[0].space, codes)
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
@@ -507,10 +519,10 @@ class Handler:
         except BaseException:
             state.retract_served(source, cells[0].space, codes)
             raise
-        training = {}
+        training: dict[int, tuple[int, Any]] = {}
         if state.is_pooled(source):
             for function, places in groups.items():
-                if self._driver.trains(function):
+                if function in self._driver.trainable:
                     training |= {place: (function, rows[place]) for place in places}
         return state.accept(
             codes,
@@ -523,7 +535,7 @@ class Handler:
             contexts=[()] * len(codes),
             predictions=predictions,
             answers=predictions,
-            peer_answers=state.widths(source, cells[0].space, codes),
+            peer_answers=widths,
             training=training or NONE,
         )
 
@@ -539,6 +551,9 @@ class Handler:
 
         A label that comes before the answer of a busy peer is kept for it.
         """
+        if not request.training and not request.peer_answers:
+            self._state.check(request, truths)
+            return self._state.settle(request, truths, costs)
         kept = await self.prepare(request, truths)
         self._driver.settle_peers()
         if kept:
@@ -552,8 +567,6 @@ class Handler:
         """
         self._state.check(request, truths)
         kept = _kept(request, truths)
-        if not request.training and not request.peer_answers:
-            return kept
         new = {
             row: label
             for row, label in truths.items()
@@ -577,7 +590,7 @@ def _kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
         late = request.predictions[row]
         if type(late) is Late and request.truths[row] is UNKNOWN:
             if late.is_there():
-                request.predictions[row] = late.label()
+                cast("list[Any]", request.predictions)[row] = late.label()
             else:
                 late.keep(request.number + row, label)
                 kept |= {row}

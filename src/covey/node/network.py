@@ -121,7 +121,7 @@ class LocalSite:
         `DataError` for rows that do not fit together; then every counter is as before.
         """
         rows = rows_of(instances)
-        points = contexts_of(contexts, rows)
+        points: Any = contexts_of(contexts, rows)
         if not len(rows):
             return []
         wait = self.learner.label_wait
@@ -265,6 +265,7 @@ class _Driver:
         self._others = others
         self._wait = wait
         self._trainer = Trainer(functions, _at_once)
+        self.trainable = self._trainer.trainable
         self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
         self.cell: Callable[[str, int], Cell] = site.learner.known_cell
 
@@ -333,9 +334,6 @@ class _Driver:
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         raise reason
-
-    def trains(self, function: int) -> bool:
-        return self._trainer.trains(function)
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         await self._trainer.train(request, rows, truths)

@@ -370,9 +370,9 @@ class Node:
             await self._training.free((source, found[0].id))
             return found
         await self._journal.flush()  # its label may be on its way to the store
-        found = await self._dependencies.workers.find(source, id)
-        if found is not None:
-            return found
+        stored = await self._dependencies.workers.find(source, id)
+        if stored is not None:
+            return stored
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")
@@ -399,6 +399,9 @@ class Node:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
+            for one in ids[1:]:
+                if await self._is_known(source, one):
+                    raise _other_request(Question(source, one))
             return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
         asked = Question(source, ids[0])
@@ -409,6 +412,13 @@ class Node:
             Assistance(request.answers[row], request.function(row), request.width(row))
             for row in range(len(rows))
         ]
+
+    async def _is_known(self, source: str, id: str) -> bool:  # noqa: A002 - as in the protocol
+        if self._state.find(source, id) is not None:
+            return True
+        if not self._dependencies.store.may_have(source, id):
+            return False
+        return await self._dependencies.workers.find(source, id) is not None
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Return the arrivals in a cell, which is known from now on."""
@@ -526,6 +536,7 @@ class _Driver:
         self._node = node
         self.pool = FunctionPool(functions, workers)
         self._trainer = Trainer(functions, workers.run, _log_given_up)
+        self.trainable = self._trainer.trainable
         self._breakers = breakers
         learner = node.learner
         self.cell = learner.name_at
@@ -541,7 +552,7 @@ class _Driver:
 
     def closed(self) -> bytes | None:
         is_open = [self._breakers[peer].is_open for peer, _ in self._node.learner.behind()]
-        return bytes([0] * self._own + is_open) if any(is_open) else None
+        return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
 
     def new_id(self) -> str:
         return self._node.new_id()
@@ -595,9 +606,6 @@ class _Driver:
         if self._throttle.is_due(asyncio.get_running_loop().time()):
             log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
             self._unlogged = 0
-
-    def trains(self, function: int) -> bool:
-        return self._trainer.trains(function)
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         await self._trainer.train(request, rows, truths)

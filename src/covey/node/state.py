@@ -36,6 +36,7 @@ from covey.types import MILLIONTHS, Cell, Label, Report
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
+ROW_0, NEW = [0], [True]  # of requests of one row
 FEW_LABELS = 4  # that are settled one by one
 Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
 RECALL = "recall"
@@ -206,7 +207,7 @@ class SiteState:
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed: its first `done` rows."""
         if len(codes) == 1:
-            if done:
+            if done and codes[0] >= 0:
                 self.learner.retract(codes[0], tuple(contexts[0]), slot)
         elif done:
             self.learner.retract_rows(np.ascontiguousarray(contexts[:done]), slot, codes[:done])
@@ -313,6 +314,14 @@ class SiteState:
     ) -> Settlements:
         """Learn from labels that were checked; the same label again has no effect."""
         known, predictions = request.truths, request.predictions
+        if len(known) == 1 and known[0] is UNKNOWN and truths:
+            label = truths[0]
+            is_right = [bool(predictions[0] == label)]
+            self._learn(request, ROW_0, [label], costs)
+            known[0] = label
+            self.pending_rows -= 1
+            self._settled(request, ROW_0, [label], is_right)
+            return Settlements(NEW, is_right, kept)
         rows = [row for row in truths if known[row] is UNKNOWN]
         is_right = [bool(predictions[row] == label) for row, label in truths.items()]
         if len(rows) == len(truths):
@@ -343,8 +352,19 @@ class SiteState:
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        learner, space = self.learner, request.space
-        if request.groups[0].phase == RECALL:
+        learner, space, group = self.learner, request.space, request.groups[0]
+        if len(request.truths) == 1 and group.phase != RECALL:
+            gain = learner.gain_of(request.predictions[0], labels[0])
+            context = request.contexts[0]
+            if type(context) is not tuple:
+                context = tuple(context)
+            paid = UNPAID
+            if costs is not None or request.peer_answers:
+                paid = self._paid(request, 0, costs)
+            learner.settle(group.code, gain, context, request.slot, paid, space)
+            if learner.remembers:
+                learner.remember(group.code, labels[0], context, request.slot, space)
+        elif group.phase == RECALL:
             for row, label in zip(rows, labels, strict=True):
                 learner.remember(request.group(row).code, label, (), 0, space)
         elif len(rows) <= FEW_LABELS:
@@ -470,6 +490,7 @@ class RecordedState(SiteState):
             )
         )
         self._latest_label = own.latest
+        self._dirty.clear()  # before cells of sources are opened, which are to be written
         self.sources.load(loaded)
         if learner.is_pending:
             learner.count_pending(
@@ -480,7 +501,6 @@ class RecordedState(SiteState):
                     for row in request.pending
                 )
             )
-        self._dirty.clear()
         self._own_state = self._source_state()
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
@@ -554,8 +574,9 @@ class RecordedState(SiteState):
         super().retract(contexts, slot, codes, done)
         if done:
             points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
-            space = self.learner.space
-            self._dirty.note_rows(space, np.asarray(codes[:done], np.int64), points)
+            decided = np.asarray(codes[:done], np.int64)
+            is_decided = decided >= 0
+            self._dirty.note_rows(self.learner.space, decided[is_decided], points[is_decided])
             self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------

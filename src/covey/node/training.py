@@ -27,11 +27,7 @@ class Trainer:
         self._run = run
         self._on_given_up = given_up
         self._failures: Counter[int] = Counter()  # of each function, in a row
-        self._given_up: set[int] = set()
-
-    def trains(self, function: int) -> bool:
-        """Return whether a function is trained."""
-        return self._functions[function].teach is not None and function not in self._given_up
+        self.trainable = {k for k, one in enumerate(functions) if one.teach is not None}
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train with the labels of rows, each function with all its rows at once.
@@ -43,7 +39,7 @@ class Trainer:
         request.training = training
         for number in sorted({training[row][0] for row in rows}):
             mine = {row: training.pop(row) for row in rows if training.get(row, (-1,))[0] == number}
-            if number in self._given_up:
+            if number not in self.trainable:
                 continue
             function, done = self._functions[number], list[Any]()
             instances = [instance for _, instance in mine.values()]
@@ -59,9 +55,9 @@ class Trainer:
 
     def _fail(self, number: int, error: FunctionError) -> None:
         self._failures[number] += 1
-        if self._failures[number] < MOST_FAILURES or number in self._given_up:
+        if self._failures[number] < MOST_FAILURES or number not in self.trainable:
             return
-        self._given_up.add(number)
+        self.trainable.discard(number)
         if self._on_given_up is not None:
             self._on_given_up(self._functions[number], error)
 

@@ -14,7 +14,7 @@ from covey.batches import PLAIN, Rows, plain_label
 from covey.classifiers import Function
 from covey.errors import CoveyError, DataError, FunctionError, StoreError, StoreFull
 from covey.node.peers import LogThrottle
-from covey.node.requests import Commit
+from covey.node.requests import Commit, Request
 from covey.node.state import RecordedState
 from covey.node.store import Store
 from covey.notices import place_of
@@ -26,6 +26,7 @@ TURN_S = 0.001  # for which calls are run together before their results are hand
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
 Waiting = asyncio.Future[None]
+Found = tuple[Request, int | None] | None  # a request, and a row if the id is that of a row
 
 
 class Workers(Protocol):
@@ -37,7 +38,7 @@ class Workers(Protocol):
     async def commit(self, commit: Commit) -> None:
         """Write a commit durably."""
 
-    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+    async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
         """Return what the store has for an id."""
 
 
@@ -149,7 +150,7 @@ class ThreadWorkers:
             finally:
                 self._observer.write(loop.time() - begun_s, is_written=is_written)
 
-    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+    async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
         """Return what the store has for an id."""
         async with self._lock:
             loop = asyncio.get_running_loop()
