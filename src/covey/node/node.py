@@ -277,7 +277,7 @@ class Node:
 
         def points(first: int) -> Any:
             found = contexts(first) if callable(contexts) else contexts
-            if len(rows) == 1 and isinstance(found, list):
+            if len(rows) == 1 and isinstance(found, list) and len(found) == 1:
                 return found
             dimension = self.learner.policies[self.learner.space].dimension
             return points_of(found, rows, dimension=dimension)
@@ -485,7 +485,7 @@ class Node:
                 self._reserved[holder(asked.source)] -= rows
                 del self._in_progress[key]
                 done.set()
-        if request.digest != asked.digest:
+        if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request
