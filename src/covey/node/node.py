@@ -267,12 +267,6 @@ class Node:
         rows = rows_of(instances)
         if not len(rows):
             raise DataError("the batch has no rows")
-        wait = self.learner.label_wait
-        if len(rows) > wait + 1:
-            raise DataError(
-                f"the batch has {len(rows)} rows, but label-wait is {wait} slots; raise label-wait, "
-                "or send fewer rows at once"
-            )
         asked = Question(OWN, self.new_id()) if question is None else question
 
         def points(first: int) -> Any:
