@@ -503,9 +503,7 @@ class Handler:
         state = self._state
         if rows is None:
             return state.recall(source, cells, slots, ids)
-        codes = state.serve(source, cells, slots)
-        # At once: a width depends on the labels so far.
-        widths = state.widths(source, cells[0].space, codes)
+        codes, widths = state.serve(source, cells, slots)
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:

@@ -272,7 +272,7 @@ class Node:
 
         def points(first: int) -> Any:
             found = contexts(first) if callable(contexts) else contexts
-            if len(rows) == 1 and isinstance(found, list):
+            if len(rows) == 1 and isinstance(found, list) and len(found) == 1:
                 return found
             dimension = self.learner.policies[self.learner.space].dimension
             return points_of(found, rows, dimension=dimension)
@@ -487,7 +487,7 @@ class Node:
                 for one in keys:
                     del self._in_progress[one]
                 done.set()
-        if request.digest != asked.digest:
+        if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request

@@ -248,21 +248,30 @@ class SiteState:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
         return 0
 
-    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
-        """Choose own functions for rows of a peer, and count them."""
-        learner, codes = self.learner, list[int]()
-        for cell, slot in zip(cells, slots, strict=True):
-            codes.append(learner.serve(learner.open(cell, slot), slot, cell.space))
-        return codes
+    def serve(
+        self, source: str, cells: Sequence[Cell], slots: Sequence[int]
+    ) -> tuple[list[int], Mapping[int, PeerAnswer]]:
+        """Choose own functions for rows of a peer, and count them; if that fails, count nothing.
 
-    def widths(self, source: str, space: str, codes: Sequence[int]) -> Mapping[int, PeerAnswer]:
-        """Return how far served functions may be from the best one, where askers want that."""
-        if not self.learner.keeps_widths:
-            return NONE
-        return {
-            row: PeerAnswer(self.learner.choice(code).arm, "", self._width(source, space, code))
-            for row, code in enumerate(codes)
-        }
+        Also returns how far they may be from the best ones, where askers want that.
+        """
+        learner, codes = self.learner, list[int]()
+        widths: dict[int, PeerAnswer] = {}
+        try:
+            for row, (cell, slot) in enumerate(zip(cells, slots, strict=True)):
+                code = self._serve(source, cell, slot)
+                codes.append(code)
+                if learner.keeps_widths:  # at once, as it depends on the rows and labels so far
+                    width = self._width(source, cell.space, code)
+                    widths[row] = PeerAnswer(learner.choice(code).arm, "", width)
+        except BaseException:
+            self.retract_served(source, cells[0].space, codes)
+            raise
+        return codes, widths or NONE
+
+    def _serve(self, source: str, cell: Cell, slot: int) -> int:
+        learner = self.learner
+        return learner.serve(learner.open(cell, slot), slot, cell.space)
 
     def _width(self, source: str, space: str, code: int) -> int:
         return self.learner.width(code, space)
@@ -589,10 +598,10 @@ class RecordedState(SiteState):
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
         return self._answered.get((cell, peer), 0)
 
-    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
-        """Choose own functions for rows of a peer, from the labels that count for it."""
+    def _serve(self, source: str, cell: Cell, slot: int) -> int:
         self._has_changed = True
-        return self.sources.serve(source, cells, slots)
+        (code,) = self.sources.serve(source, [cell], [slot])
+        return code
 
     def _width(self, source: str, space: str, code: int) -> int:
         return self.sources.width(source, space, code)
