@@ -30,6 +30,7 @@ from covey.errors import (
     LimitError,
     PeerError,
     StoreError,
+    TicketError,
     UnfitLabel,
     UnknownRow,
     UnknownTicket,
@@ -344,14 +345,17 @@ class Node:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         key = (request.source, request.id)
         await self._training.free(key)
-        if request.is_open and request.training:
-            await self._training.run(key, self._prepare(request, truths))
-        else:
-            await self._prepare(request, truths)
         try:
-            return self._state.settle(request, truths)
-        finally:
+            if request.is_open and request.training:
+                await self._training.run(key, self._prepare(request, truths))
+            else:
+                await self._prepare(request, truths)
+        except TicketError:
             await self._journal.flush()  # what a refusal is based on must not be lost either
+            raise
+        settled = self._state.settle(request, truths)
+        await self._journal.flush()
+        return settled
 
     async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
         await self._handler.prepare(request, truths)
@@ -439,6 +443,8 @@ class Node:
                 part[2].append((k, row))
             except tuple(kind for kind, _ in OUTCOME_OF) as error:
                 outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+        if any(outcomes):
+            await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
             settled = await self._settle(request, truths)
             is_new = dict(zip(truths, settled.is_new, strict=True))
