@@ -30,6 +30,7 @@ from covey.errors import (
     LimitError,
     PeerError,
     StoreError,
+    TicketError,
     UnfitLabel,
     UnknownRow,
     UnknownTicket,
@@ -437,6 +438,8 @@ class Node:
                 part[2].append((k, row))
             except tuple(kind for kind, _ in OUTCOME_OF) as error:
                 outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+        if any(outcomes):
+            await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
             settled = await self._settle(request, truths)
             is_new = dict(zip(truths, settled.is_new, strict=True))
