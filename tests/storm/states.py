@@ -4,7 +4,7 @@ from typing import Any
 
 from covey.engine import Table, doubts_of
 from covey.node.requests import OWN
-from covey.node.state import RecordedState
+from covey.node.recorded import RecordedState
 
 
 def picture(state: RecordedState) -> dict[str, Any]:
