@@ -1,9 +1,10 @@
-"""Whatever happens, the store is the sum of its labels, and a restart goes on where it was."""
+"""The store is always the sum of its labels, and a restart continues where the state was."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,15 +17,17 @@ from hypothesis.stateful import (
     rule,
 )
 
-from covey.books import Book, Question, Reply, settle_old
-from covey.decisions import UNKNOWN, Decision
-from covey.desks import Trust
-from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
+from covey.decisions import UNKNOWN
+from covey.errors import ConflictingLabel, FunctionError, LateLabel
 from covey.learner import Learner
+from covey.node.handler import Handler
+from covey.node.network import run
+from covey.node.requests import AskRow, Assistance, Request, schema_fingerprint
+from covey.node.state import RecordedState
+from covey.node.store import Store
+from covey.node.trust import Trust
 from covey.policies import Policy, resolve, settings_from
-from covey.shapes import shape_of
-from covey.store import Store
-from covey.types import Cell
+from covey.types import Cell, Report
 
 POLICIES: dict[str, dict[str, Any]] = {
     "grid": {"preset": "cos", "slices": 2, "label-wait": 8},
@@ -37,50 +40,101 @@ POLICIES: dict[str, dict[str, Any]] = {
     "auto": {"preset": "auto", "label-wait": 8, "horizon": 300},
     "eliminating": {"preset": "cos-ce", "label-wait": 8, "horizon": 300},
 }
+ARMS = ("f", "g", "south")
 
 
 def policy_of(name: str) -> Policy:
     return resolve(settings_from(POLICIES[name]), dimension=1, most_functions=2)
 
 
-def open_book(
-    policy: Policy, store: Store, *, remembers: bool = True, trust: Trust = "full"
-) -> Book:
-    learner = Learner(
-        "north",
-        functions=("f", "g"),
-        peers=("south",),
-        costs=(0.0, 0.0, 0.1),
-        policy=policy,
-        remembers=remembers,
-    )
-    return Book(learner, store.load("north", shape_of(learner)), {"south": trust})
+class Site:
+    """A state and its handler; every function and every peer answers with the instance.
+
+    The instance None is one that every function fails for.
+    """
+
+    def __init__(self, policy: Policy, store: Store, trust: Trust = "full") -> None:
+        learner = Learner(
+            "north",
+            functions=("f", "g"),
+            peers=("south",),
+            costs=(0.0, 0.0, 0.1),
+            policy=policy,
+            remembers=True,
+        )
+        loaded = store.load("north", schema_fingerprint(learner.arms, learner.policies))
+        self.store = store
+        self.learner = learner
+        self.arrivals = 0  # that the peer reports
+        self.state = RecordedState(learner, loaded, {"south": trust})
+        self._handler = Handler(self.state, (), self)
+        self._ids = 0
+
+    def answer(self, id_: str, *contexts: float, instance: Any = 1, arrivals: int = 0) -> Request:
+        self.arrivals = arrivals
+        points: Any = [(context,) for context in contexts]
+        points = points if len(contexts) == 1 else np.array(points)
+        return run(self._handler.answer([instance] * len(contexts), points, id=id_))
+
+    def assist(self, ids: Sequence[str], cell: Cell, slot: int, instance: Any = 1) -> Request:
+        cells, slots = [cell] * len(ids), [slot + k for k in range(len(ids))]
+        rows = [instance] * len(ids)
+        return run(self._handler.assist(rows, cells, slots, source="south", ids=ids))
+
+    def learn(self, request: Request, row: int, label: int) -> Any:
+        return run(self._handler.learn(request, {row: label}))
+
+    def flush(self) -> None:
+        commit = self.state.take()
+        if commit is not None:
+            self.store.commit(commit)
+            self.state.is_written(commit)
+
+    # -- what the handler needs -----------------------------------------------------------------
+
+    def cell(self, space: str, row: int) -> str:
+        return self.learner.name_at(space, row)
+
+    def closed(self) -> None:
+        return None
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"to-south-{self.learner.slot}-{self._ids}"
+
+    async def run(self, function: int, rows: Any, *, is_served: bool = False) -> Any:
+        if rows[0] is None:
+            return FunctionError("no answer")
+        return list(rows)
+
+    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+        if rows[0].instance is None:
+            raise FunctionError("no answer")
+        return [Assistance(row.instance, "h") for row in rows]
+
+    async def report(self, peer: str, cell: Any, slot: int) -> Report:
+        return self.arrivals, 0.0, 1.0
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        return [await call for call in calls]
+
+    def trains(self, function: int) -> bool:
+        return False
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Do nothing: deliveries are part of commits."""
+
+    def settle_peers(self) -> None:
+        """Do nothing: see `pass_on`."""
 
 
-def decide(book: Book, context: float, arrivals: int = 0) -> Decision:
-    decision = book.decide((context,))
-    while decision.asks:
-        book.inform(decision, [(arrivals, 0.0, 1.0) for _ in decision.asks])
-    return decision
-
-
-def answer(book: Book, id_: str, context: float, said: int, arrivals: int = 0) -> None:
-    decision = decide(book, context, arrivals)
-    peer_ticket = f"to-{id_}" if decision.choice.peer else None
-    book.accept(decision, Question("", id_), Reply(said, said, "f", peer_ticket))
-
-
-def flush(book: Book, store: Store) -> None:
-    batch = book.take()
-    if batch is not None:
-        store.commit(batch)
-        book.is_written(batch)
+Key = tuple[str, str, int]  # source, id, row
 
 
 class Sums(RuleBasedStateMachine):
-    """A node's life; `acknowledged` is what a client was told, kept apart from it."""
+    """The life of a site; what clients were told is kept apart from it."""
 
-    ids = Bundle("ids")
+    keys = Bundle("keys")
 
     @initialize(
         name=st.sampled_from(sorted(POLICIES)),
@@ -89,127 +143,164 @@ class Sums(RuleBasedStateMachine):
     def begin(self, name: str, trust: Trust) -> None:
         self.policy, self.trust = policy_of(name), trust
         self.store = Store.memory()
-        self.book = self._open()
+        self.site = self._open()
         self.count = 0
-        self.said: dict[tuple[str, str], int] = {}
-        self.acknowledged: dict[tuple[str, str], int] = {}
+        self.answers: dict[Key, int] = {}
+        self.acknowledged: dict[Key, int] = {}
 
-    @rule(target=ids, context=st.floats(0, 1), said=st.integers(0, 1), seen=st.integers(0, 9))
-    def decide(self, context: float, said: int, seen: int) -> Any:
+    @rule(
+        target=keys,
+        contexts=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+        instance=st.integers(0, 1),
+        arrivals=st.integers(0, 9),
+    )
+    def answer(self, contexts: list[float], instance: int, arrivals: int) -> Any:
         self.count += 1
-        answer(self.book, str(self.count), context, said, seen)
-        return self._given("", said)
+        self.site.answer(str(self.count), *contexts, instance=instance, arrivals=arrivals)
+        return self._keys([("", str(self.count), row) for row in range(len(contexts))], instance)
 
-    @rule(target=ids, place=st.integers(0, 1), said=st.integers(0, 1), ahead=st.integers(0, 2))
-    def serve(self, place: int, said: int, ahead: int) -> Any:
+    @rule(
+        target=keys,
+        place=st.integers(0, 1),
+        instance=st.integers(0, 1),
+        ahead=st.integers(0, 2),
+        rows=st.integers(1, 3),
+    )
+    def assist(self, place: int, instance: int, ahead: int, rows: int) -> Any:
         self.count += 1
-        slot = max(1, self.book.learner.slot + ahead)
-        decision = self.book.assist("south", self._cell(place), slot)
-        self.book.accept(decision, Question("south", str(self.count)), Reply(said, said, "f"))
-        return self._given("south", said)
+        slot = max(1, self.site.learner.slot + ahead)
+        ids = [f"{self.count}-{row}" for row in range(rows)]
+        self.site.assist(ids, self._cell(place), slot, instance)
+        return self._keys([("south", id_, 0) for id_ in ids], instance)
 
-    @rule(context=st.floats(0, 1))
-    def abandon(self, context: float) -> None:
-        self.book.abandon(decide(self.book, context))
+    @rule(contexts=st.lists(st.floats(0, 1), min_size=1, max_size=3))
+    def fail(self, contexts: list[float]) -> None:
+        with pytest.raises(FunctionError):
+            self.site.answer("never", *contexts, instance=None)
+
+    @rule(place=st.integers(0, 1), rows=st.integers(1, 3))
+    def fail_to_assist(self, place: int, rows: int) -> None:
+        slot = max(1, self.site.learner.slot)
+        with pytest.raises(FunctionError):
+            self.site.assist(["never"] * rows, self._cell(place), slot, instance=None)
 
     @rule(place=st.integers(0, 1))
     def report(self, place: int) -> None:
-        self.book.report("south", self._cell(place), max(1, self.book.learner.slot))
+        self.site.state.report("south", self._cell(place), max(1, self.site.learner.slot))
 
-    @rule(key=ids, label=st.integers(0, 1))
-    def label(self, key: tuple[str, str], label: int) -> None:
-        """New, repeated, conflicting, late, or lost with an answer that nobody got."""
-        ticket = self.book.find(*key)
+    @rule(key=keys, label=st.integers(0, 1))
+    def label(self, key: Key, label: int) -> None:
+        """New, repeated, conflicting, late, or of an answer that was never committed."""
+        source, id_, row = key
+        found = self.site.state.find(source, id_) or self.store.find(source, id_)
+        if found is None:
+            assert key not in self.answers
+            return
         known = self.acknowledged.get(key)
+        request = found[0]
+        row = row if found[1] is None else found[1]
         try:
-            if ticket is not None:
-                settlement = self.book.settle(ticket, label)
-            else:
-                settlement = settle_old(self.store.find(*key), label, id=key[1])
+            settled = self.site.learn(request, row, label)
         except ConflictingLabel:
             assert known == 1 - label
         except LateLabel:
             assert known is None
-        except UnknownTicket:
-            assert key not in self.said
         else:
-            assert settlement.is_new == (known is None)
-            assert settlement.is_right == (self.said[key] == label)
-            flush(self.book, self.store)
+            assert settled.is_new == [known is None]
+            assert settled.is_right == [self.answers[key] == label]
+            self.site.flush()
             self.acknowledged[key] = label
             if self.policy.settings.slices == 2:
                 self._check_counters()
 
     @rule()
     def crash(self) -> None:
-        """What was not committed is gone; the next life goes on from the file."""
-        self.book = self._open()
-        self.said = {key: said for key, said in self.said.items() if self.store.find(*key)}
+        """What was not committed is gone; the next life continues from the store."""
+        self.site = self._open()
+        self.answers = {
+            key: answer for key, answer in self.answers.items() if self.store.find(*key[:2])
+        }
 
     @rule()
-    def restart_goes_on_exactly(self) -> None:
-        flush(self.book, self.store)
+    def restart_continues_exactly(self) -> None:
+        self.site.flush()
         again = self._open()
-        assert states(again) == states(self.book)
-        if self.policy.by_index is None and self.policy.elimination is None:
-            assert decide(again, 0.4) == decide(self.book, 0.4)
-        self.book = self._open()
+        assert everything(again) == everything(self.site)
+        decided = [one.answer("next", 0.4, 0.4, 0.9).groups for one in (again, self.site)]
+        served = [one.assist(["one"], self._cell(1), 1).groups for one in (again, self.site)]
+        assert decided[0] == decided[1]
+        assert served[0] == served[1]
+        self.site = self._open()
 
     @invariant()
     def counters_are_the_sum_of_the_labels(self) -> None:
-        if not hasattr(self, "store"):
-            return
-        assert self.store.check() == []
+        if hasattr(self, "store"):
+            assert self.store.check() == []
 
     @invariant()
     def nothing_acknowledged_is_lost(self) -> None:
-        for key, label in getattr(self, "acknowledged", {}).items():
-            kept = self.store.find(*key)
-            assert kept is not None
-            assert kept.truth == label
+        for (source, id_, row), label in getattr(self, "acknowledged", {}).items():
+            found = self.store.find(source, id_)
+            assert found is not None
+            assert found[0].truths[row if found[1] is None else found[1]] == label
 
-    def _open(self) -> Book:
-        return open_book(self.policy, self.store, trust=self.trust)
+    def _open(self) -> Site:
+        return Site(self.policy, self.store, self.trust)
 
     def _check_counters(self) -> None:
-        """What a desk learnt is the sum of the labels that count there."""
-        for name, learner in self.book.learners.items():
-            sources = ["", "south"] if name or self.trust == "full" else [""]
-            assert learnt(learner) == counted(self.store, sources)
+        """Statistics are the sum of the labels that count for them."""
+        own = ["", "south"] if self.trust == "full" else [""]
+        assert learnt(self.site.learner.tables) == counted(self.store, own)
+        for source, tables in overlays(self.site).items():
+            assert learnt(tables) == counted(self.store, [source])
 
     def _cell(self, place: int) -> Cell:
         """Return one of two cells, of the second level where there are several."""
         return Cell(int(len(self.policy.partition.levels(1)) > 1), (place,))
 
-    def _given(self, source: str, said: int) -> Any:
-        key = (source, str(self.count))
-        self.said[key] = said
-        return multiple(key)
+    def _keys(self, keys: list[Key], answer: int) -> Any:
+        self.answers.update(dict.fromkeys(keys, answer))
+        return multiple(*keys)
 
 
-def state(learner: Learner) -> tuple[object, ...]:
-    waiting = [(one.ticket, one.slot, one.code, one.label) for one in learner.waiting()]
-    rows = [table.counters(row) for table in learner.tables.values() for row in range(len(table))]
-    return learner.snapshot(), rows, learner.kept_tickets, waiting, learner.slot
+def overlays(site: Site) -> dict[str, Any]:
+    """Return the tables of isolated sources."""
+    return {source: one.tables for source, one in site.state.sources._overlays.items()}
 
 
-def states(book: Book) -> dict[str, tuple[object, ...]]:
-    return {name: state(learner) for name, learner in book.learners.items()}
-
-
-def learnt(learner: Learner) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return cell, arm -> labels, right, out of the learner's own counters; no zeros."""
-    arms = ("f", "g", "south")
-    return {
-        (cell, arm): (known[3 + k], known[6 + k])
-        for cell, known in learner.snapshot().cells
-        for k, arm in enumerate(arms)
-        if known[3 + k]
+def everything(site: Site) -> Any:
+    """Return all that a site goes by, in a form that can be compared."""
+    state = site.state
+    tables = {"": site.learner.tables, **overlays(site)}
+    rows = {
+        (source, space, table.cell(row)): (table.counters(row), table.known(row), row)
+        for source, of_source in tables.items()
+        for space, table in of_source.items()
+        for row in range(len(table))
     }
+    slots = {source: state.sources.slot(source) for source in ("", "south")}
+    requests = [
+        (one.number, one.source, one.id, one.slot, one.row_ids, one.codes.tolist(), one.truths)
+        for queue in state._queues.values()
+        for one in queue
+    ]
+    return site.learner.snapshot(), rows, slots, sorted(requests), state.pending_rows
+
+
+def learnt(tables: Any) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return cell, arm -> labels, right, from the counters of tables; no zeros."""
+    found = {}
+    for table in tables.values():
+        for row in range(len(table)):
+            counters, (place,) = table.counters(row), table.cell(row).coordinates
+            for k, arm in enumerate(ARMS):
+                if counters[3 + k]:
+                    found[f"g2:{place}", arm] = counters[3 + k], counters[6 + k]
+    return found
 
 
 def counted(store: Store, sources: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the same out of the store, over some sources."""
+    """Return the same from the store, over some sources."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for (cell, source, arm), (labels, right) in store.counters().items():
         if source in sources:
@@ -235,63 +326,61 @@ def test_a_life_with_restarts_is_the_same_life(name: str) -> None:
 
 
 def live(policy: Policy, script: list[Any], is_restart: Callable[[int], bool]) -> list[Any]:
-    """Return the decisions of a life and its last counters; labels come three slots late."""
+    """Return the decisions of a life and its last state; labels come three slots late."""
     store = Store.memory()
-    book = open_book(policy, store)
-    said = []
-    for step, (context, prediction, label) in enumerate(script):
+    site, found = Site(policy, store), list[Any]()
+    for step, (context, instance, label) in enumerate(script):
         if is_restart(step):
-            book = open_book(policy, store)
-        answer(book, str(step), context, prediction, arrivals=step)
-        due = book.find("", str(step - 3))
+            site = Site(policy, store)
+        request = site.answer(str(step), context, instance=instance, arrivals=step)
+        due = site.state.find("", str(step - 3))
         if due is not None:
-            book.settle(due, label)
-        flush(book, store)
-        kept = book.find("", str(step))
-        assert kept is not None
-        said.append((kept.phase, kept.arm, kept.cell, kept.slot))
-    return [*said, state(book.learner)]
+            site.learn(due[0], 0, label)
+        site.flush()
+        found.append((request.group(0), request.slot))
+    return [*found, everything(site)]
 
 
-def test_what_is_written_is_no_more_than_what_moved() -> None:
-    policy = policy_of("grid")
-    book = open_book(policy, Store.memory())
-    answer(book, "a", 0.1, 1)
-    book.take()
+def test_a_commit_has_only_the_cells_that_changed() -> None:
+    site = Site(policy_of("grid"), Store.memory())
+    site.answer("a", 0.1)
+    site.state.take()
 
-    answer(book, "b", 0.9, 1)
-    batch = book.take()
+    site.answer("b", 0.9)
+    commit = site.state.take()
 
-    assert batch is not None
-    assert [line.name for line in batch.lines] == ["g2:1"]
-    assert book.take() is None
+    assert commit is not None
+    assert [line.name for line in commit.cells] == ["g2:1"]
+    assert [request.id for request in commit.requests] == ["b"]
+    assert site.state.take() is None
 
 
-def test_a_label_for_a_peers_answer_is_owed_to_it_in_the_same_batch() -> None:
-    policy = policy_of("grid")
-    book = open_book(policy, Store.memory())
+def test_a_label_for_an_answer_of_a_peer_is_delivered_from_the_same_commit() -> None:
+    site = Site(policy_of("grid"), Store.memory())
     for step in range(40):
-        answer(book, str(step), 0.1, 1, arrivals=0)
-        ticket = book.find("", str(step))
-        assert ticket is not None
-        book.settle(ticket, 1)
+        site.learn(site.answer(str(step), 0.1), 0, 1)
 
-    batch = book.take()
+    commit = site.state.take()
 
-    assert batch is not None
-    asked = [one.id for one in batch.tickets if one.peer == "south"]
-    assert [owed.id for owed in batch.owed] == [f"to-{id_}" for id_ in asked]
+    assert commit is not None
+    asked = [one.peer_answers[0].id for one in commit.requests if one.group(0).peer == "south"]
+    assert [(one.peer, one.id) for one in commit.deliveries] == [("south", id_) for id_ in asked]
     assert len(asked) > 5
-    assert book.asked("g2:0", "south") == len(asked)
+    assert site.state.answered("g2:0", "south") == len(asked)
 
 
-def test_a_ticket_is_unlabelled_until_its_label_is_stored() -> None:
-    policy, store = policy_of("grid"), Store.memory()
-    book = open_book(policy, store)
-    answer(book, "a", 0.1, 1)
-    flush(book, store)
+@pytest.mark.parametrize("contexts", [(0.1,), (0.1, 0.9, 0.2)])
+def test_labels_are_unknown_until_they_are_committed(contexts: tuple[float, ...]) -> None:
+    site = Site(policy_of("grid"), Store.memory())
+    request = site.answer("a", *contexts)
+    site.flush()
+    site.learn(request, len(contexts) - 1, 1)
 
-    kept = store.find("", "a")
+    before = site.store.find("", "a")
+    site.flush()
+    after = site.store.find("", "a")
 
-    assert kept is not None
-    assert kept.truth is UNKNOWN
+    assert before is not None
+    assert after is not None
+    assert before[0].truths == [UNKNOWN] * len(contexts)
+    assert after[0].truths == [*[UNKNOWN] * (len(contexts) - 1), 1]
