@@ -53,12 +53,20 @@ class Site:
     The instance None is one that every function fails for.
     """
 
-    def __init__(self, policy: Policy, store: Store, trust: Trust = "full") -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        store: Store,
+        trust: Trust = "full",
+        *,
+        functions: Sequence[str] = ("f", "g"),
+        peers: Sequence[str] = ("south",),
+    ) -> None:
         learner = Learner(
             "north",
-            functions=("f", "g"),
-            peers=("south",),
-            costs=(0.0, 0.0, 0.1),
+            functions=functions,
+            peers=peers,
+            costs=[0.0] * len(functions) + [0.1] * len(peers),
             policy=policy,
             remembers=True,
         )
@@ -70,11 +78,18 @@ class Site:
         self._handler = Handler(self.state, (), self)
         self._ids = 0
 
-    def answer(self, id_: str, *contexts: float, instance: Any = 1, arrivals: int = 0) -> Request:
+    def answer(
+        self,
+        id_: str,
+        *contexts: float,
+        instance: Any = 1,
+        arrivals: int = 0,
+        slot: int | None = None,
+    ) -> Request:
         self.arrivals = arrivals
         points: Any = [(context,) for context in contexts]
         points = points if len(contexts) == 1 else np.array(points)
-        return run(self._handler.answer([instance] * len(contexts), points, id=id_))
+        return run(self._handler.answer([instance] * len(contexts), points, slot=slot, id=id_))
 
     def assist(self, ids: Sequence[str], cell: Cell, slot: int, instance: Any = 1) -> Request:
         cells, slots = [cell] * len(ids), [slot + k for k in range(len(ids))]
