@@ -110,7 +110,9 @@ def test_open_times_double_up_to_a_limit_and_end_with_an_answer() -> None:
             open_times.append(clock.time() - before)
 
         wholes = (2, 4, 8, 8, 8, 8)  # each is cut by at most a half
-        assert all(a / 2 <= open_s <= a + 0.02 for open_s, a in zip(open_times, wholes, strict=True))
+        assert all(
+            a / 2 <= open_s <= a + 0.02 for open_s, a in zip(open_times, wholes, strict=True)
+        )
         assert len(set(open_times)) == 6
         assert await tried(one) == ""
         assert not one.is_open
@@ -230,10 +232,17 @@ def test_the_log_says_when_a_circuit_opens_and_when_it_closes(
     virtual.run(main())
 
     opened = "peer 'south': circuit open (gone)"
-    assert lines(caplog) == [opened, "peer 'south': circuit closed", opened, "peer 'south': circuit closed"]
+    assert lines(caplog) == [
+        opened,
+        "peer 'south': circuit closed",
+        opened,
+        "peer 'south': circuit closed",
+    ]
 
 
-def test_a_peer_that_fails_again_and_again_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_fails_again_and_again_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "covey")
     minutes = 5
 

@@ -40,9 +40,7 @@ class SlowDisk(Disk):
 class Slow(World):
     """A world whose functions take as long as their instances say."""
 
-    limits = Limits(
-        tickets=OWN_ROWS, peer_tickets=PEER_ROWS, requests=1_000, peer_requests=1_000
-    )
+    limits = Limits(tickets=OWN_ROWS, peer_tickets=PEER_ROWS, requests=1_000, peer_requests=1_000)
 
     def disk(self, name: str) -> Workers:
         return SlowDisk(self, name)

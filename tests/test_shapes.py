@@ -114,9 +114,7 @@ def test_contexts_that_clients_send_have_no_scales(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(text)
     served = sites.load(tmp_path / "site.toml")
 
-    assert served.fingerprint == schema_fingerprint(
-        served.learner.arms, served.learner.policies
-    )
+    assert served.fingerprint == schema_fingerprint(served.learner.arms, served.learner.policies)
     assert "context" not in served.fingerprint
 
 

@@ -98,7 +98,9 @@ def test_calls_after_the_shutdown_of_the_pool_fail(pool: ThreadPoolExecutor) -> 
         thread = FunctionThread(pool)
         pool.shutdown()
         for _ in range(2):
-            results = await asyncio.gather(thread.run(int, 1), thread.run(int, 2), return_exceptions=True)
+            results = await asyncio.gather(
+                thread.run(int, 1), thread.run(int, 2), return_exceptions=True
+            )
             assert [type(one) for one in results] == [RuntimeError] * 2
 
     asyncio.run(main())

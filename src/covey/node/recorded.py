@@ -308,6 +308,7 @@ class RecordedState(SiteState):
         """Return what has changed since it was last taken; None: nothing."""
         if not self._has_changed:
             return None
+        self._expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
         commit, self._commit, self._has_changed = self._commit, Commit(), False
         commit.cells = self._dirty.take()
         state = self._source_state()
@@ -323,7 +324,6 @@ class RecordedState(SiteState):
         """Note that a commit is in the store."""
         for request in commit.requests:
             request.is_stored = True
-        self._expire_all(OWN)
         self._drop()
 
     def _source_state(self) -> SourceState:
