@@ -1,4 +1,4 @@
-"""A site that lives by a script, in batches or one row at a time; and worlds for one story each."""
+"""A site that runs by a script, in requests of many rows or of one; and worlds for one test each."""
 
 import random
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 import virtual
-from covey.books import Question
-from covey.desks import Trust
-from covey.lots import Lot
-from covey.node.node import Node
-from covey.peers import Patience, Request
+from covey.learner import Learner
+from covey.node.node import Node, Question
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import AskRow, Request
+from covey.node.trust import Trust
 from covey.policies import INDEXED
 from covey.types import Cell, Report
 from virtual import Link, World
@@ -61,7 +61,7 @@ FUNCTIONS = {name: says(name) for name in "abcde"}
 
 
 class SteadyLink(Link):
-    """Tells bounds as they were when they were first asked for, until the slot has doubled."""
+    """Reports bounds as they were when first asked for, until the slot has doubled."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -81,60 +81,65 @@ def world_of(policy: dict[str, Any], trust: Trust = "full", **more: Any) -> Worl
 
 
 class Life:
-    """A site that gets rows, labels and questions of a peer, by a script."""
+    """A site that gets rows, labels and asks of a peer, by a script."""
 
     def __init__(self, world: World, *, is_batched: bool) -> None:
+        """Rows of a step are one request if `is_batched`; else each is a request of its own."""
         self.world, self.is_batched = world, is_batched
-        self.said: list[Any] = []
+        self.noted: list[Any] = []
 
     @property
     def node(self) -> Node:
         return self.world.nodes["north"]
 
     async def run(self, script: list[Any]) -> list[Any]:
-        for step, (verb, *told) in enumerate(script):
-            await getattr(self, verb)(str(step), *told)
-            self.said.append(self._state())
-        return self.said
+        for step, (verb, *given) in enumerate(script):
+            await getattr(self, verb)(str(step), *given)
+            self.noted.append(self._state())
+        return self.noted
 
     async def predict(self, id_: str, contexts: list[float]) -> None:
         points = [(x,) for x in contexts]
         rows = [int(id_) * 100 + k for k in range(len(points))]
+        self._forget_reports()
         if self.is_batched:
-            lot = await self.node.predict_batch(rows, points, question=Question("", id_))
-            self.said += [row_of(lot, k) for k in range(len(lot))]
+            request = await self.node.answer(rows, points, question=Question("", id_))
+            self.noted += [row_of(request, row) for row in range(len(request))]
             return
-        self._hear_anew()
         for k, (row, point) in enumerate(zip(rows, points, strict=True)):
-            one = await self.node.predict(row, point, question=Question("", f"{id_}:{k}"))
-            self.said.append(
-                (one.phase, one.arm, one.cell, one.slot, one.price, one.function, one.answer)
-            )
+            request = await self.node.answer([row], [point], question=Question("", f"{id_}:{k}"))
+            self.noted.append(row_of(request, 0))
 
-    def _hear_anew(self) -> None:
-        """Let peers say what holds now: to a batch, all of whose rows go by that."""
-        for guard in self.node._counsel.guards.values():
-            if isinstance(guard._peer, SteadyLink):
-                guard._peer.told.clear()
+    def _forget_reports(self) -> None:
+        """Let peers report what holds now: a request of many rows decides all of them by that."""
+        for breaker in self.node._breakers.values():
+            if isinstance(breaker._peer, SteadyLink):
+                breaker._peer.told.clear()
 
     async def learn(self, step: str, id_: str, rows: list[int], labels: list[int]) -> None:
         if self.is_batched:
-            done = await self.node.learn_many(id_, rows, labels)
-            self.said += zip(done.is_new, done.is_right, strict=True)
+            done = await self.node.learn_rows(id_, rows, labels)
+            self.noted += zip(done.is_new, done.is_right, strict=True)
         else:
             for row, label in zip(rows, labels, strict=True):
                 one = await self.node.learn(f"{id_}:{row}", label)
-                self.said.append((one.is_new, one.is_right))
+                self.noted.append((one.is_new, one.is_right))
         await self.node.drained()
 
-    async def serve(self, step: str, place: int) -> None:
+    async def serve(self, step: str, places: list[int]) -> None:
         partition = self.node.learner.policies[""].partition
         level = min(1, len(partition.levels(1)) - 1)
-        cell = partition.name(Cell(level, (place,)))
         slot = self.node.learner.slot + 1
-        helped = await self.node.assist(Request(step, cell, slot, 3), source="south")
-        self.said.append(helped)
-        await self.node.learn(step, 1, source="south")
+        rows = [
+            AskRow(f"{step}:{k}", partition.name(Cell(level, (place,))), slot, 3 + k)
+            for k, place in enumerate(places)
+        ]
+        asks = [rows] if self.is_batched else [[row] for row in rows]
+        for ask in asks:
+            self.noted += await self.node.assist(ask, source="south")
+        labels = [(row.id, 1) for row in rows]
+        for part in [labels] if self.is_batched else [[one] for one in labels]:
+            self.noted += await self.node.take_labels(part, source="south")
 
     async def restart(self, step: str, name: str) -> None:
         if self.is_batched:
@@ -142,22 +147,34 @@ class Life:
             self.world.boot(name)
 
     def _state(self) -> Any:
-        return [
-            [counters(learner) for learner in node._book.learners.values()]
-            for _, node in sorted(self.world.nodes.items())
-        ] + [store.counters() for _, store in sorted(self.world.stores.items())]
+        return [known(node) for _, node in sorted(self.world.nodes.items())] + [
+            store.counters() for _, store in sorted(self.world.stores.items())
+        ]
 
 
-def row_of(lot: Lot, row: int) -> tuple[Any, ...]:
-    _, cell, phase, arm, price, _ = lot.kind(row)
-    return (phase, arm, cell, lot.slot + row, price, lot.function(row), lot.answers[row])
+def row_of(request: Request, row: int) -> tuple[Any, ...]:
+    group, slot = request.group(row), request.slot_of(row)
+    function, answer = request.function(row), request.answers[row]
+    return (group.phase, group.arm, group.cell, slot, group.price, function, answer)
 
 
-def counters(learner: Any) -> Any:
-    """Return all that is counted. A peer need not have heard of the latest slots."""
-    known = learner.snapshot()
-    rows = [table.counters(row) for table in learner.tables.values() for row in range(len(table))]
-    return known.cells, known.seen, rows
+def known(node: Node) -> Any:
+    """Return all that a node counts, for itself and for each isolated source."""
+    overlays = node._state.sources._overlays
+    return counters(node.learner), {
+        source: [_rows(table) for table in overlays[source].tables.values()]
+        for source in sorted(overlays)
+    }
+
+
+def counters(learner: Learner) -> Any:
+    """Return all that is counted. A peer need not know of the latest slots."""
+    snapshot = learner.snapshot()
+    return snapshot.cells, snapshot.seen, [_rows(table) for table in learner.tables.values()]
+
+
+def _rows(table: Any) -> list[Any]:
+    return [(table.cell(row), table.counters(row), table.known(row)) for row in range(len(table))]
 
 
 def script_of(seed: int, *, restarts: bool) -> list[Any]:
@@ -177,10 +194,10 @@ def script_of(seed: int, *, restarts: bool) -> list[Any]:
             open_ = [(one, row) for one, row in open_ if one != id_ or row not in rows]
             script.append(("learn", id_, rows, [chance.randrange(2) for _ in rows]))
         elif verb == "serve":
-            script.append(("serve", chance.randrange(2)))
+            script.append(("serve", [chance.randrange(2) for _ in range(chance.randint(1, 4))]))
         else:
             name = chance.choice(["north", "south"]) if restarts else "north"
-            script.append(("restart", name) if restarts else ("serve", 0))
+            script.append(("restart", name) if restarts else ("serve", [0]))
     return script
 
 
@@ -190,9 +207,11 @@ def live(
     kind: type[World] = World,
     **more: Any,
 ) -> None:
+    """Run `story` with a node that has a peer, under a virtual clock."""
+
     async def main() -> None:
-        patience = Patience(timeout_s=1.0, failures=3, rest_s=1.0, most_rest_s=60.0)
-        given = {"trust": "full", "patience": patience, **more}
+        timeouts = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
+        given = {"trust": "full", "timeouts": timeouts, **more}
         world = kind(config(policy), FUNCTIONS, dimension=1, **given)
         await story(world.nodes["north"], world)
 

@@ -26,7 +26,9 @@ FROZEN = SimpleNamespace(
     Cell=kernel_records.Cell,
     rule=lambda rule: rule,
     seat=lambda seat: seat,
+    retract=lambda table, decision, context: table.retract(decision, context),
 )
+LATEST = 2**62  # after every slot
 
 
 def _rule_now(rule: Rule) -> Any:
@@ -49,6 +51,8 @@ RUNNING = SimpleNamespace(
     Cell=covey.types.Cell,
     rule=_rule_now,
     seat=lambda seat: covey.types.Seat(*seat),
+    # The frozen kernel takes a decision back in cells that became known after it, too.
+    retract=lambda table, decision, context: table.retract(decision, context, LATEST),
 )
 KINDS = (FROZEN, RUNNING)
 
@@ -208,7 +212,7 @@ class Steps:
     def _undo(self, context: tuple[float, ...], slot: int, chance: random.Random) -> None:
         if self.open and chance.random() < 0.5:
             decision, where, _, _ = self.open.pop()
-            self.here.retract(decision, where)
+            self.kind.retract(self.here, decision, where)
         elif self.open:
             self.here.forget(self.open.pop(0)[0])
         cost = chance.choice([0.0, 0.5, float("inf")])

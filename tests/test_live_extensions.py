@@ -320,4 +320,5 @@ def test_what_was_seen_survives_a_snapshot() -> None:
     second["south"].learner.restore(first["south"].learner.snapshot())
 
     cell = second["south"].learner.known_cell("", 0)
-    assert second["south"].recall(cell, 9).label == first["south"].recall(cell, 9).label == "b"
+    recalled = [one["south"].state.recall("north", [cell], [9]) for one in (first, second)]
+    assert [request.answers for request in recalled] == [["b"], ["b"]]

@@ -1,126 +1,142 @@
-"""Old tickets leave the store, and nothing but their ids is lost."""
+"""Old requests leave the store, and nothing but their ids is lost."""
 
-from typing import Any
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import virtual
-from covey.desks import Trust
-from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
-from covey.store import Store
-from lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
-from virtual import World
+from covey.node import store as stores
+from covey.node.requests import Commit, PeerAnswer, Request, RowGroup
+from covey.node.store import Store
+from requests_of_nodes import commit_of, request
 
-WAIT = 12
 KEPT = 10
+PHASES = ("train", "explore", "exploit", "serve", "recall")
 
 
-class Pruned(World):
-    def store(self, name: str) -> Store:
-        return self.stores.get(name) or Store(":memory:", tickets_kept=KEPT)
+def some_commits(seed: int) -> list[Commit]:
+    """Return commits of requests of one and many rows, labelled in parts and closed in order."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    commits, opened = [], list[Request]()
+    number = 0
+    for _ in range(12):
+        commit = Commit()
+        for _ in range(chance.randrange(4)):
+            number += 1
+            opened.append(some_request(number, chance))
+            commit.requests.append(opened[-1])
+        for one in chance.sample(opened, len(opened) // 2):
+            rows = chance.sample(one.pending, len(one.pending) // 2 + 1) if one.pending else []
+            labels = [chance.randrange(2) for _ in rows]
+            for row, label in zip(rows, labels, strict=True):
+                one.truths[row] = label
+            if rows:
+                commit.add_labels(one, rows, list(labels), [bool(label) for label in labels])
+        while len(opened) > 5:
+            commit.closed.append(opened.pop(chance.randrange(3)).number)
+        commits.append(commit)
+    return commits
 
 
-class Forgiving(Life):
-    """Notes what became of a label that came too late, whatever it was told."""
-
-    async def learn(self, step: str, id_: str, rows: list[int], labels: list[int]) -> None:
-        for row, label in zip(rows, labels, strict=True):
-            try:
-                await super().learn(step, id_, [row], [label])
-            except (LateLabel, UnknownTicket):
-                self.said.append("too late")
-
-
-def lived(
-    kind: type[World], policy: dict[str, Any], script: list[Any], trust: Trust, is_batched: bool
-) -> tuple[list[Any], World]:
-    async def main() -> tuple[list[Any], World]:
-        setup = config({**policy, "label-wait": WAIT})
-        world = kind(setup, FUNCTIONS, dimension=1, trust=trust)
-        return await Forgiving(world, is_batched=is_batched).run(script), world
-
-    return virtual.run(main())
-
-
-def tables(world: World, *names: str) -> int:
-    base = world.stores["north"]._base
-    counts = [base.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0] for name in names]  # noqa: S608
-    return sum(counts)
+def some_request(number: int, chance: random.Random) -> Request:
+    rows = chance.choice([1, 1, 1, 2, 7])
+    cells, arms = [f"g4:{k}" for k in range(3)], ["a", "b", "south"]
+    source = chance.choice(["", "client/a", "east"])
+    ids = [f"{number}:{row}" for row in range(rows)]
+    has_row_ids = source == "east" and rows > 1
+    asked = {row: chance.choice(["", f"p{number}:{row}"]) for row in range(0, rows, 2)}
+    return request(
+        number,
+        rows=rows,
+        source=source,
+        id=ids[0],
+        row_ids=ids if has_row_ids else None,
+        slots=[number] * rows if has_row_ids else None,
+        groups=[
+            RowGroup(
+                k, chance.choice(cells), chance.choice(PHASES), chance.choice(arms), 0.0, "south"
+            )
+            for k in range(min(rows, 3))
+        ],
+        group_of=[row % 3 for row in range(rows)],
+        peer_answers={row: PeerAnswer("f", id_) for row, id_ in asked.items()},
+    )
 
 
-@pytest.mark.parametrize("policy", [GRID, ZOOM], ids=["grid", "zooming"])
-@settings(max_examples=10)
-@given(
-    trust=st.sampled_from(["full", "isolated"]),
-    is_batched=st.booleans(),
-    seed=st.integers(0, 2**31),
-)
-def test_a_store_that_forgets_old_tickets_counts_as_one_that_keeps_them(
-    policy: dict[str, Any], trust: Trust, is_batched: bool, seed: int
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**31))
+def test_a_store_that_folds_old_requests_counts_as_one_that_keeps_them(seed: int) -> None:
+    pruned, whole = Store(":memory:", rows_kept=KEPT), Store.memory()
+    for store in (pruned, whole):
+        store.load("north", "fingerprint")
+        for commit in some_commits(seed):
+            store.commit(commit)
+    again, kept = (store.load("north", "fingerprint") for store in (pruned, whole))
+
+    assert pruned.check() == whole.check() == []
+    assert again.counters == kept.counters
+    assert again.asked == kept.asked
+    assert [one.number for one in again.requests] == [one.number for one in kept.requests]
+    assert [one.truths for one in again.requests] == [one.truths for one in kept.requests]
+    rows_open = sum(map(len, again.requests))
+    if whole.size()["rows"] > KEPT + rows_open:
+        assert pruned.size()["rows"] < whole.size()["rows"]
+    assert pruned.size()["rows"] <= max(KEPT, rows_open)
+
+
+def test_the_oldest_closed_requests_are_folded_first_and_their_ids_are_unknown() -> None:
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    ids = ["x", "y", "z"]
+    many = request(1, rows=3, source="south", id="x", row_ids=ids, slots=[1] * 3)
+    store.commit(commit_of([many], {1: [1, 0]}))
+    store.commit(commit_of([request(k) for k in range(2, 14)], {2: [1]}))
+    store.commit(Commit(closed=[1, 2, 3, 4]))
+    found = [store.find("south", one) for one in ids] + [store.find("", "t2")]
+
+    assert found == [None] * 4
+    assert store.find("", "t3") is None  # five of 15 rows are too many
+    assert store.find("", "t4") is not None
+    assert store.size() == {"requests": 10, "rows": 10, "labels": 0, "deliveries": 0}
+    assert store.counters() == {("g4:1", "south", "f"): (2, 1), ("g4:1", "", "f"): (1, 1)}
+    assert store._base.execute("SELECT COUNT(*) FROM row_ids").fetchone() == (0,)
+
+
+def test_open_requests_stay_however_many_they_are() -> None:
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    store.commit(commit_of([request(k) for k in range(1, 41)]))
+    store.commit(Commit(closed=[20, 40]))
+
+    left = [one.number for one in store.load("north", "fingerprint").requests]
+
+    assert left == [k for k in range(1, 41) if k not in (20, 40)]
+    assert store.find("", "t20") is None
+
+
+def test_more_is_folded_in_a_commit_than_comes_but_never_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = [*script_of(seed, restarts=True), *script_of(seed + 1, restarts=True)]
-    script = [
-        ("serve", 0) if verb == "learn" and k >= 20 else (verb, *told)
-        for k, (verb, *told) in enumerate(script)
-    ]
-    pruned, world = lived(Pruned, policy, script, trust, is_batched)
-    whole, other = lived(World, policy, script, trust, is_batched)
+    monkeypatch.setattr(stores, "PRUNED_AT_ONCE", 4)
+    store = Store(":memory:", rows_kept=1000)
+    store.load("north", "fingerprint")
+    store.commit(commit_of([request(k) for k in range(1, 101)]))
+    store.commit(Commit(closed=list(range(1, 101))))
+    store._rows_kept = KEPT
 
-    assert pruned == whole
-    assert tables(world, "tickets", "lots") < tables(other, "tickets", "lots")
-    for name, store in world.stores.items():
-        assert store.check() == []
-        assert store.counters() == other.stores[name].counters()
-        again, kept = (one.load(name, shape(one)) for one in (store, other.stores[name]))
-        assert again.asked == kept.asked
-        assert again.desks == kept.desks
-        assert store.size()["tickets"] <= KEPT + 3 * (WAIT + 9)
+    store.commit(commit_of([request(101)]))
 
-
-def shape(store: Store) -> str:
-    return str(store._base.execute("SELECT shape FROM site").fetchone()[0])
-
-
-def test_an_id_that_is_gone_is_unknown_and_one_that_is_kept_is_not() -> None:
-    async def main() -> None:
-        setup = config({**GRID, "label-wait": 3})
-        world = Pruned(setup, FUNCTIONS, dimension=1)
-        node = world.nodes["north"]
-        lot = await node.predict_batch([1] * 4, [(0.5,)] * 4)
-        await node.learn_many(lot.id, [0], [1])
-        first = await node.predict(1, (0.5,))
-        await node.learn(first.id, 1)
-        later = [await node.predict(1, (0.5,)) for _ in range(30)]
-
-        with pytest.raises(UnknownTicket):
-            await node.learn_many(lot.id, [0], [1])
-        with pytest.raises(UnknownTicket):
-            await node.learn(first.id, 1)
-        with pytest.raises(LateLabel):
-            await node.learn(later[-6].id, 1)
-        await node.learn(later[-1].id, 1)
-        with pytest.raises(ConflictingLabel):
-            await node.learn(later[-1].id, 0)
-        assert world.stores["north"].size()["tickets"] == KEPT
-        assert sum(labels for labels, _ in world.stores["north"].counters().values()) <= 3
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
+    assert store.size()["rows"] == 101 - (2 * 1 + 4)
 
 
 def test_a_sum_that_was_tampered_with_is_found() -> None:
-    async def main() -> None:
-        world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
-        node = world.nodes["north"]
-        for _ in range(30):
-            ticket = await node.predict(1, (0.5,))
-            await node.learn(ticket.id, 1)
-        store = world.stores["north"]
-        assert store.check() == []
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    for k in range(1, 31):
+        store.commit(commit_of([request(k)], {k: [1]}))
+        store.commit(Commit(closed=[k]))
+    assert store.check() == []
 
-        store._base.execute("UPDATE folded SET labels = labels + 1")
-        assert store.check() != []
-
-    virtual.run(main())
+    store._base.execute("UPDATE folded SET labels = labels + 1")
+    assert store.check() != []

@@ -28,7 +28,7 @@ from covey.voting import Voting
 Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
 
 
-def replay(  # noqa: PLR0913 - each is one column of the log
+def replay(
     config: str | Path | Mapping[str, Any],
     *,
     predictions: Any,

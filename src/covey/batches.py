@@ -54,12 +54,13 @@ def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
         points = np.ascontiguousarray(given, np.float64)
     except (TypeError, ValueError):
         raise ContextError(f"contexts are not {dimension} numbers in every row") from None
+    if points.ndim:
+        _check_lengths(len(rows), "instances", len(points), "contexts")
     if not points.size:
-        points = points.reshape(len(points), -1)
+        points = points.reshape(len(points), 0)
     if points.ndim != 2 or points.shape[1] != dimension:
         width = points.shape[-1] if points.ndim == 2 else "no"
         raise ContextError(f"contexts have {width} coordinates; this learner's have {dimension}")
-    _check_lengths(len(rows), "instances", len(points), "contexts")
     outside = first_outside(points)
     if outside is not None:
         row, place = outside

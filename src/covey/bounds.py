@@ -217,7 +217,7 @@ def exploitation(problem: Problem, case: str) -> Exploitation:
     return Exploitation(case, begins(problem.horizon, MOST_SLOTS), slots)
 
 
-def exploitation_begins(  # noqa: PLR0913 - each says what a cell must wait for
+def exploitation_begins(
     thresholds: Thresholds,
     *,
     functions: int,

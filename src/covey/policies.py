@@ -43,7 +43,7 @@ class Policy(NamedTuple):
         """Whether askers keep how unsure the answers of their peers were."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    def rule(  # noqa: PLR0913 - what is the learner's own, not the policy's
+    def rule(
         self,
         *,
         functions: int,

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from covey.node import status as states
 from covey.drawing import NONE
 from covey.errors import ConfigError, PeerError
+from covey.node import status as states
 from covey.sources.posting import HttpClient, checked
 from covey.terminal import number, table
 

@@ -35,7 +35,7 @@ class Trace:
     when it is first looked at.
     """
 
-    def __init__(  # noqa: PLR0913 - each says what some of the integers stand for
+    def __init__(
         self,
         decided: Decided,
         log: Log,

@@ -6,29 +6,25 @@ network can run in one process under a virtual one.
 
 import asyncio
 import logging
-import math
 import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey.batches import plain_label, points_of, rows_of
-from covey.classifiers import Function, Late
+from covey.classifiers import Function
 from covey.config import Site
 from covey.errors import (
     ConfigError,
     ConflictingLabel,
     CoveyError,
     DataError,
-    FunctionError,
     LateLabel,
     LimitError,
-    PeerError,
     StoreError,
     UnfitLabel,
     UnknownRow,
@@ -47,10 +43,10 @@ from covey.node.peers import (
     UNKNOWN_ID,
     CircuitBreaker,
     LabelDelivery,
-    LogThrottle,
     Peer,
     PeerTimeouts,
 )
+from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
@@ -63,23 +59,16 @@ from covey.node.requests import (
     is_own,
     schema_fingerprint,
 )
-from covey.node.state import MOST_CELLS, RecordedState, Settlements
+from covey.node.state import Settlements
 from covey.node.status import Counters, PeerState, State, arms_of
 from covey.node.store import Store
-from covey.node.training import MOST_FAILURES, Trainer
 from covey.node.trust import Trust
-from covey.node.workers import FunctionPool, Journal, Sections, Workers, check_plain
-from covey.notices import place_of
+from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
 from covey.types import Context, Label, Report
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
-# The deadline that all calls of a request to peers share, by the loop's clock.
-_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
-# What peers reported in a request, by peer and cell, with the slot of each report.
-_REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
-ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 # The outcome of a label that a peer delivered and that could not be settled.
 OUTCOME_OF: tuple[tuple[type[CoveyError], str], ...] = (
     (LateLabel, LATE),
@@ -119,7 +108,7 @@ class Question(msgspec.Struct, frozen=True):
 class Node:
     """A running site. `start` begins deliveries; `stop` leaves it as a crash would."""
 
-    def __init__(  # noqa: PLR0913 - a node is a site and all that it depends on
+    def __init__(
         self,
         site: Site,
         learner: Learner,
@@ -151,7 +140,9 @@ class Node:
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
             for peer, one in _peers_of(learner, dependencies.peers).items()
         }
-        self._driver = _Driver(self, functions, dependencies.workers, self._breakers)
+        self._driver = NodeDriver(
+            self._state, functions, dependencies.workers, self._breakers, self.new_id
+        )
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
         self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
@@ -272,7 +263,7 @@ class Node:
 
         def points(first: int) -> Any:
             found = contexts(first) if callable(contexts) else contexts
-            if len(rows) == 1 and isinstance(found, list):
+            if len(rows) == 1 and isinstance(found, list) and len(found) == 1:
                 return found
             dimension = self.learner.policies[self.learner.space].dimension
             return points_of(found, rows, dimension=dimension)
@@ -328,7 +319,7 @@ class Node:
 
         Raises as `learn` does, and `UnknownRow` for a row that the request does not have.
         """
-        request, row = await self._locate(source, id, may_be_row=False)
+        request, _ = await self._locate(source, id, may_be_row=False)
         truths = _truths_of(request, rows, labels)
         self._check_fits(list(truths.values()), source)
         return await self._settle(request, truths)
@@ -339,14 +330,17 @@ class Node:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         key = (request.source, request.id)
         await self._training.free(key)
-        if request.is_open and request.training:
-            await self._training.run(key, self._prepare(request, truths))
-        else:
-            await self._prepare(request, truths)
         try:
-            return self._state.settle(request, truths)
-        finally:
-            await self._journal.flush()  # what a refusal is based on must not be lost either
+            if request.is_open and request.training:
+                await self._training.run(key, self._prepare(request, truths))
+            else:
+                await self._prepare(request, truths)
+            settled = self._state.settle(request, truths)
+        except CoveyError:
+            await self._journal.flush()  # what a refusal is based on must not be lost
+            raise
+        await self._journal.flush()
+        return settled
 
     async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
         await self._handler.prepare(request, truths)
@@ -434,6 +428,8 @@ class Node:
                 part[2].append((k, row))
             except tuple(kind for kind, _ in OUTCOME_OF) as error:
                 outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+        if any(outcomes):
+            await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
             settled = await self._settle(request, truths)
             is_new = dict(zip(truths, settled.is_new, strict=True))
@@ -472,7 +468,7 @@ class Node:
                     request = await answer()
             finally:
                 self._end(keys, rows)
-        if request.digest != asked.digest:
+        if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request
@@ -533,112 +529,6 @@ class Node:
         for one in deliveries:
             self._state.mark_delivered(one)
         await self._journal.flush()
-
-
-class _Driver:
-    """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
-
-    def __init__(
-        self,
-        node: Node,
-        functions: Sequence[Function],
-        workers: Workers,
-        breakers: Mapping[str, CircuitBreaker],
-    ) -> None:
-        self._node = node
-        self.pool = FunctionPool(functions, workers)
-        self._trainer = Trainer(functions, workers.run, _log_given_up)
-        self.trainable = self._trainer.trainable
-        self._breakers = breakers
-        learner = node.learner
-        self.cell = learner.name_at
-        self._own = len(learner.arms) - len(learner.behind())
-        self._unlogged = 0  # rows decided without peers since that was last logged
-        self._throttle = LogThrottle()
-
-    def begin(self) -> None:
-        """Begin a request: all its calls to peers share one deadline."""
-        deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
-        _DEADLINE.set(deadline_s)
-        _REPORTS.set({})
-
-    def closed(self) -> bytes | None:
-        is_open = [self._breakers[peer].is_open for peer, _ in self._node.learner.behind()]
-        return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
-
-    def new_id(self) -> str:
-        return self._node.new_id()
-
-    async def run(
-        self, function: int, rows: Any, *, is_served: bool = False
-    ) -> list[Label] | FunctionError:
-        return await self.pool.run(function, rows)
-
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._breakers[peer].ask(rows, _DEADLINE.get())
-
-    async def report(self, peer: str, cell: str, slot: int) -> Report:
-        """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
-        known = _REPORTS.get()
-        at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
-        if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
-            report = await self._breakers[peer].report(cell, slot, _DEADLINE.get())
-            known[peer, cell] = slot, report
-        return report
-
-    async def estimate(
-        self, peer: str, cell: str, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        deadline_s = _DEADLINE.get()
-        return await self._breakers[peer].estimate(
-            cell, slot, deadline_s, is_by_context=is_by_context
-        )
-
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        if len(calls) == 1:
-            try:
-                return [await calls[0]]
-            except PeerError as error:
-                return [error]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        for one in results:
-            if isinstance(one, BaseException) and not isinstance(one, PeerError):
-                raise one
-        return results
-
-    async def has_come(self, late: Late) -> bool:
-        return late.is_there()
-
-    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
-        """Leave the answer: the peer waits for its label until label-wait has expired."""
-
-    def note_alone(self, rows: int, reason: PeerError) -> None:
-        self._node.counters.alone += rows
-        self._unlogged += rows
-        if self._throttle.is_due(asyncio.get_running_loop().time()):
-            log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
-            self._unlogged = 0
-
-    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
-        await self._trainer.train(request, rows, truths)
-
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Do nothing: deliveries are committed with the label and sent after that."""
-
-    def settle_peers(self) -> None:
-        """Do nothing: see `pass_on`."""
-
-
-def _log_given_up(function: Function, error: FunctionError) -> None:
-    cause = error.__cause__ or error
-    log.error(
-        "%s raised %s at %s: training failed %d times in a row and stops until the next start; "
-        "labels still count",
-        function,
-        type(cause).__name__,
-        place_of(cause),
-        MOST_FAILURES,
-    )
 
 
 def _peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:

@@ -1,36 +1,24 @@
-"""The state of a site: its learner, its open requests, and what is to be committed.
+"""The state of a site in memory: its learner and the requests whose labels it accepts."""
 
-Nothing here reads or writes. `SiteState` is the state in memory; `RecordedState` also collects the
-changes since the last commit. A site that is loaded from these continues as this one would.
-"""
-
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.decisions import UNKNOWN, Snapshot
-from covey.engine import UNPAID, doubts_of, row_of
+from covey.decisions import UNKNOWN
+from covey.engine import UNPAID, row_of
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.learner import Learner
 from covey.node.requests import (
     FEW,
     NONE,
     OWN,
-    Commit,
-    Delivery,
-    Loaded,
     PeerAnswer,
     Request,
     RowGroup,
-    SourceState,
-    holder,
-    is_own,
 )
-from covey.node.status import Counters, ServedState
-from covey.node.trust import DirtyCells, SourceStatistics, Trust
 from covey.types import MILLIONTHS, Cell, Label, Report
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -83,7 +71,7 @@ class SiteState:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def accept(
+    def accept(  # noqa: PLR0913 - the fields of a request
         self,
         codes: Sequence[int],
         *,
@@ -170,7 +158,7 @@ class SiteState:
         else:
             self._by_ticket.update(dict.fromkeys(range(number, number + count), request))
             last = request.last_slot
-        if last > learner.slot:
+        if last > learner.slot:  # noqa: PLR1730 - max() costs twice as much
             learner.slot = last
         if last > self._next_expiry:
             self._expire(self._open, learner.slot)
@@ -222,7 +210,7 @@ class SiteState:
 
     def pending_codes(self) -> dict[str, list[int]]:
         """Return their decisions by context space, for a learner that counts these."""
-        return _codes(self.pending())
+        return codes_of(self.pending())
 
     def withdraw(self, ticket: int) -> None:
         """Take back the latest request, which has this ticket; nothing if it is gone already."""
@@ -248,21 +236,30 @@ class SiteState:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
         return 0
 
-    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
-        """Choose own functions for rows of a peer, and count them."""
-        learner, codes = self.learner, list[int]()
-        for cell, slot in zip(cells, slots, strict=True):
-            codes.append(learner.serve(learner.open(cell, slot), slot, cell.space))
-        return codes
+    def serve(
+        self, source: str, cells: Sequence[Cell], slots: Sequence[int]
+    ) -> tuple[list[int], Mapping[int, PeerAnswer]]:
+        """Choose own functions for rows of a peer, and count them; if that fails, count nothing.
 
-    def widths(self, source: str, space: str, codes: Sequence[int]) -> Mapping[int, PeerAnswer]:
-        """Return how far served functions may be from the best one, where askers want that."""
-        if not self.learner.keeps_widths:
-            return NONE
-        return {
-            row: PeerAnswer(self.learner.choice(code).arm, "", self._width(source, space, code))
-            for row, code in enumerate(codes)
-        }
+        Also returns how far they may be from the best ones, where askers want that.
+        """
+        learner, codes = self.learner, list[int]()
+        widths: dict[int, PeerAnswer] = {}
+        try:
+            for row, (cell, slot) in enumerate(zip(cells, slots, strict=True)):
+                code = self._serve(source, cell, slot)
+                codes.append(code)
+                if learner.keeps_widths:  # at once, as it depends on the rows and labels so far
+                    width = self._width(source, cell.space, code)
+                    widths[row] = PeerAnswer(learner.choice(code).arm, "", width)
+        except BaseException:
+            self.retract_served(source, cells[0].space, codes)
+            raise
+        return codes, widths or NONE
+
+    def _serve(self, source: str, cell: Cell, slot: int) -> int:
+        learner = self.learner
+        return learner.serve(learner.open(cell, slot), slot, cell.space)
 
     def _width(self, source: str, space: str, code: int) -> int:
         return self.learner.width(code, space)
@@ -352,36 +349,28 @@ class SiteState:
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        learner, space, group = self.learner, request.space, request.groups[0]
-        if len(request.truths) == 1 and group.phase != RECALL:
-            gain = learner.gain_of(request.predictions[0], labels[0])
-            context = request.contexts[0]
-            if type(context) is not tuple:
-                context = tuple(context)
-            paid = UNPAID
-            if costs is not None or request.peer_answers:
-                paid = self._paid(request, 0, costs)
-            learner.settle(group.code, gain, context, request.slot, paid, space)
-            if learner.remembers:
-                learner.remember(group.code, labels[0], context, request.slot, space)
-        elif group.phase == RECALL:
+        if request.groups[0].phase == RECALL:
             for row, label in zip(rows, labels, strict=True):
-                learner.remember(request.group(row).code, label, (), 0, space)
+                self.learner.remember(request.group(row).code, label, (), 0, request.space)
         elif len(rows) <= FEW_LABELS:
-            remembers = learner.remembers
             for row, label in zip(rows, labels, strict=True):
-                code, context, slot = request.group(row).code, request.context(row), request.slot
-                if row:
-                    slot = request.slot_of(row)
-                gain = learner.gain_of(request.predictions[row], label)
-                paid = UNPAID
-                if costs is not None or request.peer_answers:
-                    paid = self._paid(request, row, costs)
-                learner.settle(code, gain, context, slot, paid, space)
-                if remembers:
-                    learner.remember(code, label, context, slot, space)
+                self._learn_one(request, row, label, costs)
         else:
             self._learn_rows(request, rows, labels, costs)
+
+    def _learn_one(self, request: Request, row: int, label: Label, costs: Costs) -> None:
+        learner, space = self.learner, request.space
+        code, context = request.groups[request.group_of[row]].code, request.contexts[row]
+        if type(context) is not tuple:
+            context = tuple(context)
+        slot = request.slot_of(row) if row else request.slot
+        paid = UNPAID
+        if costs is not None or request.peer_answers:
+            paid = self._paid(request, row, costs)
+        gain = learner.gain_of(request.predictions[row], label)
+        learner.settle(code, gain, context, slot, paid, space)
+        if learner.remembers:
+            learner.remember(code, label, context, slot, space)
 
     def _learn_rows(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -444,316 +433,10 @@ class SiteState:
             del self._by_ticket[ticket]
 
 
-class RecordedState(SiteState):
-    """The state of a site with a store: statistics per source, and changes since the last commit.
-
-    The number of a request is its place in the store; its source and id find it.
-    """
-
-    def __init__(
-        self,
-        learner: Learner,
-        loaded: Loaded,
-        trust: Mapping[str, Trust] | None = None,
-        *,
-        most_cells: int = MOST_CELLS,
-    ) -> None:
-        """`trust` says how labels of each peer count; those of others are isolated."""
-        super().__init__(learner)
-        self.sources = SourceStatistics(learner, trust or {}, most_cells=most_cells)
-        self.counters = Counters(loaded.counters)
-        self._commit = Commit()
-        self._has_changed = False
-        self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
-        self._held: Counter[str] = Counter()
-        self._queues: dict[str, deque[Request]] = {OWN: self._open}
-        self._done: deque[Request] = deque()  # closed requests that the store may not have yet
-        self._next_number = loaded.latest_number + 1
-        self._answered = {
-            where: count if learner.counts_at_once else labelled
-            for where, (count, labelled) in loaded.asked.items()
-        }
-        self._dirty = DirtyCells(learner)
-        self._load(loaded)
-        self._latest_slot = learner.slot
-
-    def _load(self, loaded: Loaded) -> None:
-        learner = self.learner
-        own = loaded.sources[OWN]
-        lines = loaded.cells.get(OWN, [])
-        learner.restore(
-            Snapshot(
-                own.slot,
-                [(line.name, line.counters) for line in lines],
-                [(line.name, line.seen) for line in lines if line.seen],
-                own.changes,
-            )
-        )
-        self._latest_label = own.latest
-        self._dirty.clear()  # before cells of sources are opened, which are to be written
-        self.sources.load(loaded)
-        if learner.is_pending:
-            learner.count_pending(
-                _codes(
-                    (request, row)
-                    for request in loaded.requests
-                    if self.is_pooled(request.source)
-                    for row in request.pending
-                )
-            )
-        self._own_state = self._source_state()
-        for request in loaded.requests:
-            self.pending_rows += len(request.pending)
-            self._keep(request)
-
-    # -- requests -------------------------------------------------------------------------------
-
-    def find(self, source: str, id: str) -> tuple[Request, int | None] | None:  # noqa: A002
-        """Return the request of an id, or the request and the row of a row's id."""
-        return self._by_id.get((source, id))
-
-    def held(self, source: str) -> int:
-        """Return how many rows of a source are in memory; own clients count as one source."""
-        return self._held[holder(source)]
-
-    def _hold(self, request: Request) -> None:
-        self._next_number += 1
-        self.pending_rows += len(request)
-        self._keep(request)
-        self._accepted(request)
-
-    def _keep(self, request: Request) -> None:
-        pool = OWN if self.is_pooled(request.source) else request.source
-        queue = self._queues.get(pool)
-        if queue is None:
-            queue = self._queues[pool] = deque()
-        queue.append(request)
-        self._held[holder(request.source)] += len(request)
-        for key, row in _keys(request):
-            self._by_id[key] = request, row
-
-    def _accepted(self, request: Request) -> None:
-        source = request.source
-        if is_own(source):
-            last = request.last_slot
-            self.learner.slot = max(self.learner.slot, last)
-        self._commit.requests.append(request)
-        self._has_changed = True
-        self.counters.count_decisions(request)
-        if request.peer_answers and self.learner.counts_at_once:
-            self._count_answered(request, request.peer_answers)
-        if self.is_pooled(source):
-            self._note(request, range(len(request)))
-        self._expire_all(source)
-
-    def _note(self, request: Request, rows: Sequence[int]) -> None:
-        """Mark the cells of rows as changed."""
-        self._has_changed = True
-        if len(rows) == 1:
-            (row,) = rows
-            self._dirty.note(request.space, request.group(row).code, request.context(row))
-        else:
-            places = np.asarray(rows)
-            contexts = np.asarray(request.contexts, np.float64).reshape(len(request), -1)
-            self._dirty.note_rows(request.space, request.codes[places], contexts[places])
-
-    def _group(self, source: str, space: str, code: int) -> RowGroup:
-        if self.is_pooled(source):
-            return super()._group(source, space, code)
-        return self._new_group(code, self.sources.cell_name(source, space, row_of(code)))
-
-    def _count_answered(self, request: Request, rows: Sequence[int] | Mapping[int, Any]) -> None:
-        for row in rows:
-            if request.peer_answers[row].id:
-                group = request.group(row)
-                where = (group.cell, group.peer)
-                self._answered[where] = self._answered.get(where, 0) + 1
-
-    def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
-        """Take back the own decisions of a request that failed."""
-        super().retract(contexts, slot, codes, done)
-        if done:
-            points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
-            decided = np.asarray(codes[:done], np.int64)
-            is_decided = decided >= 0
-            self._dirty.note_rows(self.learner.space, decided[is_decided], points[is_decided])
-            self._has_changed = True
-
-    # -- rows of peers --------------------------------------------------------------------------
-
-    def is_pooled(self, source: str) -> bool:
-        """Return whether labels of a source count for the site itself."""
-        return is_own(source) or self.sources.is_pooled(source)
-
-    def answered(self, cell: Any, peer: str) -> int:
-        """Return how many arrivals a peer must have seen in a cell, as it answered them."""
-        return self._answered.get((cell, peer), 0)
-
-    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
-        """Choose own functions for rows of a peer, from the labels that count for it."""
-        self._has_changed = True
-        return self.sources.serve(source, cells, slots)
-
-    def _width(self, source: str, space: str, code: int) -> int:
-        return self.sources.width(source, space, code)
-
-    def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
-        """Take back the choices of `serve`."""
-        self.sources.retract(source, space, codes)
-
-    def report(self, source: str, cell: Cell, slot: int) -> Report:
-        """Return what a peer may know of a cell, which is known from now on."""
-        self._has_changed = True
-        return self.sources.report(source, cell, slot)
-
-    def estimate(
-        self, source: str, cell: Cell, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
-        self._has_changed = True
-        return self.sources.estimate(source, cell, slot, is_by_context=is_by_context)
-
-    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
-        self._has_changed = True
-        return self.sources.recall(source, cell, slot)
-
-    @property
-    def cells(self) -> int:
-        """How many cells the site itself knows."""
-        return sum(len(one) - one.foreign_cells() for one in self.learner.tables.values())
-
-    def served_state(self) -> ServedState:
-        """Return what there is of peers that ask this site."""
-        pending = sum(
-            len(request.pending)
-            for source, queue in self._queues.items()
-            if source != OWN
-            for request in queue
-        )
-        return ServedState(pending, self.counters.peer_labels, self.sources.opened)
-
-    # -- labels ---------------------------------------------------------------------------------
-
-    @property
-    def previous_label(self) -> Label | None:
-        """The label of the latest own instance that has one; None: none has."""
-        return None if self._latest_label is None else self._latest_label[1]
-
-    def _name(self, request: Request, row: int) -> str:
-        if request.row_ids is not None:
-            return f"{request.row_ids[row]!r}"
-        return f"{request.id!r}" if len(request) == 1 else f"row {row} of {request.id!r}"
-
-    def _learn(
-        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
-    ) -> None:
-        if self.is_pooled(request.source):
-            super()._learn(request, rows, labels, costs)
-            self._note(request, rows)
-        else:
-            self.sources.settle(request, rows, labels)
-
-    def _settled(
-        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
-    ) -> None:
-        self._has_changed = True
-        counted = self._commit.add_labels(request, rows, labels, right)
-        slot = self.sources.slot(request.source)
-        self.counters.count_labels(request, rows, counted, slot)
-        self.sources.count(request.source, counted)
-        if is_own(request.source):
-            self._note_latest(request, rows, labels)
-        if request.peer_answers:
-            asked = [row for row in rows if row in request.peer_answers]
-            self._deliver(request, asked)
-            if not self.learner.counts_at_once:
-                self._count_answered(request, asked)
-
-    def _note_latest(self, request: Request, rows: list[int], labels: list[Label]) -> None:
-        last = max(range(len(rows)), key=rows.__getitem__)
-        slot = request.slot_of(rows[last])
-        if self._latest_label is None or slot >= self._latest_label[0]:
-            self._latest_label = (slot, labels[last])
-
-    def _deliver(self, request: Request, rows: Sequence[int]) -> None:
-        self._commit.deliveries += [
-            Delivery(request.group(row).peer, request.peer_answers[row].id, request.truths[row])
-            for row in rows
-            if request.peer_answers[row].id
-        ]
-
-    def mark_delivered(self, delivery: Delivery) -> None:
-        """Record that a peer has a label, or no longer waits for it."""
-        self._commit.delivered.append(delivery)
-        self._has_changed = True
-
-    # -- expiry ---------------------------------------------------------------------------------
-
-    def _expire_all(self, source: str) -> None:
-        pool = OWN if self.is_pooled(source) else source
-        queue = self._queues.get(pool)
-        if queue:
-            self._expire(queue, self.sources.slot(source))
-
-    def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        if self.is_pooled(request.source):
-            super()._forget(request, rows)
-        else:
-            codes = [request.group(row).code for row in rows]
-            self.sources.forget(request.source, request.space, codes)
-
-    def _closed(self, request: Request) -> None:
-        self._commit.closed.append(request.number)
-        self._done.append(request)
-        self._has_changed = True
-
-    def _drop(self) -> None:
-        """Forget closed requests that the store has."""
-        while self._done and self._done[0].is_stored:
-            request = self._done.popleft()
-            self._held[holder(request.source)] -= len(request)
-            for key, _ in _keys(request):
-                self._by_id.pop(key, None)
-
-    # -- commits --------------------------------------------------------------------------------
-
-    def take(self) -> Commit | None:
-        """Return what has changed since it was last taken; None: nothing."""
-        if not self._has_changed:
-            return None
-        commit, self._commit, self._has_changed = self._commit, Commit(), False
-        commit.cells = self._dirty.take()
-        state = self._source_state()
-        if state != self._own_state:
-            commit.sources.append(state)
-            self._own_state = state
-        sources, cells = self.sources.take()
-        commit.sources += sources
-        commit.cells += cells
-        return commit
-
-    def is_written(self, commit: Commit) -> None:
-        """Note that a commit is in the store."""
-        for request in commit.requests:
-            request.is_stored = True
-        self._expire_all(OWN)
-        self._drop()
-
-    def _source_state(self) -> SourceState:
-        learner = self.learner
-        return SourceState(OWN, learner.slot, doubts_of(learner.tables), self._latest_label)
-
-
-def _codes(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:
+def codes_of(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:
     codes: dict[str, list[int]] = {}
     for request, row in pending:
         group = request.group(row)
         if group.phase != RECALL:
             codes.setdefault(request.space, []).append(group.code)
     return codes
-
-
-def _keys(request: Request) -> list[tuple[tuple[str, str], int | None]]:
-    if request.row_ids is None:
-        return [((request.source, request.id), None)]
-    return [((request.source, id_), row) for row, id_ in enumerate(request.row_ids)]

@@ -169,6 +169,8 @@ class SourceStatistics:
         self._trust = dict(trust)
         self._most_cells = most_cells
         self._overlays: dict[str, _Overlay] = {}
+        self._used: dict[str, _Overlay] = {}  # since last taken
+        self._forgotten: dict[str, int] = {}  # by the site, when last taken
         self._opened: Counter[str] = Counter()  # by pooled sources
         functions = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._functions = functions
@@ -356,6 +358,7 @@ class SourceStatistics:
         overlay = self._overlays.get(source)
         if overlay is None:
             overlay = self._overlays[source] = _Overlay(self._learner, source)
+        self._used[source] = overlay
         return overlay
 
     def _open(self, source: str, cell: Cell, slot: int) -> int:
@@ -414,7 +417,10 @@ class SourceStatistics:
         """Return the states and the cells of isolated sources that changed since last taken."""
         states: list[SourceState] = []
         lines: list[CellLine] = []
-        for source, overlay in self._overlays.items():
+        site = {space: forgotten(table) for space, table in self._learner.tables.items()}
+        used = self._used if site == self._forgotten else self._overlays
+        self._used, self._forgotten = {}, site
+        for source, overlay in used.items():
             for space in overlay.tables:
                 self._follow(overlay, space)
             state = overlay.state(source)
@@ -485,15 +491,11 @@ class SourceStatistics:
 
     def _resolved(self, source: str, group: RowGroup) -> RowGroup:
         cell = self._learner.names.parse(group.cell)
-        is_pooled = self.is_pooled(source)
-        tables = self._learner.tables if is_pooled else self._overlay(source).tables
-        table = tables[cell.space]
-        row = table.find(cell)
-        code = group.code if group.code >= 0 else -1 - group.code
-        if row < 0 and is_pooled:
+        if self.is_pooled(source):
             row = self._learner.open(cell, self._learner.slot)
-        elif row < 0:
+        else:
             row = self._add(self._overlay(source), cell)
+        code = group.code if group.code >= 0 else -1 - group.code
         code = code_of(row, arm_of(code), SERVE)
         return group if code == group.code else group._replace(code=code)
 

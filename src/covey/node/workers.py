@@ -2,23 +2,26 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from covey.batches import PLAIN, Rows, plain_label
-from covey.classifiers import Function
-from covey.errors import CoveyError, DataError, FunctionError, StoreError, StoreFull
-from covey.node.peers import LogThrottle
-from covey.node.requests import Commit, Request
-from covey.node.state import RecordedState
+from covey.classifiers import Function, Late
+from covey.errors import CoveyError, DataError, FunctionError, PeerError, StoreError, StoreFull
+from covey.node.peers import CircuitBreaker, LogThrottle
+from covey.node.recorded import RecordedState
+from covey.node.requests import AskRow, Assistance, Commit, Request
 from covey.node.store import Store
+from covey.node.training import MOST_FAILURES, Trainer
 from covey.notices import place_of
-from covey.types import Label
+from covey.types import Label, Report
 from covey.watchers import Watcher
 
 log = logging.getLogger(__name__)
@@ -226,6 +229,121 @@ def _described(function: Function, error: CoveyError) -> str:
     if cause is None:
         return str(error)
     return f"{function} raised {type(cause).__name__} at {place_of(cause)}"
+
+
+# -- the driver of a handler --------------------------------------------------------------------
+
+# The deadline that all calls of a request to peers share, by the loop's clock.
+_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
+# What peers reported in a request, by peer and cell, with the slot of each report.
+_REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
+ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
+
+
+class NodeDriver:
+    """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
+
+    def __init__(
+        self,
+        state: RecordedState,
+        functions: Sequence[Function],
+        workers: Workers,
+        breakers: Mapping[str, CircuitBreaker],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._state = state
+        self.new_id = new_id
+        self.pool = FunctionPool(functions, workers)
+        self._trainer = Trainer(functions, workers.run, _log_given_up)
+        self.trainable = self._trainer.trainable
+        self._breakers = breakers
+        learner = state.learner
+        self.cell = learner.name_at
+        self._own = len(learner.arms) - len(learner.behind())
+        self._unlogged = 0  # rows decided without peers since that was last logged
+        self._throttle = LogThrottle()
+
+    def begin(self) -> None:
+        """Begin a request: all its calls to peers share one deadline."""
+        deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
+        _DEADLINE.set(deadline_s)
+        _REPORTS.set({})
+
+    def closed(self) -> bytes | None:
+        is_open = [self._breakers[peer].is_open for peer, _ in self._state.learner.behind()]
+        return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
+
+    async def run(
+        self, function: int, rows: Any, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        return await self.pool.run(function, rows)
+
+    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+        return await self._breakers[peer].ask(rows, _DEADLINE.get())
+
+    async def report(self, peer: str, cell: str, slot: int) -> Report:
+        """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
+        known = _REPORTS.get()
+        at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
+        if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
+            report = await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+            known[peer, cell] = slot, report
+        return report
+
+    async def estimate(
+        self, peer: str, cell: str, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        deadline_s = _DEADLINE.get()
+        return await self._breakers[peer].estimate(
+            cell, slot, deadline_s, is_by_context=is_by_context
+        )
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        if len(calls) == 1:
+            try:
+                return [await calls[0]]
+            except PeerError as error:
+                return [error]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for one in results:
+            # `run` returns a `FunctionError` as its result.
+            if isinstance(one, BaseException) and not isinstance(one, PeerError | FunctionError):
+                raise one
+        return results
+
+    async def has_come(self, late: Late) -> bool:
+        return late.is_there()
+
+    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+        """Leave the answer: the peer waits for its label until label-wait has expired."""
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        self._state.counters.alone += rows
+        self._unlogged += rows
+        if self._throttle.is_due(asyncio.get_running_loop().time()):
+            log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
+            self._unlogged = 0
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        await self._trainer.train(request, rows, truths)
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Do nothing: deliveries are committed with the label and sent after that."""
+
+    def settle_peers(self) -> None:
+        """Do nothing: see `pass_on`."""
+
+
+def _log_given_up(function: Function, error: FunctionError) -> None:
+    cause = error.__cause__ or error
+    log.error(
+        "%s raised %s at %s: training failed %d times in a row and stops until the next start; "
+        "labels still count",
+        function,
+        type(cause).__name__,
+        place_of(cause),
+        MOST_FAILURES,
+    )
 
 
 # -- sections -----------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""What a sieve says was never seen was not, also across restarts of a store."""
+"""An id that the Bloom filter does not know was never added, also across restarts of a store."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.sieve import Sieve
+from covey.node.store import BloomFilter
 from served import FEEDBACK, INFER, Client, infer, run
 
 KEYS = st.tuples(st.text(max_size=3), st.text(max_size=3))
@@ -13,20 +13,20 @@ KEYS = st.tuples(st.text(max_size=3), st.text(max_size=3))
 
 @given(st.lists(KEYS))
 def test_every_key_that_was_added_is_there(keys: list[tuple[str, str]]) -> None:
-    sieve = Sieve()
+    known = BloomFilter()
     for key in keys:
-        sieve.add(key)
+        known.add(key)
 
-    assert all(key in sieve for key in keys)
+    assert all(key in known for key in keys)
 
 
-def test_few_keys_that_were_not_added_are_taken_for_seen() -> None:
-    sieve = Sieve()
+def test_few_keys_that_were_not_added_are_taken_for_known() -> None:
+    known = BloomFilter()
     for k in range(100_000):
-        sieve.add(("", f"a{k}"))
+        known.add(("", f"a{k}"))
 
-    assert sum(("", f"b{k}") in sieve for k in range(10_000)) < 100
-    assert ("", "never") not in Sieve()
+    assert sum(("", f"b{k}") in known for k in range(10_000)) < 100
+    assert ("", "never") not in BloomFilter()
 
 
 def test_a_request_from_before_a_restart_is_known_though_its_label_came_too(
