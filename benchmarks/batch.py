@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import covey
 from covey.classifiers import frozen
-from covey.member import Answer, Member
+from covey.node.network import LocalSite, Prediction
 
 ROWS = 1_024
 FEATURES = 45
@@ -40,7 +40,7 @@ class Stream(NamedTuple):
     labels: np.ndarray
 
 
-Way = Callable[[Member, Stream], list[Answer]]
+Way = Callable[[LocalSite, Stream], list[Prediction]]
 
 
 def main() -> int:
@@ -63,20 +63,20 @@ def main() -> int:
     return 0
 
 
-def in_a_batch(member: Member, stream: Stream) -> list[Answer]:
+def in_a_batch(site: LocalSite, stream: Stream) -> list[Prediction]:
     """Predict and learn all rows at once."""
-    answers = member.predict_batch(stream.rows, stream.contexts)
-    member.learn_batch([answer.ticket for answer in answers], stream.labels)
+    answers = site.predict_batch(stream.rows, stream.contexts)
+    site.learn_batch([answer.ticket for answer in answers], stream.labels)
     return answers
 
 
-def one_at_a_time(member: Member, stream: Stream) -> list[Answer]:
+def one_at_a_time(site: LocalSite, stream: Stream) -> list[Prediction]:
     """Predict row by row, then learn label by label."""
     contexts = stream.contexts.tolist()
     rows = zip(stream.rows, contexts, strict=True)
-    answers = [member.predict(row, context) for row, context in rows]
+    answers = [site.predict(row, context) for row, context in rows]
     for answer, label in zip(answers, stream.labels.tolist(), strict=True):
-        member.learn(answer.ticket, label)
+        site.learn(answer.ticket, label)
     return answers
 
 
@@ -100,14 +100,14 @@ def _best(
         "policy": {"preset": "cos", "slices": 4},
         "learner": [{"name": "site", "functions": list(models)}],
     }
-    member = covey.Network(config, functions=models, dimension=1)["site"]
+    site = covey.Network(config, functions=models, dimension=1)["site"]
     for _ in range(BATCHES_BEFORE):
-        in_a_batch(member, _draw(rng, rules))
+        in_a_batch(site, _draw(rng, rules))
     seconds = []
     for _ in range(rounds):
         stream = _draw(rng, rules)
         begin = process_time()
-        answers = way(member, stream)
+        answers = way(site, stream)
         seconds.append(process_time() - begin)
     shares = ", ".join(f"{arm} {count}" for arm, count in Counter(a.arm for a in answers).items())
     print(f"{way.__name__.replace('_', ' ')}: of {ROWS:,} rows {shares}")

@@ -173,7 +173,7 @@ def _batches(seconds: float) -> Load:
         tempfile.TemporaryDirectory() as folder,
         _site(Path(folder), features, wait="200_000") as port,
     ):
-        # Lots whose labels are waited for no longer are let go of, as they are over a long time.
+        # Requests whose label-wait has expired leave the memory, as they do in a long run.
         tail = np.random.default_rng(1).random(ROWS * (WIDTH + 1)).astype("<f8").tobytes()
         sent = (_batch(number, tail) for number in count())
         return asyncio.run(drive(port, sent, BATCH_CONNECTIONS, seconds))
@@ -223,7 +223,7 @@ def _batch(number: int, tail: bytes) -> bytes:
     for tensor, size in zip(inputs, sizes, strict=True):
         tensor["parameters"] = {"binary_data_size": size}
     wanted = [{"name": "label", "parameters": {"binary_data": True}}]
-    head = json.dumps({"id": f"lot-{number}", "inputs": inputs, "outputs": wanted}).encode()
+    head = json.dumps({"id": f"batch-{number}", "inputs": inputs, "outputs": wanted}).encode()
     return _post("/infer", head + tail, f"{LENGTH}: {len(head)}\r\n", kind=BINARY)
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.books import Question
 from covey.config import load
-from covey.network import functions_of, learner_of
-from covey.node.node import Doors, Node
-from covey.store import Store
-from covey.threads import Threads
+from covey.node.network import functions_of, learner_of
+from covey.node.node import Node, NodeDependencies, Question
+from covey.node.store import Store
+from covey.node.workers import ThreadWorkers
 
 ROWS = 1_024
 CLIENTS = 8
@@ -66,8 +65,8 @@ def main() -> int:
 async def _rate(seconds: float, *, is_labelled: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "site.store")
-        threads = Threads(store)
-        node = _node(store, threads)
+        workers = ThreadWorkers(store)
+        node = _node(store, workers)
         node.start()
         begin = time.perf_counter()
         until = begin + seconds
@@ -76,7 +75,7 @@ async def _rate(seconds: float, *, is_labelled: bool) -> float:
         )
         elapsed = time.perf_counter() - begin
         node.stop()
-        threads.close()
+        workers.close()
         store.close()
     return sum(counts) / elapsed
 
@@ -88,22 +87,23 @@ async def _client(node: Node, number: int, until: float, *, is_labelled: bool) -
     places, count = list(range(ROWS)), 0
     while time.perf_counter() < until:
         asked = Question("", f"{number}-{count}", "digest")
-        lot = await node.predict_batch(rows, contexts, question=asked)
+        request = await node.answer(rows, contexts, question=asked)
         if is_labelled:
-            await node.learn_many(lot.id, places, labels)
+            await node.learn_rows(request.id, places, labels)
         count += ROWS
     return count
 
 
-def _node(store: Store, threads: Threads) -> Node:
+def _node(store: Store, workers: ThreadWorkers) -> Node:
     config = {
         "policy": {"preset": "cos", "slices": 4, "pending": True},
         "learner": [{"name": "site", "functions": ["zero", "one"]}],
     }
     setup = load(config)
     functions = functions_of(setup.sites[0], {"zero": Constant(0), "one": Constant(1)})
-    doors = Doors(store, {}, random.Random(0), threads)  # noqa: S311 - ids need no secrecy here
-    return Node(setup.sites[0], learner_of(setup, 0, 1), functions, doors)
+    chance = random.Random(0)  # noqa: S311 - ids need no secrecy here
+    dependencies = NodeDependencies(store, {}, chance, workers)
+    return Node(setup.sites[0], learner_of(setup, 0, 1), functions, dependencies)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from processes import CLIENT, PRICE, Client, Site, free_ports
 from traffic import SIGNS, Above, Flow, flows, mixed
 
 from covey import keys
-from covey.records import Ticket
-from covey.store import Store
+from covey.node.requests import PeerAnswer
+from covey.node.store import Store
 from covey.terminal import table
 
 NAMES = ("north", "east", "south", "west")
@@ -183,18 +183,22 @@ def _missing(streams: list[Stream], kept: dict[str, Store]) -> tuple[int, int, i
     fate: Counter[str] = Counter()
     for stream in streams:
         for id_, truth in stream.acknowledged.items():
-            ticket = kept[stream.site.name].find(f"client/{CLIENT}", id_)
-            if ticket is None or ticket.truth != truth:
+            request, _ = kept[stream.site.name].find(f"client/{CLIENT}", id_) or (None, None)
+            if request is None or request.truths != [truth]:
                 fate["lost"] += 1
-            elif ticket.peer and ticket.peer_ticket is not None:
+                continue
+            answer = request.peer_answers.get(0)
+            if answer is not None and answer.id:
+                peer = kept[request.group(0).peer]
                 fate["passed"] += 1
-                fate["unheard"] += not _is_heard(ticket, kept[ticket.peer], stream.site.name)
+                fate["unheard"] += not _is_heard(answer, truth, peer, stream)
     return fate["lost"], fate["passed"], fate["unheard"]
 
 
-def _is_heard(ticket: Ticket, peer: Store, asker: str) -> bool:
-    heard = peer.find(asker, str(ticket.peer_ticket))
-    return heard is not None and heard.truth == ticket.truth
+def _is_heard(answer: PeerAnswer, truth: str, peer: Store, asker: Stream) -> bool:
+    """Return whether a peer has the label of a row that it answered."""
+    heard = peer.find(asker.site.name, answer.id)
+    return heard is not None and heard[0].truths[heard[1] or 0] == truth
 
 
 def compare(streams: list[Stream]) -> None:

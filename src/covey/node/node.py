@@ -462,28 +462,38 @@ class Node:
         request = None if found is None else found[0]
         if request is None:
             self._check_room(asked.source, rows)
-            done = asyncio.Event()
-            self._in_progress.update(dict.fromkeys(keys, done))
-            self._requests[is_own(asked.source)] += 1
-            self._reserved[holder(asked.source)] += rows
+            self._begin(keys, rows)
             try:
-                if not is_new:
-                    request = await self._stored(*key)
+                request = None if is_new else await self._stored(*key)
                 if request is None:
-                    for one in keys[1:]:
-                        if self._state.find(*one) or await self._stored(*one):
-                            raise _other_request(asked)
+                    await self._check_unused(keys[1:])
                     request = await answer()
             finally:
-                self._reserved[holder(asked.source)] -= rows
-                self._requests[is_own(asked.source)] -= 1
-                for one in keys:
-                    del self._in_progress[one]
-                done.set()
+                self._end(keys, rows)
         if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request
+
+    def _begin(self, keys: Sequence[tuple[str, str]], rows: int) -> None:
+        """Note that a request is in progress, under the ids of all its rows."""
+        self._in_progress.update(dict.fromkeys(keys, asyncio.Event()))
+        source = keys[0][0]
+        self._requests[is_own(source)] += 1
+        self._reserved[holder(source)] += rows
+
+    def _end(self, keys: Sequence[tuple[str, str]], rows: int) -> None:
+        source = keys[0][0]
+        self._requests[is_own(source)] -= 1
+        self._reserved[holder(source)] -= rows
+        for key in keys:
+            done = self._in_progress.pop(key)
+        done.set()
+
+    async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
+        for key in keys:
+            if self._state.find(*key) is not None or await self._stored(*key) is not None:
+                raise _other_request(Question(*key))
 
     async def _stored(self, source: str, id: str) -> Request | None:  # noqa: A002
         """Return the request that the store has for the id of one of its rows."""
