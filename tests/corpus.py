@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from covey.node.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, infer
 
 LIMITS = """head-s = 0.5
@@ -261,8 +262,7 @@ def fingerprint(store: Path) -> str:
 
 
 def counts(store: Path) -> tuple[int, int]:
-    """How many tickets a store has, and how many labels."""
-    base = sqlite3.connect(store)
-    (found,) = base.execute("SELECT COUNT(*), COUNT(truth) FROM tickets").fetchall()
-    base.close()
-    return found
+    """How many rows a store has, and how many labels."""
+    with closing(Store(store)) as opened:
+        size = opened.size()
+    return size["rows"], size["labels"]

@@ -10,7 +10,7 @@ from covey.correspondents import Correspondent
 from covey.letters import KIND, Greeting
 from covey.neighbours import Neighbour
 from covey.node.node import Node
-from covey.peers import Help, Request
+from covey.node.requests import AskRow, Assistance
 from covey.types import Label, Report
 
 KEY = "sha256:" + "0" * 64
@@ -48,7 +48,7 @@ class LetterLink(virtual.Link):
         """Return who writes the letters."""
         return Correspondent(neighbour(self._name, **self.rights), self._post, world.chance)
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         return await self._pen.ask(requests)
 
     async def report(self, cell: str, slot: int) -> Report:

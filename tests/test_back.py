@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 import virtual
 from covey import letters
-from covey.back import AT_ONCE, Back
+from covey.back import Back
 from covey.calls import Call, Problem, Reply
 from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
 from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
 from covey.letters import KIND, MOST_ROWS, ROOT, Ask
 from covey.node.node import Node
-from covey.peers import DEADLINE_S, Request
+from covey.node.peers import DEADLINE_S
+from covey.node.requests import AskRow
 from covey.rates import Bucket
 from letterbox import HEADERS, LetterLink, neighbour, respond
 from virtual import World
@@ -90,7 +91,7 @@ def test_a_peer_is_answered_and_its_label_counts_once() -> None:
         world = world_of(lambda x: x + 1)
         peer = pen(south(world))
 
-        (helped,) = await peer.ask([Request("r", "g1:0", 3, 41)])
+        (helped,) = await peer.ask([AskRow("r", "g1:0", 3, 41)])
         said = [await peer.deliver([("r", 42)]) for _ in range(2)]
         said.append(await peer.deliver([("r", 43), ("s", 1)]))
 
@@ -114,11 +115,74 @@ def test_a_batch_is_one_letter_and_larger_ones_are_divided() -> None:
 
         peer = Correspondent(neighbour("south"), post, random.Random(1))  # noqa: S311
         count = MOST_ROWS + 2
-        helps = await peer.ask([Request(f"r{k}", "g1:0", 1, k) for k in range(count)])
+        helps = await peer.ask([AskRow(f"r{k}", "g1:0", 1, k) for k in range(count)])
 
         assert [one.label for one in helps] == list(range(count))
         assert len(sent) == 2
-        assert world.stores["south"].size()["tickets"] == count
+        size = world.stores["south"].size()
+        assert (size["requests"], size["rows"]) == (2, count)
+
+    virtual.run(main())
+
+
+def test_a_repeated_ask_gets_the_same_answer_also_after_a_restart() -> None:
+    async def main() -> None:
+        seen = []
+        world = world_of(lambda x: seen.append(x) or len(seen))
+        rows = [AskRow(f"r{k}", "g1:0", 1, k) for k in range(3)]
+        first = await pen(south(world)).ask(rows)
+        again = await pen(south(world)).ask(rows)
+        world.crash("south")
+        world.boot("south")
+        later = await pen(south(world)).ask(rows)
+
+        assert first == again == later
+        assert seen == [0, 1, 2]
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("ids", ["ca", "cb", "b", "ab", "ba", "abc"])
+@pytest.mark.parametrize("commit_s", [0.0, 1.0])
+def test_an_id_of_an_earlier_ask_is_not_taken_for_another_row(ids: str, commit_s: float) -> None:
+    """Not at the same time either: the store has room for one row of an id."""
+
+    async def main() -> None:
+        world = world_of()
+        world.weather.commit_s = commit_s
+        back = south(world)
+
+        def ask(ids: str) -> Any:
+            body = {**HEAD, "rows": [[id_, "g1:0", 1] for id_ in ids], "values": [1] * len(ids)}
+            return respond(back, call("ask", body))
+
+        replies = await asyncio.gather(ask("abd"), ask(ids))
+        replies += [await ask(ids), await ask("abd"), await ask("e")]
+
+        refused = (409, "conflict")
+        assert list(map(code, replies)) == [200, refused, refused, 200, 200]
+        assert world.nodes["south"].is_ready
+
+    virtual.run(main())
+
+
+def test_the_rows_of_an_ask_need_different_ids() -> None:
+    async def main() -> None:
+        body = {**HEAD, "rows": [["r", "g1:0", 1]] * 2, "values": [1, 2]}
+
+        assert await answers(south(world_of()), call("ask", body)) == [(422, "invalid")]
+
+    virtual.run(main())
+
+
+def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> None:
+    async def main() -> None:
+        world = world_of(lambda x: 1 // x)
+        body = {**HEAD, "rows": [["a", "g1:0", 1], ["b", "g1:0", 1]], "values": [1, 0]}
+
+        assert await answers(south(world), call("ask", body)) == [(422, "not_classified")]
+        assert await pen(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
+        assert await answers(south(world), call("ask", {**body, "values": [1, 1]})) == [200]
 
     virtual.run(main())
 
@@ -127,9 +191,9 @@ def test_who_asks_by_the_cell_gets_the_label_seen_most() -> None:
     async def main() -> None:
         world = world_of()
         peer = pen(south(world))
-        (first,) = await peer.ask([Request("a", "g1:0", 1)])
+        (first,) = await peer.ask([AskRow("a", "g1:0", 1)])
         await peer.deliver([("a", "calm")])
-        (second,) = await peer.ask([Request("b", "g1:0", 2)])
+        (second,) = await peer.ask([AskRow("b", "g1:0", 2)])
 
         assert (first.label, second.label) == (NO_ANSWER, "calm")
 
@@ -195,7 +259,7 @@ def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None
 
         peer = Correspondent(neighbour("south", share=share), post, random.Random(1))  # noqa: S311
         with pytest.raises(PeerError, match="share"):
-            await peer.ask([Request("a", "g1:0", 1), Request("b", "g1:0", 1, 41)])
+            await peer.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, 41)])
 
         assert sent == []
 
@@ -248,7 +312,7 @@ def test_asking_by_the_cell_alone_must_be_allowed_by_name() -> None:
 def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
     async def main() -> None:
         back = south(world_of())
-        await pen(back).ask([Request("r", "g1:0", 1, 1)])
+        await pen(back).ask([AskRow("r", "g1:0", 1, 1)])
 
         said = await pen(back, who="east").deliver([("r", 1), ("never", 1)])
 
@@ -317,7 +381,7 @@ def test_what_fails_here_is_answered_without_a_word_of_others() -> None:
         def __init__(self, error: Exception) -> None:
             self.error = error
 
-        async def assist(self, request: Request, *, source: str) -> Any:
+        async def assist(self, rows: Any, *, source: str) -> Any:
             raise self.error
 
     async def main() -> None:
@@ -410,21 +474,6 @@ def test_what_nobody_waits_for_any_more_is_not_begun(name: str) -> None:
     virtual.run(main())
 
 
-def test_a_batch_whose_time_runs_out_is_not_gone_on_with() -> None:
-    async def main() -> None:
-        world = world_of()
-        world.weather.commit_s = 2.0
-        rows = [[f"r{k}", "g1:0", 1] for k in range(3 * AT_ONCE)]
-        body = {**HEAD, "rows": rows, "values": [1] * len(rows), "deadline_ms": 1}
-
-        said = await answers(south(world), call("ask", body))
-
-        assert said == [(408, "deadline_over")]
-        assert world.stores["south"].size()["tickets"] == AT_ONCE
-
-    virtual.run(main())
-
-
 def test_letters_say_how_long_their_sender_will_wait() -> None:
     async def main() -> None:
         deadlines: list[int] = []
@@ -437,7 +486,7 @@ def test_letters_say_how_long_their_sender_will_wait() -> None:
         for deadline_s in (0.2504, 1e9, 0.0):
             DEADLINE_S.set(deadline_s)
             with pytest.raises(PeerError):
-                await peer.ask([Request("r", "g1:0", 1, 1)])
+                await peer.ask([AskRow("r", "g1:0", 1, 1)])
 
         assert deadlines == [251, letters.MOST_DEADLINE_MS]
 
@@ -526,22 +575,22 @@ def test_a_network_by_letters_decides_as_one_by_calls() -> None:
         ],
     }
 
-    async def tickets(link: type[virtual.Link]) -> list[Any]:
+    async def decisions(link: type[virtual.Link]) -> list[Any]:
         functions = {"f": lambda x: 0, "g": lambda x: int(x[0] > 0.5)}
         world = World(config, functions, dimension=1, link=link)
         chance, found = random.Random(4), []  # noqa: S311
         for slot in range(200):
             name, x = chance.choice(("north", "south")), chance.random()
             node: Node = world.nodes[name]
-            ticket = await node.predict([x], (x,), slot=slot + 1)
-            await node.learn(ticket.id, int(x > 0.5))
+            answer = await node.predict([x], (x,), slot=slot + 1)
+            await node.learn(answer.ticket, int(x > 0.5))
             await node.drained()
-            found.append((ticket.phase, ticket.arm, ticket.function, ticket.answer))
+            found.append((answer.phase, answer.arm, answer.function, answer.label))
         return found
 
-    by_letters = virtual.run(tickets(LetterLink))
+    by_letters = virtual.run(decisions(LetterLink))
 
-    assert by_letters == virtual.run(tickets(virtual.Link))
+    assert by_letters == virtual.run(decisions(virtual.Link))
     assert {arm for _, arm, _, _ in by_letters} == {"f", "g", "north", "south"}
 
 
@@ -577,9 +626,9 @@ def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, numb
         world = World(config, {"f": lambda x: 0, "g": lambda x: 1}, dimension=1, link=Tapped)
         arms = set()
         for k in range(12):
-            ticket = await world.nodes["north"].predict({"word": word, "x": number}, (0.5,))
-            await world.nodes["north"].learn(ticket.id, k % 2)
-            arms.add(ticket.arm)
+            answer = await world.nodes["north"].predict({"word": word, "x": number}, (0.5,))
+            await world.nodes["north"].learn(answer.ticket, k % 2)
+            arms.add(answer.arm)
         await world.nodes["north"].drained()
         return arms
 

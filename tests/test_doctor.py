@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from covey import cli, sites
-from covey.shapes import shape_of
-from covey.store import Store
+from covey.node.store import Store
 from examined import examine, states
 from neighbourhood import SRC
 from served import SITE
@@ -100,7 +99,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def store_of(folder: Path, text: str = SITE, *, name: str = "north") -> Store:
     (folder / "site.toml").write_text(text)
     store = Store(folder / "north.store")
-    store.load(name, shape_of(sites.load(folder / "site.toml").learner))
+    store.load(name, sites.load(folder / "site.toml").fingerprint)
     return store
 
 
@@ -119,11 +118,10 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
 ) -> None:
     code = (
         "import os, sys\n"
-        "from covey.shapes import shape_of\n"
         "from covey import sites\n"
-        "from covey.store import Store\n"
+        "from covey.node.store import Store\n"
         "site = sites.load(__import__('pathlib').Path('site.toml'))\n"
-        "Store('north.store').load('north', shape_of(site.learner))\n"
+        "Store('north.store').load('north', site.fingerprint)\n"
         "os._exit(1)\n"
     )
     (tmp_path / "site.toml").write_text(SITE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from covey.store import Store
+from covey.node.store import Store
 from served import FEEDBACK, INFER, Client, infer, run
 from test_labelsets import in_bytes
 
@@ -76,8 +76,6 @@ def test_a_second_label_is_refused_by_the_id_of_the_client(tmp_path: Path) -> No
         status, told = await client.post(FEEDBACK, {"id": "flow-17", "truth": 1})
 
         assert status == 409
-        assert told["detail"] == (
-            "ticket 'flow-17' was settled with 0; 1 contradicts it and was not taken"
-        )
+        assert told["detail"] == ("'flow-17' has the label 0; the conflicting label 1 was rejected")
 
     run(tmp_path, story)

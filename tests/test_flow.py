@@ -9,7 +9,7 @@ import pytest
 
 import covey
 import virtual
-from covey.books import Question
+from covey.node.node import Question
 from covey.policies import ALARMED, PRESETS
 from neighbourhood import Client, Offices, served, table
 

@@ -17,9 +17,9 @@ from covey.calls import Call, Problem, Reply
 from covey.gates import Anybody, ByCertificate, ByToken, Caller
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.node.store import Store
 from covey.ports import Address
 from covey.routes import OPEN_PATHS
-from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -64,7 +64,7 @@ def test_without_a_token_nothing_but_health_is_answered(tmp_path: Path) -> None:
             assert (await one.post(FEEDBACK, LABEL))[0] == 401
 
     told(tmp_path, story)
-    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
 def test_a_token_opens_what_its_scopes_say(tmp_path: Path) -> None:

@@ -49,14 +49,14 @@ def test_who_waits_for_the_site_to_close_waits_no_longer_than_the_limits(store: 
 
 
 def test_mutated_requests_are_never_5xx_and_only_those_served_leave_a_trace(store: Path) -> None:
-    tickets, labels = counts(store)
+    rows, labels = counts(store)
     with site(store.parent) as served:
         answers = [statuses(one) for one in served.exchange_all(mutated(seed=1, count=600))]
 
     served_ones = sum(status == 200 for one in answers for status in one)
     assert max((status for one in answers for status in one), default=0) < 500
     assert sum(map(bool, answers)) > 300
-    assert tickets <= counts(store)[0] <= tickets + served_ones
+    assert rows <= counts(store)[0] <= rows + served_ones
     assert counts(store)[1] == labels
 
 

@@ -16,7 +16,8 @@ from covey import keys, letters, tls
 from covey.errors import PeerError
 from covey.https_peers import HttpsPeers
 from covey.neighbours import Neighbour
-from covey.peers import Guard, Patience, Request
+from covey.node.peers import CircuitBreaker, PeerTimeouts
+from covey.node.requests import AskRow
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -130,7 +131,7 @@ def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
             north(sites, url, key_of(sites)) as peer,
         ):
             with pytest.raises(PeerError) as refused:
-                await peer.ask([Request("r", "g1:0", 1, [0.5])])
+                await peer.ask([AskRow("r", "g1:0", 1, [0.5])])
             return bodies, str(refused.value)
 
     bodies, said = asyncio.run(main())
@@ -271,9 +272,9 @@ def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
             north(sites, url, key_of(sites)) as peer,
         ):
             chance = random.Random(3)  # noqa: S311
-            guard = Guard("south", peer, Patience(timeout_s=0.1), chance)
-            with pytest.raises(PeerError, match="nothing in time"):
-                await guard.report("g1:0", 1, guard.deadline_s())
+            breaker = CircuitBreaker("south", peer, PeerTimeouts(timeout_s=0.1), chance)
+            with pytest.raises(PeerError, match="no answer in time"):
+                await breaker.report("g1:0", 1, breaker.deadline_s())
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a batch is told once it is written, or that it may not be."""
+"""Callers of the journal return once their commit is written, or learn that it may not be."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,82 +6,81 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import virtual
-from covey import journal as journals
 from covey.errors import StoreError, StoreFull
-from covey.journal import Journal
+from covey.node.workers import RETRY_S, Journal
 
 
-class Pages:
-    """A book in which numbers are written; a batch is all that came since the last."""
+class Numbers:
+    """A state whose changes are numbers; a commit has all since the last one."""
 
     def __init__(self) -> None:
         self.new: list[int] = []
         self.written: list[list[int]] = []
 
     def take(self) -> list[int] | None:
-        """Hand over what is new."""
+        """Return what is new."""
         batch, self.new = self.new, []
         return batch or None
 
     def is_written(self, batch: list[int]) -> None:
-        """Note what came to the disk."""
+        """Note a commit that is in the store."""
         self.written.append(batch)
 
 
-def journal_of(pages: Pages, commit: Callable[[list[int]], Awaitable[None]]) -> Journal:
-    return Journal(pages, commit)  # type: ignore[arg-type] # all that it needs of a book
+def journal_of(numbers: Numbers, commit: Callable[[list[int]], Awaitable[None]]) -> Journal:
+    return Journal(numbers, commit)  # type: ignore[arg-type] # all that it needs of a state
 
 
-def test_what_comes_while_one_batch_is_written_goes_into_the_next_together() -> None:
-    pages, is_begun, may_end = Pages(), asyncio.Event(), asyncio.Event()
+def test_changes_during_a_commit_go_into_the_next_one_together() -> None:
+    numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
         await may_end.wait()
 
-    async def say(journal: Journal, number: int) -> int:
-        pages.new.append(number)
+    async def add(journal: Journal, number: int) -> int:
+        numbers.new.append(number)
         await journal.flush()
-        assert any(number in batch for batch in pages.written)
+        assert any(number in batch for batch in numbers.written)
         return number
 
     async def main() -> None:
-        journal = journal_of(pages, commit)
-        first = asyncio.create_task(say(journal, 0))
+        journal = journal_of(numbers, commit)
+        first = asyncio.create_task(add(journal, 0))
         await is_begun.wait()
-        others = [asyncio.create_task(say(journal, number)) for number in range(1, 20)]
+        others = [asyncio.create_task(add(journal, number)) for number in range(1, 20)]
         await asyncio.sleep(0)
         may_end.set()
         await asyncio.gather(first, *others)
 
     asyncio.run(main())
-    assert pages.written == [[0], list(range(1, 20))]
+    assert numbers.written == [[0], list(range(1, 20))]
 
 
-def test_who_gives_up_waiting_takes_nobody_along() -> None:
-    pages, is_begun, may_end = Pages(), asyncio.Event(), asyncio.Event()
+def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
+    numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
         await may_end.wait()
 
     async def main() -> None:
-        journal = journal_of(pages, commit)
-        pages.new.append(1)
-        impatient, patient = (asyncio.create_task(journal.flush()) for _ in range(2))
+        journal = journal_of(numbers, commit)
+        numbers.new.append(1)
+        first, second = (asyncio.create_task(journal.flush()) for _ in range(2))
         await is_begun.wait()
-        impatient.cancel()
+        first.cancel()
         may_end.set()
-        await patient
-        assert impatient.cancelled()
+        await second
+        assert first.cancelled()
 
     asyncio.run(main())
-    assert pages.written == [[1]]
+    assert numbers.written == [[1]]
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is gone"), RuntimeError("no thread")])
-def test_a_failure_is_told_to_all_who_wait_and_to_all_who_come_later(error: Exception) -> None:
-    pages, is_begun, may_end = Pages(), asyncio.Event(), asyncio.Event()
+def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Exception) -> None:
+    numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
@@ -89,67 +88,67 @@ def test_a_failure_is_told_to_all_who_wait_and_to_all_who_come_later(error: Exce
         raise error
 
     async def main() -> None:
-        journal = journal_of(pages, commit)
-        pages.new.append(1)
+        journal = journal_of(numbers, commit)
+        numbers.new.append(1)
         first = asyncio.create_task(journal.flush())
         await is_begun.wait()
-        pages.new.append(2)
+        numbers.new.append(2)
         second = asyncio.create_task(journal.flush())
         await asyncio.sleep(0)
         may_end.set()
-        told = await asyncio.gather(first, second, return_exceptions=True)
-        assert [type(one) for one in told] == [StoreError] * 2
+        results = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(one) for one in results] == [StoreError] * 2
         assert journal.is_broken.is_set()
         for _ in range(2):
             with pytest.raises(StoreError):
                 await journal.flush()
 
     asyncio.run(main())
-    assert pages.written == []
+    assert numbers.written == []
 
 
-def test_a_full_disk_takes_nothing_and_when_there_is_room_nothing_is_missing() -> None:
-    pages, tried, room = Pages(), list[list[int]](), [False]
+def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing() -> None:
+    numbers, tried, room = Numbers(), list[list[int]](), [False]
 
     async def commit(batch: list[int]) -> None:
         tried.append(batch)
         if not room[0]:
             raise StoreFull("the disk is full")
 
-    async def say(journal: Journal, number: int) -> None:
-        pages.new.append(number)
+    async def add(journal: Journal, number: int) -> None:
+        numbers.new.append(number)
         await journal.flush()
 
     async def main() -> None:
-        loop, journal = asyncio.get_running_loop(), journal_of(pages, commit)
-        told = await asyncio.gather(*(say(journal, k) for k in (1, 2)), return_exceptions=True)
-        assert [type(one) for one in told] == [StoreFull] * 2
+        loop, journal = asyncio.get_running_loop(), journal_of(numbers, commit)
+        results = await asyncio.gather(*(add(journal, k) for k in (1, 2)), return_exceptions=True)
+        assert [type(one) for one in results] == [StoreFull] * 2
         with pytest.raises(StoreFull):
-            await say(journal, 3)  # by one who had asked before
+            await add(journal, 3)
         begun_s = loop.time()
         while len(tried) < 4:
             await asyncio.sleep(0.3)
-        assert loop.time() - begun_s >= 2 * journals.AGAIN_S
+        assert loop.time() - begun_s >= 2 * RETRY_S
         room[0] = True
         while journal.failure is not None:
             await asyncio.sleep(0.3)
-        await say(journal, 4)
+        await add(journal, 4)
         assert not journal.is_broken.is_set()
 
     virtual.run(main())
     assert tried == [[1, 2]] * 5 + [[3, 4]]
-    assert pages.written == [[1, 2], [3, 4]]
+    assert numbers.written == [[1, 2], [3, 4]]
 
 
-def test_a_disk_that_was_full_and_then_fails_is_given_up() -> None:
-    pages, errors = Pages(), [StoreFull("full"), StoreError("gone"), StoreError("never tried")]
+def test_a_full_disk_that_then_fails_is_a_permanent_failure() -> None:
+    numbers, errors = Numbers(), [StoreFull("full"), StoreError("gone"), StoreError("never tried")]
 
     async def commit(batch: list[int]) -> None:
         raise errors.pop(0)
 
     async def main() -> None:
-        journal = journal_of(pages, commit)
-        pages.new.append(1)
+        journal = journal_of(numbers, commit)
+        numbers.new.append(1)
         with pytest.raises(StoreFull):
             await journal.flush()
         await journal.is_broken.wait()
@@ -160,16 +159,16 @@ def test_a_disk_that_was_full_and_then_fails_is_given_up() -> None:
     assert len(errors) == 1
 
 
-def test_one_that_is_stopped_writes_no_more_and_lets_nobody_wait() -> None:
-    pages, is_begun = Pages(), asyncio.Event()
+def test_a_stopped_journal_writes_no_more_and_releases_all_callers() -> None:
+    numbers, is_begun = Numbers(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
         await asyncio.Event().wait()
 
     async def main() -> None:
-        journal = journal_of(pages, commit)
-        pages.new.append(1)
+        journal = journal_of(numbers, commit)
+        numbers.new.append(1)
         first = asyncio.create_task(journal.flush())
         await is_begun.wait()
         second = asyncio.create_task(journal.flush())
@@ -181,4 +180,4 @@ def test_one_that_is_stopped_writes_no_more_and_lets_nobody_wait() -> None:
             await journal.flush()
 
     asyncio.run(main())
-    assert pages.written == []
+    assert numbers.written == []

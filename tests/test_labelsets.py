@@ -1,4 +1,4 @@
-"""A site takes the labels that it has, and no others: from clients and from peers."""
+"""A site accepts the labels of its classes and no others, from clients and from peers."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ import virtual
 from covey import doctor, sites
 from covey.errors import ConfigError, UnfitLabel
 from covey.labelsets import LabelSet
-from covey.peers import Request, outcome
-from covey.store import Store
+from covey.node.requests import AskRow
+from covey.node.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 from test_metrics import metrics_of
 from virtual import World
@@ -26,7 +26,7 @@ SCALARS = st.one_of(st.booleans(), st.integers(-2, 2), st.sampled_from(["", "0",
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Say, slowly, whether two labels are one and the same in JSON."""
+    """Return, slowly, whether two labels are one and the same in JSON."""
     return one == other and all(
         isinstance(one, kind) == isinstance(other, kind) for kind in (str, bool)
     )
@@ -56,7 +56,7 @@ def test_a_sentence_names_a_few_of_many_classes() -> None:
     )
 
 
-def test_a_label_outside_the_classes_is_refused_and_moves_nothing(tmp_path: Path) -> None:
+def test_a_label_outside_the_classes_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
         for truth in UNFIT:
@@ -74,7 +74,7 @@ def test_a_label_outside_the_classes_is_refused_and_moves_nothing(tmp_path: Path
     store.close()
 
 
-def test_the_empty_text_is_a_label_nowhere(tmp_path: Path) -> None:
+def test_the_empty_text_is_never_a_label(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
         assert (await client.post(FEEDBACK, {"id": "a", "truth": ""}))[0] == 422
@@ -173,7 +173,7 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> sites.Se
     return sites.load(folder / "site.toml")
 
 
-def test_the_site_says_more_than_its_functions(
+def test_the_classes_of_the_site_precede_those_of_its_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = SET.replace('["zero", "one"]', '["zero", "one", "x"]') + PYTHON.format("x", '["a"]')
@@ -192,14 +192,14 @@ def test_the_site_says_more_than_its_functions(
         ("[[1], 2]", r"\[node\] classes"),
     ],
 )
-def test_classes_that_cannot_be_are_refused(tmp_path: Path, classes: str, says: str) -> None:
+def test_invalid_classes_are_refused(tmp_path: Path, classes: str, says: str) -> None:
     (tmp_path / "site.toml").write_text(SET.replace("[0, 1]", classes))
 
     with pytest.raises(ConfigError, match=says):
         sites.load(tmp_path / "site.toml")
 
 
-def test_classes_must_have_a_place_where_the_previous_label_is_looked_back_at(
+def test_classes_must_be_among_those_of_the_previous_label(
     tmp_path: Path,
 ) -> None:
     data = '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1] }]\n'
@@ -210,7 +210,7 @@ def test_classes_must_have_a_place_where_the_previous_label_is_looked_back_at(
         sites.load(tmp_path / "site.toml")
 
 
-def test_the_doctor_complains_of_answers_outside_the_classes(tmp_path: Path) -> None:
+def test_the_doctor_reports_answers_outside_the_classes(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SET.replace("label = 1\n", 'label = "1"\n'))
     found = {one.what: one for one in doctor.examine(tmp_path / "site.toml")}
 
@@ -234,7 +234,7 @@ class Pupil:
         self.lessons.append(label)
 
 
-def test_an_unfit_label_of_a_peer_teaches_nothing_and_is_not_sent_again() -> None:
+def test_an_unfit_label_of_a_peer_trains_nothing_and_is_not_sent_again() -> None:
     pupil = Pupil()
 
     async def main() -> None:
@@ -250,14 +250,14 @@ def test_an_unfit_label_of_a_peer_teaches_nothing_and_is_not_sent_again() -> Non
         north, south = world.nodes["north"], world.nodes["south"]
         asked = []
         for k in range(40):
-            ticket = await south.predict(k, (0.5,))
-            await south.learn(ticket.id, "maligant")
-            asked += [ticket.cell] if ticket.peer else []
+            request = await south.answer([k], [(0.5,)])
+            await south.learn(request.id, "maligant")
+            asked += [request.group(0).cell] if request.group(0).peer else []
         await asyncio.wait_for(south.drained(), 60)
-        assert north.learner.open_tickets == len(asked) > 0
-        await north.assist(Request("q", asked[0], 1, 3), source="south")
-        assert await outcome(north.learn("q", "", source="south")) == "unfit"
-        assert await outcome(north.learn("q", 0, source="south")) == "taken"
+        assert north.state().open_tickets == len(asked) > 0
+        await north.assist([AskRow("q", asked[0], 1, 3)], source="south")
+        outcomes = [await north.take_labels([("q", label)], source="south") for label in ("", 0)]
+        assert outcomes == [["unfit"], ["taken"]]
 
     virtual.run(main())
     assert pupil.lessons == [0]

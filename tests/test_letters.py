@@ -28,7 +28,8 @@ from covey.letters import (
     Report,
     Reported,
 )
-from covey.peers import OUTCOMES, Help, Request
+from covey.node.peers import OUTCOMES
+from covey.node.requests import AskRow, Assistance
 
 LETTERS = (Ask, Report, Estimate, Labels, Hello)
 ANSWERS = (Helped, Reported, Estimated, Outcomes, Greeting)
@@ -65,7 +66,7 @@ def typed(value: Any) -> Any:
 
 def through(instances: list[Any]) -> tuple[Ask, list[Any]]:
     """Return the letter that shows instances, and those that its reader finds."""
-    asked = [Request(f"r{k}", "g2:1", 7, one) for k, one in enumerate(instances)]
+    asked = [AskRow(f"r{k}", "g2:1", 7, one) for k, one in enumerate(instances)]
     letter = letters.ask(asked, request="m1", deadline_ms=900)
     read = letters.read(letters.write(letter), Ask)
     found = letters.requests_of(read)
@@ -111,11 +112,9 @@ def test_instances_that_are_not_alike_are_no_block(instances: list[Any]) -> None
 
 
 def test_a_question_by_the_cell_alone_shows_nothing() -> None:
-    letter = letters.ask([Request("r", "g2:1", 7)], request="m1", deadline_ms=900)
+    letter = letters.ask([AskRow("r", "g2:1", 7)], request="m1", deadline_ms=900)
 
-    assert letters.requests_of(letters.read(letters.write(letter), Ask)) == [
-        Request("r", "g2:1", 7)
-    ]
+    assert letters.requests_of(letters.read(letters.write(letter), Ask)) == [AskRow("r", "g2:1", 7)]
     assert set(msgspec.msgpack.decode(letters.write(letter))) == {
         "version",
         "request",
@@ -142,7 +141,7 @@ def test_a_question_by_the_cell_alone_shows_nothing() -> None:
 )
 def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sentence: str) -> None:
     asked = [
-        Request("r", "g1:0", 1) if one is ... else Request("r", "g1:0", 1, one) for one in instances
+        AskRow("r", "g1:0", 1) if one is ... else AskRow("r", "g1:0", 1, one) for one in instances
     ]
     with pytest.raises(DataError, match=sentence):
         letters.write(letters.ask(asked, request="m1", deadline_ms=900))
@@ -150,8 +149,8 @@ def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sente
 
 @given(st.lists(labels | st.just(NO_ANSWER), max_size=5))
 def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
-    letter = letters.ask([Request("r", "g1:0", 1)], request="m1", deadline_ms=900)
-    helps = [Help(label, "f", 3) for label in given_]
+    letter = letters.ask([AskRow("r", "g1:0", 1)], request="m1", deadline_ms=900)
+    helps = [Assistance(label, "f", 3) for label in given_]
     body = letters.write(letters.helped(letter, helps))
 
     found = letters.helps_of(letters.read_answer(body, Helped, letter))
@@ -285,8 +284,8 @@ VALUES = b"\x81\xa6values"
         ({"request": ""}, 422, "request"),
         ({"other": 1}, 422, "other"),
         ({"o" * 100_000: 1}, 422, "unknown field"),
-        ({"version": 3}, 422, "version 3; this site speaks 1 and 2"),
-        ({"version": 3, "other": 1}, 422, "version 3; this site speaks 1 and 2"),
+        ({"version": 3}, 422, "version 3; this site speaks 1"),
+        ({"version": 3, "other": 1}, 422, "version 3; this site speaks 1"),
         ({"values": []}, 422, "0 instances for 1 rows"),
         ({"values": [1, 2]}, 422, "2 instances for 1 rows"),
         ({"values": {"a": 1}}, 422, "array"),

@@ -14,13 +14,14 @@ import pytest
 from covey import cli, keys, limits, sites
 from covey.calls import Call, Problem, Reply, problem_of
 from covey.crowds import Crowd, Turns
+from covey.decisions import UNKNOWN
 from covey.errors import ConfigError, StoreError, StoreFull
 from covey.gates import Anybody
 from covey.limits import SiteLimits
 from covey.listeners import Listener
+from covey.node.requests import Commit, Request, RowGroup
+from covey.node.store import Store
 from covey.ports import Address
-from covey.records import Batch, Ticket
-from covey.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -355,34 +356,29 @@ def test_only_clients_of_other_machines_are_slowed_if_nothing_is_said(tmp_path: 
 
 def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
     store = Store(tmp_path / "north.store")
-    store.load("north", "shape")
+    store.load("north", "fingerprint")
     pages = store._base.execute("PRAGMA page_count").fetchone()[0]
     store._base.execute(f"PRAGMA max_page_count = {pages}")
-    ticket = Ticket(
-        ticket=1,
+    request = Request(
+        number=1,
         source="",
         id="a",
         digest="x" * 100_000,
         slot=1,
-        cell="g1:0",
-        code=0,
-        phase="explore",
-        arm="zero",
-        function="zero",
-        price=0.0,
-        space="",
-        context=(),
-        prediction=0,
-        answer=0,
+        groups=[RowGroup(0, "g1:0", "explore", "zero", 0.0)],
+        contexts=[()],
+        predictions=[0],
+        answers=[0],
+        truths=[UNKNOWN],
     )
 
     with pytest.raises(StoreFull) as refused:
-        store.commit(Batch(tickets=[ticket]))
+        store.commit(Commit(requests=[request]))
 
     problem = problem_of(refused.value)
     assert (problem.status, problem.code) == (507, "store_full")
     assert problem_of(StoreError("a disk error")).status == 503
-    assert store.size()["tickets"] == 0
+    assert store.size()["rows"] == 0
 
 
 # -- banners, files, documents --------------------------------------------------------------------
@@ -436,9 +432,9 @@ def test_every_limit_has_a_range() -> None:
         ),
         ({"tickets": 39, "rows": 10}, 20, "[limits] tickets = 39 is no room; make that 40"),
         (
-            {"peer-tickets": 10_127},
+            {"peer-tickets": 12_047},
             10_000,
-            "[limits] peer-tickets = 10127 is no room; make that 10128",
+            "[limits] peer-tickets = 12047 is no room; make that 12048",
         ),
         ({}, 10**8, "[policy] label-wait is 100000000, and the tickets of so many slots are held"),
     ],
@@ -454,7 +450,7 @@ def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
     few, many = (limits.read({"rows": 10}, label_wait=wait) for wait in (10, 5_000_000))
 
     assert (few.tickets, few.peer_tickets) == (1_000_000, 100_000)
-    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_000_128)
+    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_002_048)
     assert limits.read({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
 
 

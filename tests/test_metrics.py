@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import virtual
-from covey.books import is_own
+from covey.decisions import UNKNOWN
 from covey.errors import LateLabel, PeerBusy
 from covey.metrics import MOST_BITS, Metrics, _cumulated
 from covey.node.node import Node
-from covey.peers import Help, Patience, Request
-from covey.schema import UNCOUNTED
-from covey.states import Ledger
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import AskRow, Assistance, is_own
+from covey.node.status import Counters
+from covey.node.tables import ALL
 from covey.watchers import WatchedPeer, Watcher
 from served import FEEDBACK, INFER, Client, infer, run
 from virtual import World
@@ -115,11 +116,11 @@ def test_what_strangers_send_makes_no_new_series() -> None:
 
 @given(st.lists(st.integers(0, 2**30)))
 def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
-    ledger = Ledger()
+    counters = Counters({})
     for wait in waits:
-        ledger.waits[wait.bit_length()] += 1
+        counters.waits[wait.bit_length()] += 1
 
-    found = dict(_cumulated(ledger.waits))
+    found = dict(_cumulated(counters.waits))
 
     bounds = [2**bits - 1 for bits in range(MOST_BITS + 1)]
     expected = {str(float(bound)): sum(wait <= bound for wait in waits) for bound in bounds}
@@ -195,38 +196,36 @@ def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
 def check(world: World, name: str) -> None:
     """Compare a node's state with all that its store has."""
     state, store = world.nodes[name].state(), world.stores[name]
-    rows = store._base.execute("SELECT phase, arm, source, price, truth, is_right FROM tickets")
-    tickets = [
-        dict(zip(("phase", "arm", "source", "price", "truth", "right"), row, strict=True))
-        for row in rows
+    requests = store._requests(ALL)
+    rows = [(request, row) for request in requests for row in range(len(request))]
+    assert len(rows) > 100
+    labelled = [
+        (request, row)
+        for request, row in rows
+        if request.truths[row] is not UNKNOWN and request.group(row).is_counted
     ]
-    assert len(tickets) > 100
     for one in state.arms:
-        own = [
-            ticket
-            for ticket in tickets
-            if ticket["arm"] == one.name
-            and is_own(ticket["source"])
-            and ticket["truth"] is not None
+        right = [
+            request.predictions[row] == request.truths[row]
+            for request, row in labelled
+            if request.group(row).arm == one.name and is_own(request.source)
         ]
-        counted = [ticket for ticket in own if ticket["phase"] not in UNCOUNTED]
-        assert (one.labels, one.right) == (len(counted), sum(ticket["right"] for ticket in counted))
+        assert (one.labels, one.right) == (len(right), sum(right))
     if state.starts == 1:
-        assert sum(state.phases.values()) == len(tickets)
-        spent = sum(ticket["price"] for ticket in tickets)
+        assert sum(state.phases.values()) == len(rows)
+        spent = sum(request.group(row).price for request, row in rows)
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
-    assert state.cells == sum(map(len, world.nodes[name].learner.tables.values()))
-    served = [ticket for ticket in tickets if not is_own(ticket["source"])]
-    told = [one for one in served if one["truth"] is not None and one["phase"] not in UNCOUNTED]
-    assert state.for_peers.labels == len(told)
+    own_cells = {cell.name for cell in store._load().cells[""] if cell.counters[0] >= 0}
+    assert state.cells == len(own_cells)
+    assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 
 def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
     async def main() -> None:
-        patience = Patience(failures=1, rest_s=1e6, most_rest_s=1e6)
+        timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
         quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}
-        world = World(quick, FUNCTIONS, dimension=1, seed=5, patience=patience)
+        world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
         world.down.update(["site1", "site2"])
         for k in range(50):
             await world.predict("site0", str(k), 0, (0.5,))
@@ -243,7 +242,7 @@ def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
 class Moody:
     """A peer that answers, fails, is busy, or takes for ever."""
 
-    async def ask(self, requests: Any) -> list[Help]:
+    async def ask(self, requests: Any) -> list[Assistance]:
         if requests[0].slot == 2:
             raise ConnectionError
         if requests[0].slot == 3:
@@ -267,7 +266,7 @@ def test_calls_to_peers_are_watched_however_they_end() -> None:
         for slot in (1, 2, 3, 4):
             try:
                 async with asyncio.timeout(5):
-                    await peer.ask([Request("a", "g1:0", slot)])
+                    await peer.ask([AskRow("a", "g1:0", slot)])
             except (ConnectionError, TimeoutError):
                 pass
 
@@ -297,9 +296,8 @@ def test_open_tickets_are_counted_as_a_walk_over_all_would_count_them(
             node = world.nodes["site0"]
             await taken(node, step, (number, chosen), given_out)
 
-            book = node._book
-            lots = sum(len(lot.waiting) for lot in book.lots._lots.values() if lot.is_open)
-            assert node.state().open_tickets == len(node.learner.waiting()) + lots
+            waiting = sum(len(one.pending) for one in node._state._open if one.is_open)
+            assert node.state().open_tickets == waiting
 
     virtual.run(main())
 
@@ -310,15 +308,14 @@ async def taken(
     """Take a step of a site's life; `given_out` has sources, ids, and how many rows."""
     number, chosen = numbers
     if step == "ask":
-        given_out.append(("", (await node.predict(1, (0.5,))).id, 1))
+        given_out.append(("", (await node.predict(1, (0.5,))).ticket, 1))
     elif step == "rows":
         rows = 2 + chosen % 3
-        lot = await node.predict_batch([1] * rows, [(0.5,)] * rows)
-        given_out.append(("", lot.id, rows))
+        request = await node.answer([1] * rows, [(0.5,)] * rows)
+        given_out.append(("", request.id, rows))
     elif step == "assist":
-        await node.assist(
-            Request(str(number), "g2:1", max(1, node.learner.slot), 1), source="site1"
-        )
+        asked = AskRow(str(number), "g2:1", max(1, node.learner.slot), 1)
+        await node.assist([asked], source="site1")
         given_out.append(("site1", str(number), 1))
     elif step == "label" and given_out:
         source, id_, rows = given_out[chosen % len(given_out)]
@@ -326,4 +323,4 @@ async def taken(
             if rows == 1:
                 await node.learn(id_, 1, source=source)
             else:
-                await node.learn_many(id_, [chosen % rows], [1])
+                await node.learn_rows(id_, [chosen % rows], [1])

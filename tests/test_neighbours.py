@@ -7,9 +7,10 @@ import pytest
 
 from covey import neighbours, sites
 from covey.errors import ConfigError, PeerError
+from covey.learner import Learner
 from covey.neighbours import Neighbour
-from covey.peers import Request
-from covey.shapes import shape_of
+from covey.node.requests import AskRow
+from covey.node.state import SiteState
 from served import CONSTANTS
 
 KEY = "sha256:" + "0" * 64
@@ -71,9 +72,9 @@ def test_a_neighbour_is_shown_what_it_may_see(
     share: Any, is_shown_cells: bool, is_shown_data: bool
 ) -> None:
     one = Neighbour(name="south", key=KEY, share=share)
-    cell, data = Request("a", "g1:0", 1), Request("b", "g1:0", 1, [1.0])
+    cell, data = AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, [1.0])
 
-    def is_shown(*requests: Request) -> bool:
+    def is_shown(*requests: AskRow) -> bool:
         try:
             return one.shows(requests) == requests
         except PeerError:
@@ -190,11 +191,20 @@ def test_how_long_peers_are_trained_goes_by_their_functions(tmp_path: Path) -> N
     assert train_at("functions = 2\n") == train_at("")
 
 
+def label(learner: Learner, truth: int, *, slot: int) -> str:
+    """Let a learner decide and learn a label; return the cell."""
+    state = SiteState(learner)
+    code = learner.decide((0.1,), slot)
+    answered: Any = {"predictions": [0], "answers": [0], "contexts": [(0.1,)]}
+    request = state.accept([code], space=learner.space, slot=slot, **answered)
+    state.settle(request, {0: truth})
+    return request.group(0).cell
+
+
 def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> None:
     def has_memory(more: str) -> bool:
         learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
-        decision = learner.decide((0.1,), 1)
-        learner.settle(learner.accept(decision, 0), 0)
+        label(learner, 0, slot=1)
         return bool(learner.snapshot().seen)
 
     assert has_memory("asks-by-context = true\n")
@@ -211,17 +221,16 @@ def test_who_may_ask_by_the_cell_changes_nothing_in_how_the_site_decides(
     by_context = load(tmp_path, "", asks + "asks-by-context = true\n", site=site)
 
     assert by_context.setup.settings.preset == "auto"
-    assert shape_of(by_context.learner) == shape_of(by_data.learner)
+    assert by_context.fingerprint == by_data.fingerprint
 
 
 def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:
     asks = SOUTH + "may-ask = true\nasks-by-context = true\n"
     learner = load(tmp_path, "", asks, "auto").learner
-    for slot, label in enumerate([1, 0, 1], 1):
-        learner.settle(learner.accept(learner.decide((0.1,), slot), 0), label)
-    cell = learner.names.parse(learner.cell_name(learner.decide((0.1,), 4)))
+    for slot, truth in enumerate([1, 0, 1], 1):
+        cell = label(learner, truth, slot=slot)
 
-    assert learner.recall(cell, 5).label == 1
+    assert learner.recall(learner.names.parse(cell), 5)[0] == 1
 
 
 @pytest.mark.parametrize(

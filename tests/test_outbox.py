@@ -1,4 +1,4 @@
-"""Labels wait until peers have taken them, go out many at once, and none is told twice for good."""
+"""Labels are queued until a peer has them, sent many at once, and marked delivered once."""
 
 import asyncio
 import random
@@ -8,14 +8,13 @@ import pytest
 
 import virtual
 from covey.errors import PeerBusy, PeerError, StoreFull
-from covey.outbox import AT_ONCE, Outbox
-from covey.peers import Guard, Help, Patience, Request
-from covey.records import Owed
+from covey.node.peers import DELIVERY_ROWS, CircuitBreaker, LabelDelivery, PeerTimeouts
+from covey.node.requests import AskRow, Assistance, Delivery
 from covey.types import Label, Report
 
 
-class Listener:
-    """A peer that takes labels, after so many failures, and says of each what it is told to."""
+class Receiver:
+    """A peer that fails a number of times, then takes labels with a fixed outcome."""
 
     def __init__(
         self, *, failures: int = 0, word: str = "taken", error: PeerError | None = None
@@ -33,7 +32,7 @@ class Listener:
         self.batches.append([id_ for id_, _ in labels])
         return [self.word] * len(labels)
 
-    async def ask(self, requests: Sequence[Request]) -> list[Help]:
+    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         raise NotImplementedError
 
     async def report(self, cell: str, slot: int) -> Report:
@@ -43,89 +42,96 @@ class Listener:
         raise NotImplementedError
 
 
-def delivered(peer: Listener, count: int, *, full: int = 0) -> tuple[list[str], int]:
-    """Return the ids that were noted as told, and how many labels were refused.
+def delivered(peer: Receiver, count: int, *, full: int = 0) -> tuple[list[str], int]:
+    """Return the ids that were marked delivered, and how many labels were refused.
 
-    The first `full` times there is no room to note it.
+    The first `full` times the disk is full.
     """
-    told: list[str] = []
+    marked: list[str] = []
     refusals = [StoreFull("the disk is full")] * full
 
-    async def tell(owed: Sequence[Owed]) -> None:
+    async def mark(deliveries: Sequence[Delivery]) -> None:
         if refusals:
             raise refusals.pop()
-        told.extend(one.id for one in owed)
+        marked.extend(one.id for one in deliveries)
 
     async def main() -> int:
         chance = random.Random(5)  # noqa: S311
-        guards = {"south": Guard("south", peer, Patience(), chance)}
-        owed = [Owed("south", str(k), 1) for k in range(count)]
-        outbox = Outbox(guards, owed, chance, tell)
-        outbox.start()
-        await outbox.drained()
-        outbox.stop()
-        assert len(outbox) == 0
-        return outbox.refused
+        breakers = {"south": CircuitBreaker("south", peer, PeerTimeouts(), chance)}
+        deliveries = [Delivery("south", str(k), 1) for k in range(count)]
+        delivery = LabelDelivery(breakers, deliveries, chance, mark)
+        delivery.start()
+        await delivery.drained()
+        delivery.stop()
+        assert len(delivery) == 0
+        return delivery.refused
 
-    return told, virtual.run(main())
+    return marked, virtual.run(main())
 
 
-def test_many_labels_go_out_in_few_requests_and_in_order() -> None:
-    peer = Listener()
+def test_many_labels_are_sent_in_few_messages_and_in_order() -> None:
+    peer = Receiver()
 
-    told, refused = delivered(peer, 2 * AT_ONCE + 1)
+    marked, refused = delivered(peer, 2 * DELIVERY_ROWS + 1)
 
-    assert [len(batch) for batch in peer.batches] == [AT_ONCE, AT_ONCE, 1]
-    assert told == [str(k) for k in range(2 * AT_ONCE + 1)]
+    assert [len(batch) for batch in peer.batches] == [DELIVERY_ROWS, DELIVERY_ROWS, 1]
+    assert marked == [str(k) for k in range(2 * DELIVERY_ROWS + 1)]
     assert refused == 0
 
 
-def test_who_has_no_room_to_note_what_was_told_tells_it_again() -> None:
-    peer = Listener()
+def test_labels_that_cannot_be_marked_delivered_are_sent_again() -> None:
+    peer = Receiver()
 
-    told, _ = delivered(peer, 2, full=3)
+    marked, _ = delivered(peer, 2, full=3)
 
     assert peer.batches == [["0", "1"]] * 4
-    assert told == ["0", "1"]
+    assert marked == ["0", "1"]
 
 
-def test_a_peer_that_fails_gets_the_same_labels_again() -> None:
-    peer = Listener(failures=5)
+def test_a_peer_that_fails_receives_the_same_labels_again() -> None:
+    peer = Receiver(failures=5)
 
-    told, _ = delivered(peer, 3)
+    marked, _ = delivered(peer, 3)
 
     assert peer.batches == [["0", "1", "2"]]
-    assert told == ["0", "1", "2"]
+    assert marked == ["0", "1", "2"]
 
 
-def test_a_busy_peer_gets_its_labels_when_it_says_so() -> None:
-    peer = Listener(failures=3, error=PeerBusy("busy", wait_s=4.0))
+def test_a_busy_peer_receives_its_labels_after_the_time_it_asked_for() -> None:
+    peer = Receiver(failures=3, error=PeerBusy("busy", wait_s=4.0))
 
     assert delivered(peer, 2) == (["0", "1"], 0)
     assert peer.called_s == [0.0, 4.0, 8.0, 12.0]
 
 
-def test_labels_that_a_peer_does_not_want_are_owed_no_longer_and_counted() -> None:
-    told, refused = delivered(Listener(word="unknown"), 3)
+def test_labels_that_a_peer_refuses_are_counted_and_not_sent_again() -> None:
+    marked, refused = delivered(Receiver(word="unknown"), 3)
 
-    assert told == ["0", "1", "2"]
+    assert marked == ["0", "1", "2"]
     assert refused == 3
 
 
-def test_the_log_says_that_labels_wait_after_a_minute_and_then_every_ten(
+def test_undelivered_labels_are_logged_after_a_minute_and_then_every_ten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told, _ = delivered(Listener(failures=70), 3)
+    marked, _ = delivered(Receiver(failures=70), 3)
 
-    assert told == ["0", "1", "2"]
-    lines = [one.message for one in caplog.records if one.name == "covey.outbox"]
-    assert all(line.startswith("3 labels could not be delivered for ") for line in lines)
-    assert all(line.endswith("s: peer 'south' gave not now") for line in lines)
-    waited_s = [float(line.split()[7]) for line in lines]
+    assert marked == ["0", "1", "2"]
+    lines = undelivered(caplog)
+    assert all(line.startswith("peer 'south': 3 labels undelivered for ") for line in lines)
+    assert all(line.endswith("s (peer 'south' gave not now)") for line in lines)
+    waited_s = [float(line.split()[6]) for line in lines]
     assert [round(waited_s[0] / 60), *(round(one / 600) for one in waited_s[1:])] == [1, 1, 2]
 
 
-def test_labels_that_wait_less_than_a_minute_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    delivered(Listener(failures=6), 3)
+def test_labels_undelivered_for_less_than_a_minute_are_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    delivered(Receiver(failures=6), 3)
 
-    assert not [one for one in caplog.records if one.name == "covey.outbox"]
+    assert undelivered(caplog) == []
+
+
+def undelivered(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the log lines about labels; those about the circuit are another matter."""
+    return [one.message for one in caplog.records if "labels" in one.message]

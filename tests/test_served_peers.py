@@ -19,7 +19,7 @@ from covey.correspondents import Correspondent
 from covey.errors import ConfigError, PeerError
 from covey.https_peers import HttpsPeers
 from covey.neighbours import Neighbour
-from covey.peers import Request
+from covey.node.requests import AskRow
 from neighbourhood import Offices, table
 from served import FEEDBACK, INFER, Client, infer, serving
 
@@ -84,7 +84,7 @@ def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offi
             serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
             way(offices, "south") as peer,
         ):
-            (helped,) = await peer.ask([Request("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
+            (helped,) = await peer.ask([AskRow("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
             said = await peer.deliver([("r", 1)])
 
             assert (helped.label, helped.function, said) == (0, "zero", ["taken"])
@@ -99,7 +99,7 @@ def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices
             serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
             way(offices, "west") as peer,
         ):
-            for call in (peer.hello(), peer.ask([Request("r", "g1:0", 1, 1)])):
+            for call in (peer.hello(), peer.ask([AskRow("r", "g1:0", 1, 1)])):
                 with pytest.raises(PeerError, match=r"403 \(not_allowed\)"):
                     await call
 

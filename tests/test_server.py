@@ -14,8 +14,7 @@ import pytest
 
 from covey import cli
 from covey.errors import StoreError
-from covey.lots import Lot
-from covey.store import Store
+from covey.node.store import Store
 from served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -180,7 +179,7 @@ def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     run(tmp_path, story, text)
     found = Store(tmp_path / "north.store").find("", "a")
     assert found is not None
-    assert (found.cell, found.context) == ("g4:0", (0.15,))
+    assert (found[0].group(0).cell, found[0].context(0)) == ("g4:0", (0.15,))
 
 
 LOOKS_BACK = SITE.replace("dimension = 1\n", "").replace(
@@ -214,13 +213,13 @@ def test_the_previous_label_of_a_site_places_the_next_instance(tmp_path: Path) -
     store = Store(tmp_path / "north.store")
     found = {id_: store.find("", id_) for id_ in "abcdefg"}
     contexts = {
-        id_: [tuple(point) for point in one.contexts] if isinstance(one, Lot) else one.context
+        id_: [one[0].context(row) for row in range(len(one[0]))]
         for id_, one in found.items()
         if one is not None
     }
     assert contexts == {
-        **dict.fromkeys("abc", (0.0,)),
-        **dict.fromkeys("deg", (1.0,)),
+        **{id_: [(0.0,)] for id_ in "abc"},
+        **{id_: [(1.0,)] for id_ in "deg"},
         "f": [(0.5,), (0.5,)],
     }
 
@@ -300,7 +299,7 @@ def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: 
 
     run(tmp_path, story)
     assert len(BAD) == 40
-    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
 @pytest.mark.parametrize(
@@ -434,7 +433,7 @@ def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Pa
     assert cli.main(["check", str(tmp_path / "north.store")]) == 0
     store = Store(tmp_path / "north.store")
     kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
-    assert [one.truth for one in kept if one is not None] == [0] * 20
+    assert [one[0].truths for one in kept if one is not None] == [[0]] * 20
 
 
 def test_told_twice_to_stop_a_node_waits_for_nothing(tmp_path: Path) -> None:

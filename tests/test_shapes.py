@@ -1,4 +1,4 @@
-"""A store is refused if its counters would mean something else, with a sentence that says what."""
+"""A store whose counters mean something else is refused, with a sentence that says what."""
 
 from pathlib import Path
 
@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from covey import sites
 from covey.errors import StoreError
-from covey.records import differing
-from covey.shapes import shape_of
-from covey.store import Store
+from covey.node.requests import differences, schema_fingerprint
+from covey.node.store import Store
 from served import CONSTANTS
 
 SITE = (
@@ -39,17 +38,17 @@ SIZE = '{ column = "size", scale = "linear", low = 0, high = 10 }'
 TIME = '{ column = "time", scale = "hour" }'
 
 
-def shape(folder: Path, text: str) -> str:
+def fingerprint(folder: Path, text: str) -> str:
     (folder / "site.toml").write_text(text)
-    return sites.load(folder / "site.toml").shape
+    return sites.load(folder / "site.toml").fingerprint
 
 
 def refusal(folder: Path, text: str) -> str:
-    """Return what is said of a store of `SITE` that is opened as one of `text`."""
+    """Return the refusal of a store of `SITE` that is opened for the site of `text`."""
     store = Store.memory()
-    store.load("north", shape(folder, SITE))
+    store.load("north", fingerprint(folder, SITE))
     with pytest.raises(StoreError) as refused:
-        store.load("north", shape(folder, text))
+        store.load("north", fingerprint(folder, text))
     return str(refused.value)
 
 
@@ -75,7 +74,7 @@ def refusal(folder: Path, text: str) -> str:
         ),
     ],
 )
-def test_the_sentence_says_what_differs_and_only_that(
+def test_the_sentence_names_what_differs_and_nothing_else(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     text = SITE.replace(old, new.replace("\\n", "\n"))
@@ -97,39 +96,41 @@ def test_the_sentence_says_what_differs_and_only_that(
         SITE.replace("slices = 4", "slices = 4\nlabel-wait = 50"),
     ],
 )
-def test_what_counters_do_not_depend_on_may_change(tmp_path: Path, text: str) -> None:
-    assert shape(tmp_path, text) == shape(tmp_path, SITE)
+def test_settings_that_counters_do_not_depend_on_may_change(tmp_path: Path, text: str) -> None:
+    assert fingerprint(tmp_path, text) == fingerprint(tmp_path, SITE)
 
 
-def test_ranks_go_by_their_sample(tmp_path: Path) -> None:
+def test_a_rank_scale_is_identified_by_its_sample(tmp_path: Path) -> None:
     def ranked(sample: str) -> str:
         return SITE.replace('"linear", low = 0, high = 10', f'"rank", sample = {sample}')
 
-    assert shape(tmp_path, ranked("[1, 2, 3]")) == shape(tmp_path, ranked("[3, 1, 2]"))
-    assert shape(tmp_path, ranked("[1, 2, 3]")) != shape(tmp_path, ranked("[1, 2, 4]"))
+    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) == fingerprint(tmp_path, ranked("[3, 1, 2]"))
+    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) != fingerprint(tmp_path, ranked("[1, 2, 4]"))
 
 
-def test_what_clients_send_has_no_more_than_dimensions(tmp_path: Path) -> None:
+def test_contexts_that_clients_send_have_no_scales(tmp_path: Path) -> None:
     text = SITE.replace('store = "north', 'dimension = 2\nstore = "north')
     text = text[: text.index("[data]")] + text[text.index("[policy]") :]
     (tmp_path / "site.toml").write_text(text)
     served = sites.load(tmp_path / "site.toml")
 
-    assert served.shape == shape_of(served.learner)
-    assert "context" not in served.shape
+    assert served.fingerprint == schema_fingerprint(
+        served.learner.arms, served.learner.policies
+    )
+    assert "context" not in served.fingerprint
 
 
 PARTS = st.lists(st.tuples(st.sampled_from(["arm", "cells"]), st.sampled_from("abc")), min_size=1)
 
 
 @given(old=PARTS, new=PARTS)
-def test_shapes_differ_where_there_is_something_to_say(
+def test_fingerprints_differ_if_and_only_if_a_part_does(
     old: list[tuple[str, str]], new: list[tuple[str, str]]
 ) -> None:
-    def by_part(shape: list[tuple[str, str]]) -> dict[str, list[str]]:
-        parts = {part: [value for one, value in shape if one == part] for part in ("arm", "cells")}
+    def by_part(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
+        parts = {part: [value for one, value in pairs if one == part] for part in ("arm", "cells")}
         return {part: values for part, values in parts.items() if values}
 
-    said = differing(*("\n".join(map(": ".join, shape)) for shape in (old, new)))
+    said = differences(*("\n".join(map(": ".join, parts)) for parts in (old, new)))
 
     assert bool(said) == (by_part(old) != by_part(new))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from covey.store import Store
+from covey.node.store import Store
 from neighbourhood import SRC
 
 pytestmark = pytest.mark.beside_the_kernel

@@ -1,4 +1,4 @@
-"""A function that fails is stood in for: the client is answered, and the arm is judged by it."""
+"""When a function fails another one answers, and the label counts as wrong for the first."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ import virtual
 from covey.decisions import NO_ANSWER
 from covey.errors import FunctionError
 from covey.node.node import Node
-from covey.peers import Help, Request
+from covey.node.requests import AskRow, Assistance
 from served import INFER, SITE, Client, infer, run
 from test_metrics import metrics_of
 from virtual import Link, World
@@ -63,10 +63,10 @@ def counted(node: Node) -> list[tuple[int, int]]:
 
 def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that_failed() -> None:
     async def story(node: Node, world: World) -> None:
-        ticket = await node.predict("x", (0.5,))
-        assert (ticket.arm, ticket.function, ticket.answer) == ("a", "b", 1)
-        assert ticket.prediction is NO_ANSWER
-        assert not (await node.learn(ticket.id, 1)).is_right
+        request = await node.answer(["x"], [(0.5,)])
+        assert (request.group(0).arm, request.function(0), request.answers[0]) == ("a", "b", 1)
+        assert request.predictions[0] is NO_ANSWER
+        assert not (await node.learn(request.id, 1)).is_right
         assert counted(node)[0] == (1, 0)
         assert world.stores["north"].check() == []
         assert node.failures == {"a": 1, "b": 0}
@@ -74,14 +74,14 @@ def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that
     lived(story, a=broken, b=lambda _: 1)
 
 
-def test_a_site_turns_away_from_a_function_that_fails() -> None:
+def test_a_function_that_fails_is_chosen_less_and_less() -> None:
     async def story(node: Node, world: World) -> None:
         arms = []
         for _ in range(300):
-            ticket = await node.predict("x", (0.5,))
-            arms.append(ticket.arm)
-            assert ticket.answer == 1
-            await node.learn(ticket.id, 1)
+            answer = await node.predict("x", (0.5,))
+            arms.append(answer.arm)
+            assert answer.label == 1
+            await node.learn(answer.ticket, 1)
         assert "a" in arms[:50]
         assert arms[-100:].count("a") < 10
 
@@ -89,7 +89,7 @@ def test_a_site_turns_away_from_a_function_that_fails() -> None:
 
 
 @pytest.mark.parametrize("second", ["b", "c"])
-def test_the_best_other_function_stands_in_by_what_labels_say(second: str) -> None:
+def test_the_function_with_the_best_labels_replaces_one_that_fails(second: str) -> None:
     calls = 0
     is_broken = False
 
@@ -104,25 +104,25 @@ def test_the_best_other_function_stands_in_by_what_labels_say(second: str) -> No
     async def story(node: Node, world: World) -> None:
         nonlocal is_broken
         for _ in range(200):
-            ticket = await node.predict("x", (0.5,))
-            await node.learn(ticket.id, 1)
-        assert ticket.arm == "a"
+            answer = await node.predict("x", (0.5,))
+            await node.learn(answer.ticket, 1)
+        assert answer.arm == "a"
         is_broken = True
-        ticket = await node.predict("x", (0.5,))
-        assert (ticket.arm, ticket.function) == ("a", second)
+        answer = await node.predict("x", (0.5,))
+        assert (answer.arm, answer.function) == ("a", second)
 
     functions = {"a": best, "b": int, "c": int, second: half}
     lived(story, **{k: (lambda _: 0) if one is int else one for k, one in functions.items()})
 
 
-def test_only_if_all_functions_fail_there_is_no_answer_and_nothing_moves() -> None:
+def test_if_all_functions_fail_there_is_no_answer_and_nothing_is_counted() -> None:
     async def story(node: Node, world: World) -> None:
         with pytest.raises(FunctionError, match="function 'a' .* cannot read 'x'"):
             await node.predict("x", (0.5,))
         with pytest.raises(FunctionError, match="function 'a' .* cannot read 'x'"):
-            await node.predict_batch(["x"] * 9, [(0.5,)] * 9)
+            await node.answer(["x"] * 9, [(0.5,)] * 9)
 
-        assert node.learner.open_tickets == 0
+        assert node.state().open_tickets == 0
         assert counted(node) == [(0, 0)] * 3
         assert set(node.failures.values()) == {2}
 
@@ -132,8 +132,8 @@ def test_only_if_all_functions_fail_there_is_no_answer_and_nothing_moves() -> No
 def test_an_answer_that_is_no_label_is_a_failure_of_the_function() -> None:
     async def story(node: Node, world: World) -> None:
         assert (await node.predict("x", (0.5,))).function == "c"
-        lot = await node.predict_batch(["x"] * 9, [(0.5,)] * 9)
-        assert set(lot.answers) == {1}
+        batch = await node.answer(["x"] * 9, [(0.5,)] * 9)
+        assert set(batch.answers) == {1}
         assert node.failures["a"] > 1 < node.failures["b"]
 
     lived(story, a=lambda _: (1, 2), b=lambda _: None, c=lambda _: 1)
@@ -141,14 +141,14 @@ def test_an_answer_that_is_no_label_is_a_failure_of_the_function() -> None:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**31), dead=st.sets(st.sampled_from(NAMES), max_size=2))
-def test_a_batch_is_stood_in_for_as_its_rows_would_be(seed: int, dead: set[str]) -> None:
-    """Functions fail from the second batch on; who stands in is the same in both ways."""
+def test_functions_are_replaced_in_a_batch_as_in_single_rows(seed: int, dead: set[str]) -> None:
+    """Functions fail from the second batch on."""
     points = np.random.default_rng(seed).random((3, 12, 1))
     truths = np.random.default_rng([seed, 1]).integers(0, 3, (3, 12)).tolist()
 
-    def told(*, is_batched: bool) -> Any:
+    def outcome(*, is_batched: bool) -> Any:
         now: set[str] = set()
-        said: list[Any] = []
+        results: list[Any] = []
 
         def made(name: str) -> Callable[[Any], int]:
             return lambda row: broken(row) if name in now else NAMES.index(name)
@@ -156,64 +156,63 @@ def test_a_batch_is_stood_in_for_as_its_rows_would_be(seed: int, dead: set[str])
         async def story(node: Node, world: World) -> None:
             for points_now, labels in zip(points.tolist(), truths, strict=True):
                 if is_batched:
-                    lot = await node.predict_batch(list(range(12)), points_now)
-                    said.append((lot.predictions, lot.answers))
+                    batch = await node.answer(list(range(12)), points_now)
+                    results.append((batch.predictions, batch.answers))
                     world.crash("north")
                     world.boot("north")
                     node = world.nodes["north"]
-                    await node.learn_many(lot.id, range(12), labels)
+                    await node.learn_rows(batch.id, range(12), labels)
                 else:
-                    given = [await node.predict(k, tuple(points_now[k])) for k in range(12)]
-                    said.append(([x.prediction for x in given], [x.answer for x in given]))
-                    for ticket, label in zip(given, labels, strict=True):
-                        await node.learn(ticket.id, label)
+                    single = [await node.answer([k], [tuple(points_now[k])]) for k in range(12)]
+                    results.append(
+                        ([x.predictions[0] for x in single], [x.answers[0] for x in single])
+                    )
+                    for request, label in zip(single, labels, strict=True):
+                        await node.learn(request.id, label)
                 now.update(dead)
-            said.append(node.learner.snapshot())
+            results.append(node.learner.snapshot())
             assert world.stores["north"].check() == []
 
         functions = {name: made(name) for name in NAMES}
         lived(story, **functions, setup=config(NAMES, slices=2, pending=True))
-        return said
+        return results
 
-    assert told(is_batched=True) == told(is_batched=False)
+    assert outcome(is_batched=True) == outcome(is_batched=False)
 
 
 class Silent(Link):
-    async def ask(self, requests: Any) -> list[Help]:
-        return [Help(NO_ANSWER, "memory") for _ in requests]
+    async def ask(self, rows: Any) -> list[Assistance]:
+        return [Assistance(NO_ANSWER, "memory") for _ in rows]
 
 
-@pytest.mark.parametrize("is_batched", [True, False])
-def test_where_a_peer_is_silent_and_the_best_function_fails_another_one_answers(
-    is_batched: bool,
-) -> None:
+@pytest.mark.parametrize("rows", [1, 4])
+def test_if_a_peer_has_no_answer_and_the_best_function_fails_another_one_answers(rows: int) -> None:
     async def story(node: Node, world: World) -> None:
         functions = set()
         for _ in range(20):
-            if is_batched:
-                lot = await node.predict_batch(["x"] * 4, [(0.5,)] * 4)
-                functions |= {one.function for one in lot.helped.values()}
-                assert lot.answers == [1] * 4
-                await node.learn_many(lot.id, range(4), [1] * 4)
-            else:
-                ticket = await node.predict("x", (0.5,))
-                functions |= {ticket.function} if ticket.peer else set()
-                assert ticket.answer == 1
-                await node.learn(ticket.id, 1)
+            request = await node.answer(["x"] * rows, [(0.5,)] * rows)
+            asked = [row for row in range(rows) if request.group(row).peer]
+            functions |= {request.function(row) for row in asked}
+            assert request.answers == [1] * rows
+            await node.learn_rows(request.id, range(rows), [1] * rows)
         assert functions == {"b"}
 
     setup = config(("a", "b"), peers={"south": 0.0})
     lived(story, a=broken, b=lambda _: 1, setup=setup, kind=Silent)
 
 
-def test_a_peer_that_asks_is_told_of_the_failure() -> None:
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_request_of_a_peer_fails_with_a_function_and_nothing_is_counted(rows: int) -> None:
     async def story(node: Node, world: World) -> None:
-        cell = (await node.predict("y", (0.5,))).cell
+        cell = (await node.answer(["y"], [(0.5,)])).group(0).cell
+        before = await node.report(cell, 1, source="south")
+        asked = [AskRow(str(k), cell, 1, "x" if k == rows - 1 else "y") for k in range(rows)]
         with pytest.raises(FunctionError, match="cannot read 'x'"):
-            await node.assist(Request("q", cell, 1, "x"), source="south")
+            await node.assist(asked, source="south")
 
         assert sum(node.failures.values()) == 1
-        assert world.stores["north"].size()["tickets"] == 1
+        assert await node.report(cell, 1, source="south") == before
+        assert world.stores["north"].size()["rows"] == 1
 
     def picky(row: Any) -> int:
         return 1 if row == "y" else broken(row)
@@ -221,7 +220,7 @@ def test_a_peer_that_asks_is_told_of_the_failure() -> None:
     lived(story, a=picky, b=picky)
 
 
-def test_who_stands_in_sees_its_own_columns() -> None:
+def test_a_replacement_sees_its_own_columns() -> None:
     setup = config(("a", "b"))
     setup["learner"][0]["view"] = [
         {"arms": ["a"], "columns": ["x"]},
@@ -230,46 +229,46 @@ def test_who_stands_in_sees_its_own_columns() -> None:
 
     async def story(node: Node, world: World) -> None:
         record = {"x": 1, "y": 2}
-        assert (await node.predict(record, (0.5,))).answer == 2
-        lot = await node.predict_batch([record] * 8, [(0.5,)] * 8)
-        assert lot.answers == [2] * 8
+        assert (await node.predict(record, (0.5,))).label == 2
+        batch = await node.answer([record] * 8, [(0.5,)] * 8)
+        assert batch.answers == [2] * 8
 
     lived(story, a=broken, b=lambda row: row["y"] if list(row) == ["y"] else -1, setup=setup)
 
 
-def test_who_stands_in_is_taught_by_the_label() -> None:
-    lessons = []
+def test_a_replacement_is_trained_with_the_label() -> None:
+    seen = []
 
-    class Pupil:
+    class Trainee:
         def predict(self, instance: Any) -> int:
             return 1
 
         def learn(self, instance: Any, label: Any) -> None:
-            lessons.append((instance, label))
+            seen.append((instance, label))
 
     async def story(node: Node, world: World) -> None:
-        ticket = await node.predict("x", (0.5,))
-        await node.learn(ticket.id, 0)
-        lot = await node.predict_batch(["y", "z"], [(0.5,)] * 2)
-        await node.learn_many(lot.id, [0, 1], [1, 2])
+        answer = await node.predict("x", (0.5,))
+        await node.learn(answer.ticket, 0)
+        batch = await node.answer(["y", "z"], [(0.5,)] * 2)
+        await node.learn_rows(batch.id, [0, 1], [1, 2])
 
-    lived(story, a=broken, b=Pupil())
-    assert lessons == [("x", 0), ("y", 1), ("z", 2)]
+    lived(story, a=broken, b=Trainee())
+    assert seen == [("x", 0), ("y", 1), ("z", 2)]
 
 
-def test_a_failure_is_a_line_a_minute_and_quotes_no_instance(
+def test_failures_are_logged_once_a_minute_without_the_instance(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(node: Node, world: World) -> None:
         for _ in range(4):
             await node.predict("secret", (0.5,))
-            await node.predict_batch(["secret"] * 9, [(0.5,)] * 9)
+            await node.answer(["secret"] * 9, [(0.5,)] * 9)
             await asyncio.sleep(20)
 
     with caplog.at_level(logging.WARNING, "covey"):
         lived(story, a=broken, b=lambda _: 1)
 
-    lines = [one.getMessage() for one in caplog.records if one.name == "covey.standins"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "covey.node.workers"]
     assert len(lines) == 2
     assert "function 'a' of learner 'north' raised ValueError at " in lines[0]
     assert lines[0].endswith("; 1 failures since the start")

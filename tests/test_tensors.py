@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from covey import tensors, wire
 from covey.calls import Call, Problem
 from covey.limits import SiteLimits
-from covey.lots import Lot
+from covey.node.store import Store
 from covey.sources.remote import Tensor
-from covey.store import Store
 from served import FEEDBACK, INFER, SITE, Client, run
 
 FORMATS = {
@@ -283,9 +282,9 @@ def test_rows_are_one_record_and_labelled_by_id_and_row(tmp_path: Path) -> None:
 
     run(tmp_path, story)
     store = Store(tmp_path / "north.store")
-    lot = store.find("", "a")
-    assert isinstance(lot, Lot)
-    assert len(lot) == 6
+    found = store.find("", "a")
+    assert found is not None
+    assert len(found[0]) == 6
     assert sum(labels for labels, _ in store.counters().values()) == 4
 
 
@@ -378,7 +377,7 @@ def test_bytes_that_make_no_sense_are_refused_and_decide_nothing(tmp_path: Path)
         assert state["slot"] == 0
 
     run(tmp_path, story)
-    assert Store(tmp_path / "north.store").size()["tickets"] == 0
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
 def test_rows_of_numbers_come_to_functions_as_they_do_one_by_one(tmp_path: Path) -> None:

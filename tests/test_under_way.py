@@ -1,4 +1,4 @@
-"""Labels under way make an index surer, so that many decisions before their labels are spread."""
+"""Pending labels narrow the bounds of an index, so decisions before their labels are spread."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.config import load
+from covey.errors import FunctionError
 from covey.learner import Learner
-from covey.node.network import learner_of
+from covey.node.network import LocalSite
 from covey.policies import ALARMED, INDEXED
 from covey.sites import load as load_site
 from served import SITE
@@ -26,7 +26,7 @@ LEARNERS = [
 
 
 def is_spread(arms: list[str], names: list[str]) -> bool:
-    """Say whether each of the arms got at least half of its equal share."""
+    """Return whether each of the arms got at least half of its equal share."""
     counts = Counter(arms)
     return min(counts[name] for name in names) >= len(arms) / (2 * len(names))
 
@@ -77,83 +77,91 @@ def test_single_rows_whose_labels_come_late_are_spread_over_all_arms(delay: int)
     assert not is_spread(replayed(pending=False, delay=delay), [*OWN, *PEERS])
 
 
-def test_without_pending_rows_go_to_one_arm_until_a_label_comes() -> None:
+def test_without_pending_all_rows_go_to_one_arm_until_a_label_comes() -> None:
     assert replayed(pending=False, delay=ROWS) == ["a"] * ROWS
 
 
-def test_labels_that_come_at_once_are_never_under_way() -> None:
+def test_labels_that_come_at_once_are_never_pending() -> None:
     assert replayed(pending=True, delay=0) == replayed(pending=False, delay=0)
 
 
 @pytest.mark.parametrize("pending", ["", "pending = true\n", "pending = false\n"])
-def test_a_site_counts_what_is_under_way_unless_told_otherwise(
+def test_a_site_counts_pending_labels_unless_configured_otherwise(
     tmp_path: Path, pending: str
 ) -> None:
-    """And it has the default preset, whatever it says of this."""
+    """Its preset is the default one in any case."""
     file = tmp_path / "site.toml"
     file.write_text(SITE.replace('preset = "cos"\n', pending).replace("slices = 4\n", ""))
     site = load_site(file)
 
-    arms = [site.learner.choice(decide(site.learner, 0.5, slot)).arm for slot in range(1, 5)]
+    arms = [decided(site.learner, 0.5) for _ in range(4)]
 
     assert site.setup.settings.preset == "auto"
     assert arms == (["zero"] * 4 if "false" in pending else ["zero", "one", "zero", "one"])
 
 
-def decide(learner: Learner, context: float, slot: int) -> int:
-    code = learner.decide((context,), slot)
+def decided(learner: Learner, *context: float) -> str:
+    slot = learner.slot + 1
+    code = learner.decide(context, slot)
     learner.advance(slot)
-    return code
+    return learner.choice(code).arm
 
 
-def alone(preset: str, **policy: Any) -> Learner:
+def alone(preset: str, **policy: Any) -> LocalSite:
+    """Return the only site of a network, whose functions answer 0 and fail for None."""
+
+    def zero(instance: Any) -> int:
+        return 0 * instance
+
     table = {"preset": preset, "pending": True, **policy}
-    site = {"name": "north", "functions": ["a", "b"], "peers": {}}
-    return learner_of(load({"policy": table, "learner": [site]}), 0, 1)
+    learner = {"name": "north", "functions": ["a", "b"], "peers": {}}
+    setup = {"policy": table, "learner": [learner]}
+    return covey.Network(setup, functions={"a": zero, "b": zero}, dimension=1)["north"]
 
 
-def under_way(learner: Learner) -> list[list[int]]:
-    """Return what is counted as under way, cell by cell, arm by arm."""
+def pending(site: LocalSite) -> list[list[int]]:
+    """Return the pending labels, cell by cell, arm by arm."""
+    learner = site.learner
     table = learner.tables[""]
     return [table.counters(row)[learner.pending_slice] for row in range(len(table))]
 
 
-def test_what_is_under_way_counts_in_the_cells_of_all_sizes_around_it() -> None:
-    learner = alone("auto")
-    for slot, context in enumerate((0.1, 0.4, 0.45), 1):  # in one large cell, and in two small ones
-        decide(learner, context, slot)
+def test_pending_labels_count_in_the_cells_of_all_sizes_around_them() -> None:
+    site = alone("auto")
+    for context in (0.1, 0.4, 0.45):  # in one of the two large cells, and in two small ones
+        site.predict(1, (context,))
 
     # The large cell, then the small ones.
-    assert [sum(arms) for arms in under_way(learner)] == [3, 1, 2]
+    assert [sum(arms) for arms in pending(site)] == [3, 1, 2]
 
 
 @pytest.mark.parametrize("preset", sorted(INDEXED))
-def test_nothing_is_under_way_once_labels_came_or_are_waited_for_no_longer(preset: str) -> None:
-    learner = alone(preset)
+def test_nothing_is_pending_once_labels_came_or_their_wait_has_expired(preset: str) -> None:
+    site = alone(preset, **{"label-wait": 30})
     rng = np.random.default_rng(3)
-    waiting = []
-    for slot in range(1, 61):
-        context = rng.random()
-        code = decide(learner, context, slot)
-        if slot % 3 == 0:
-            learner.settle(code, slot % 2, (context,), slot)
-        elif slot % 5 == 0:
-            learner.retract(code, (context,), slot)
-        else:
-            waiting.append(code)
-    assert any(any(arms) for arms in under_way(learner))
+    for turn in range(60):
+        ticket = site.predict(1, (rng.random(),)).ticket
+        if turn % 3 == 0:
+            site.learn(ticket, turn % 2)
+        if turn % 5 == 0:
+            with pytest.raises(FunctionError):
+                site.predict(None, (rng.random(),))
+    assert any(any(arms) for arms in pending(site))
 
-    learner.forget_rows(waiting)
+    last = site.predict(1, (0.5,), slot=site.learner.slot + 31)
+    site.learn(last.ticket, 0)
 
-    assert not any(any(arms) for arms in under_way(learner))
+    assert not any(any(arms) for arms in pending(site))
 
 
 @pytest.mark.parametrize("preset", sorted(ALARMED))
-def test_what_was_under_way_at_an_alarm_counts_until_its_label_comes(preset: str) -> None:
-    learner = alone(preset, alarm=1.0)
-    codes = [decide(learner, 0.5, slot) for slot in range(1, 41)]
-    for slot in range(1, 31):
-        learner.settle(codes[slot - 1], int(slot <= 20), (0.5,), slot)
-    assert learner.snapshot().doubts[""][2:] != [0, 0]
+def test_labels_pending_at_an_alarm_count_until_they_come(preset: str) -> None:
+    site = alone(preset, alarm=1.0)
+    tickets = [site.predict(1, (0.5,)).ticket for _ in range(40)]
+    for ticket in tickets[:20]:
+        site.learn(ticket, 0)  # right
+    for ticket in tickets[20:30]:
+        site.learn(ticket, 1)  # wrong
+    assert site.learner.snapshot().doubts[""][2:] != [0, 0]
 
-    assert all(sum(arms) == 10 for arms in under_way(learner))
+    assert all(sum(arms) == 10 for arms in pending(site))

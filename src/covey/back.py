@@ -14,7 +14,7 @@ from covey import letters
 from covey.calls import Call, Problem, Reply
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.learner import Learner
-from covey.letters import KIND, Letter
+from covey.letters import KIND, VERSION, Letter
 from covey.neighbours import Neighbour
 from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
@@ -107,7 +107,7 @@ class Back:
         _check_deadline(letter)
         arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
         return letters.Reported(
-            version=letter.version, request=letter.request, arrivals=arrivals, low=low, high=high
+            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -118,7 +118,7 @@ class Back:
             letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
         )
         return letters.Estimated(
-            version=letter.version, request=letter.request, accuracy=accuracy, labels=labels
+            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
         )
 
     async def _labels(self, call: Call, peer: Neighbour) -> letters.Answer:
@@ -127,7 +127,7 @@ class Back:
         _check_deadline(letter)
         labels = [(told.id, told.label) for told in letter.labels]
         words = await self._node.take_labels(labels, source=peer.name)
-        return letters.Outcomes(version=letter.version, request=letter.request, words=words)
+        return letters.Outcomes(version=VERSION, request=letter.request, words=words)
 
     async def _hello(self, call: Call, peer: Neighbour) -> letters.Answer:
         letter = letters.read(call.body, letters.Hello)
@@ -135,7 +135,7 @@ class Back:
         knows_cells = peer.may_ask or peer.may_see("context")
         knows_data = peer.may_ask or peer.may_see("data")
         return letters.Greeting(
-            version=letter.version,
+            version=VERSION,
             request=letter.request,
             name=self._node.name,
             incarnation=self._node.starts,

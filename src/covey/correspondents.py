@@ -18,7 +18,6 @@ from covey.types import Label, Report
 Post = Callable[[str, bytes], Awaitable[Reply]]
 BUSY = ("too_often", "busy")  # codes of a peer that is overloaded
 LATE = ("deadline_over", "too_slow")  # codes of a peer that got the message too late
-OTHER_VERSION = "protocol_version"
 USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 
 
@@ -29,19 +28,13 @@ class Correspondent:
         self._neighbour = neighbour
         self._post = post
         self._chance = chance
-        self._version = letters.VERSION  # of `ask`, as the latest response announced it
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         """Return a label for each instance, or for a cell alone."""
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            letter = letters.ask(
-                shown,
-                request=self._new_id(),
-                deadline_ms=_left_ms(),
-                version=self._version,
-            )
+            letter = letters.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
             given += letters.helps_of(await self._send("ask", letter, letters.Helped))
         return given
 
@@ -86,13 +79,8 @@ class Correspondent:
     async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
         reply = await self._post(f"{letters.ROOT}/{call}", letters.write(letter))
         if reply.status != 200:
-            code, detail = read_refusal(reply.body)
-            if code == OTHER_VERSION:  # it was replaced by an older one
-                self._version = letters.newest_version(reply.headers)
-            raise _refused(reply, code, detail)
-        answer = letters.read_answer(reply.body, kind, letter)
-        self._version = letters.newest_version(reply.headers)
-        return answer
+            raise _refused(reply, *read_refusal(reply.body))
+        return letters.read_answer(reply.body, kind, letter)
 
     def _new_id(self) -> str:
         return f"{self._chance.getrandbits(64):016x}"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from covey import accord, keys, letters, sites, tokens, visits
+from covey import accord, keys, sites, tokens, visits
 from covey.batches import plain_label
 from covey.classifiers import Function
 from covey.errors import (
@@ -326,7 +326,8 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
     else:
         starts = seen.greeting.incarnation
         yield Finding(what, OK, f"{peer.url} knows this site; its start number {starts}")
-        yield Finding(f"{what}, protocol", OK, _protocol(seen.version, seen.software))
+        said = f"speaks peer protocol {seen.versions} ({seen.software})"
+        yield Finding(f"{what}, protocol", OK, said)
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
         if asks is not None or peer.may_ask:
@@ -335,12 +336,6 @@ def _peer(site: ServedSite, peer: Neighbour) -> Iterator[Finding]:
                 f"{what}, settings", accord.differences(site, seen.greeting, by_data=by_data)
             )
         yield from _clock(what, seen.ahead_s)
-
-
-def _protocol(version: int, software: str) -> str:
-    said = f"speaks peer protocol {version} ({software or 'covey 0.1'})"
-    newest = max(letters.VERSIONS)
-    return said if version == newest else f"{said}; {newest} is preferred"
 
 
 def _asks(site: ServedSite, name: str) -> visits.Asks | None:

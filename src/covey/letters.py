@@ -20,10 +20,11 @@ from covey.node.peers import OUTCOMES
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance
 from covey.types import Label
 
-VERSION = 1  # of every message; an `ask` may have a later one, see `ask` and `requests_of`
-VERSIONS = (1,)  # that this site can read
-# Bodies are strict, so versions are announced in headers, which version 1 does not look at.
+VERSION = 1  # of the protocol and of every message
+# Bodies are strict, so a site announces in headers what it speaks: 0.1.0 ignores these.
 VERSIONS_HEADER, SOFTWARE_HEADER = "Covey-Versions", "Covey-Software"
+FIRST_SOFTWARE = "covey 0.1.0"
+MOST_ANNOUNCED = 40  # characters of such a header that are shown
 ROOT = "/covey/v1"
 KIND = "application/msgpack"
 MOST_BYTES = 4 * 1024 * 1024
@@ -190,7 +191,7 @@ def read(body: bytes, kind: type[AnyLetter]) -> AnyLetter:
     if len(body) > MOST_BYTES:
         raise Problem(413, "too_large", f"the message has {len(body)} bytes; at most {MOST_BYTES}")
     letter: AnyLetter = _decoded(body, kind)
-    if letter.version not in VERSIONS:
+    if letter.version != VERSION:
         raise _other_version(letter.version)
     return letter
 
@@ -201,33 +202,32 @@ def read_answer(body: bytes, kind: type[AnyAnswer], letter: Letter) -> AnyAnswer
         answer: AnyAnswer = _decoded(body, kind)
     except Problem as problem:
         raise PeerError(f"the response cannot be read: {problem.detail}") from None
-    if (answer.version, answer.request) != (letter.version, letter.request):
-        raise PeerError("response carries another request id or version")
+    if (answer.version, answer.request) != (VERSION, letter.request):
+        raise PeerError("the response has another request id or version")
     return answer
 
 
 def announcement(software: str) -> dict[str, str]:
-    """Return the headers by which a site says which versions it can read."""
-    return {VERSIONS_HEADER: ", ".join(map(str, VERSIONS)), SOFTWARE_HEADER: software}
+    """Return the headers by which a site says which protocol and which software it has."""
+    return {VERSIONS_HEADER: str(VERSION), SOFTWARE_HEADER: software}
 
 
-def newest_version(headers: Mapping[str, str]) -> int:
-    """Return the newest version that both sides can read; 1 if the other announces nothing."""
-    announced = {one.strip() for one in headers.get(VERSIONS_HEADER, "")[:200].split(",")}
-    return max((one for one in VERSIONS if str(one) in announced), default=VERSION)
+def announced(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return the protocol versions and the software of a peer; 0.1.0 announces neither."""
+    versions = headers.get(VERSIONS_HEADER, "")
+    software = headers.get(SOFTWARE_HEADER, "")
+    return _shown(versions) or str(VERSION), _shown(software) or FIRST_SOFTWARE
+
+
+def _shown(said: str) -> str:
+    return said[:MOST_ANNOUNCED] if said.isprintable() else ""
 
 
 # -- questions ----------------------------------------------------------------------------------
 
 
-def ask(
-    requests: Sequence[AskRow], *, request: str, deadline_ms: int, version: int = VERSION
-) -> Ask:
-    """Return the message that asks for labels; raise `DataError` if instances cannot be sent.
-
-    In version 1 every row is a request with an id of its own. In version 2 all rows are one
-    request; its body is still that of version 1, and a form of its own belongs here.
-    """
+def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> Ask:
+    """Return the message that asks for labels; raise `DataError` if instances cannot be sent."""
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
         raise DataError("a batch must hold either every instance or none")
@@ -237,7 +237,7 @@ def ask(
         parcels.check_plain(instances)
         values = msgspec.Raw(_encoded(instances))
     return Ask(
-        version=version,
+        version=VERSION,
         request=request,
         deadline_ms=deadline_ms,
         rows=[Row(one.id, str(one.cell), one.slot) for one in requests],
@@ -247,10 +247,7 @@ def ask(
 
 
 def requests_of(letter: Ask) -> list[AskRow]:
-    """Return what is asked; raise `Problem` if instances and rows do not fit.
-
-    `letter.version` says which form the body has: see `ask`.
-    """
+    """Return what is asked; raise `Problem` if instances and rows do not fit."""
     instances = _instances(letter)
     if instances is None:
         return [AskRow(row.id, row.cell, row.slot) for row in letter.rows]
@@ -268,7 +265,7 @@ def helped(letter: Ask, given: Sequence[Assistance]) -> Helped:
         HelpOne(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
         for one in given
     ]
-    return Helped(version=letter.version, request=letter.request, given=rows)
+    return Helped(version=VERSION, request=letter.request, given=rows)
 
 
 def helps_of(answer: Helped) -> list[Assistance]:
@@ -344,7 +341,7 @@ def _other_or_invalid(body: Any, kind: Any, said: str) -> Problem:
             version = msgspec.msgpack.decode(body, type=_Head).version
         except (ValueError, RecursionError):
             version = VERSION
-        if version not in VERSIONS:
+        if version != VERSION:
             return _other_version(version)
     return _invalid(said[:200])  # it may quote what came
 
@@ -353,8 +350,8 @@ def _other_version(version: int) -> Problem:
     return Problem(
         422,
         "protocol_version",
-        f"the message has version {version}; this site speaks {' and '.join(map(str, VERSIONS))}",
-        {VERSIONS_HEADER: ", ".join(map(str, VERSIONS))},
+        f"the message has version {version}; this site speaks {VERSION}",
+        {VERSIONS_HEADER: str(VERSION)},
     )
 
 

@@ -27,7 +27,6 @@ from covey.sources.posting import HttpClient
 TIMEOUT_S = 5.0
 PATIENCE_MS = 5_000
 NO_CELL = "?"  # such as no partition has
-MOST_SOFTWARE = 40  # characters that are shown
 Asks = Literal["data", "context"]
 
 
@@ -35,8 +34,8 @@ class Visit(NamedTuple):
     """What a peer says of itself."""
 
     greeting: letters.Greeting
-    version: int  # the newest of the peer protocol that both sites know
-    software: str  # "" if it does not say
+    versions: str  # of the peer protocol that it speaks
+    software: str
     ahead_s: float | None  # its clock minus the own one; None: it does not say
     refusal: str  # the code if it refuses to be asked; "" if it answers, or is not to be asked
 
@@ -96,20 +95,17 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Visit:
     ahead_s = _ahead_s(reply.headers.get("Date"), time.time())
     if reply.status == 403:
         raise PeerRefused("it does not know this site; its operator must list it as [[peer]]")
+    versions, software = letters.announced(reply.headers)
     if reply.status != 200:
         code, _ = read_refusal(reply.body)
+        if code == "protocol_version":
+            raise PeerError(f"it speaks peer protocol {versions}, and this site {VERSION}")
         raise PeerError(f"it answers with status {reply.status} {code}".rstrip())
     greeting = letters.read_answer(reply.body, letters.Greeting, hello)
     if greeting.name != name:
         raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
-    software = reply.headers.get(letters.SOFTWARE_HEADER, "")[:MOST_SOFTWARE]
-    return Visit(
-        greeting,
-        letters.newest_version(reply.headers),
-        software if software.isprintable() else "",
-        ahead_s,
-        "" if asks is None else await _refusal(name, peers, asks),
-    )
+    refusal = "" if asks is None else await _refusal(name, peers, asks)
+    return Visit(greeting, versions, software, ahead_s, refusal)
 
 
 async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:

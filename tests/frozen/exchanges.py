@@ -13,7 +13,7 @@ from covey.correspondents import Correspondent
 from covey.decisions import NO_ANSWER
 from covey.errors import PeerError
 from covey.letters import KIND
-from covey.peers import NO_INSTANCE, Request
+from covey.node.requests import NO_INSTANCE, AskRow
 from letterbox import neighbour, respond
 from virtual import World
 
@@ -112,8 +112,8 @@ def pen(post: Any, first: int) -> Correspondent:
     return Correspondent(neighbour("south"), post, Numbered(first))
 
 
-def _request(id_: str, cell: str, slot: int, *instance: Any) -> Request:
-    return Request(id_, cell, slot, instance[0] if instance else NO_INSTANCE)
+def _request(id_: str, cell: str, slot: int, *instance: Any) -> AskRow:
+    return AskRow(id_, cell, slot, instance[0] if instance else NO_INSTANCE)
 
 
 def _label(label: Any) -> Any:

@@ -11,36 +11,36 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey import node as nodes
-from covey.books import Book, settle_old
-from covey.counsel import Counsel
-from covey.decisions import UNKNOWN, Decision, Settlement
-from covey.errors import ConflictingLabel, LateLabel, PeerError, StoreError, StoreFull
-from covey.journal import Journal
-from covey.learner import Learner
-from covey.lots import as_text
-from covey.node import store as node_store
-from covey.node.node import Node
-from covey.outbox import Outbox
-from covey.peers import TAKEN, Guard
-from covey.records import Batch, Owed, Ticket, Truth
-from covey.schema import COUNT, LABEL, for_labels
-from covey.store import Store
-from storm import letter_bugs
+from covey.decisions import UNKNOWN
+from covey.errors import LateLabel, PeerError, StoreError, StoreFull
+from covey.node import tables
+from covey.node.handler import Draft, Handler
+from covey.node.node import Node, Question
+from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery
+from covey.node.requests import Commit, Delivery, LabelPart, Request, is_own
+from covey.node.state import RecordedState, Settlements, SiteState
+from covey.node.store import Store
+from covey.node.trust import SourceStatistics
+from covey.node.workers import Journal
+from storm import message_bugs
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
+Truths = dict[int, Any]
 
 
-def answers_before_the_commit(patch: Patch) -> None:
+# -- acknowledgements ---------------------------------------------------------------------------
+
+
+def acknowledges_before_the_commit(patch: Patch) -> None:
     async def flush(self: Journal) -> None:
-        _aside(real(self))
+        _in_background(real(self))
 
     real = Journal.flush
     patch.setattr(Journal, "flush", flush)
 
 
-def gives_tickets_out_before_the_commit(patch: Patch) -> None:
+def answers_requests_before_the_commit(patch: Patch) -> None:
     is_asked = ContextVar("is_asked", default=False)
 
     async def once(self: Node, *given: Any, **more: Any) -> Any:
@@ -52,7 +52,7 @@ def gives_tickets_out_before_the_commit(patch: Patch) -> None:
 
     async def flush(self: Journal) -> None:
         if is_asked.get():
-            _aside(write(self))
+            _in_background(write(self))
         else:
             await write(self)
 
@@ -61,117 +61,280 @@ def gives_tickets_out_before_the_commit(patch: Patch) -> None:
     patch.setattr(Journal, "flush", flush)
 
 
-def keeps_the_outbox_in_memory_only(patch: Patch) -> None:
-    def write(self: Store, batch: Batch) -> None:
-        real(self, msgspec.structs.replace(batch, owed=[]))
+def refuses_labels_before_the_commit(patch: Patch) -> None:
+    async def settle(self: Node, request: Request, truths: Truths) -> Settlements:
+        self._state.check(request, truths)
+        return await real(self, request, truths)
+
+    real = Node._settle
+    patch.setattr(Node, "_settle", settle)
+
+
+def looks_up_closed_requests_before_the_commit(patch: Patch) -> None:
+    async def locate(self: Node, source: str, id: str, **more: Any) -> Any:  # noqa: A002
+        if self._state.find(source, id) is None:
+            found = self._dependencies.store.find(source, id)
+            if found is not None:
+                return found
+        return await real(self, source, id, **more)
+
+    real = Node._locate
+    patch.setattr(Node, "_locate", locate)
+
+
+def acknowledges_labels_that_came_too_late(patch: Patch) -> None:
+    async def settle(self: Node, request: Request, truths: Truths) -> Settlements:
+        try:
+            return await real(self, request, truths)
+        except LateLabel:
+            return Settlements([False for _ in truths], [False for _ in truths])
+
+    real = Node._settle
+    patch.setattr(Node, "_settle", settle)
+
+
+# -- deliveries ---------------------------------------------------------------------------------
+
+
+def keeps_deliveries_in_memory_only(patch: Patch) -> None:
+    def write(self: Store, commit: Commit) -> None:
+        real(self, msgspec.structs.replace(commit, deliveries=[]))
 
     real = Store._write
     patch.setattr(Store, "_write", write)
 
 
-def forgets_the_outbox_at_start(patch: Patch) -> None:
-    def init(self: Outbox, guards: Any, owed: Any, chance: Any, tell: Any) -> None:
-        real(self, guards, (), chance, tell)
+def forgets_deliveries_at_start(patch: Patch) -> None:
+    def init(self: LabelDelivery, peers: Any, deliveries: Any, rng: Any, mark: Any) -> None:
+        real(self, peers, (), rng, mark)
 
-    real = Outbox.__init__
-    patch.setattr(Outbox, "__init__", init)
+    real = LabelDelivery.__init__
+    patch.setattr(LabelDelivery, "__init__", init)
 
 
-def passes_labels_on_where_they_came_in(patch: Patch) -> None:
-    async def commit(self: Node, batch: Batch) -> None:
-        await self._doors.work(self._doors.store.commit, batch)
+def queues_deliveries_only_while_the_client_waits(patch: Patch) -> None:
+    async def commit(self: Node, commit: Commit) -> None:
+        await self._dependencies.workers.commit(commit)
 
-    async def learn(self: Node, id: str, label: Any, *, source: str = "") -> Settlement:  # noqa: A002
-        ticket = self._book.find(source, id)
-        done = await real(self, id, label, source=source)
-        if done.is_new and done.peer and ticket is not None and ticket.peer_ticket is not None:
-            self._outbox.add(Owed(done.peer, ticket.peer_ticket, label))
-        return done
+    async def settle(self: Node, request: Request, truths: Truths) -> Settlements:
+        settled = await real(self, request, truths)
+        for row, is_new in zip(truths, settled.is_new, strict=True):
+            answer = request.peer_answers.get(row)
+            if is_new and answer is not None and answer.id:
+                self._delivery.add(Delivery(request.group(row).peer, answer.id, truths[row]))
+        return settled
 
-    real = Node.learn
+    real = Node._settle
     patch.setattr(Node, "_commit", commit)
-    patch.setattr(Node, "learn", learn)
+    patch.setattr(Node, "_settle", settle)
 
 
-def delivers_only_once(patch: Patch) -> None:
-    async def deliver(self: Guard, labels: Any) -> list[str]:
+def delivers_the_first_row_of_a_request_only(patch: Patch) -> None:
+    def deliver(self: RecordedState, request: Request, rows: Sequence[int]) -> None:
+        real(self, request, rows[:1])
+
+    real = RecordedState._deliver
+    patch.setattr(RecordedState, "_deliver", deliver)
+
+
+def tries_a_delivery_only_once(patch: Patch) -> None:
+    async def deliver(self: CircuitBreaker, labels: Any) -> list[str]:
         try:
             return await real(self, labels)
         except PeerError:
             return [TAKEN for _ in labels]
 
-    real = Guard.deliver
-    patch.setattr(Guard, "deliver", deliver)
+    real = CircuitBreaker.deliver
+    patch.setattr(CircuitBreaker, "deliver", deliver)
 
 
-def crosses_labels_off_before_they_are_told(patch: Patch) -> None:
-    async def deliver_some(self: Outbox, peer: str, owed: Any) -> None:
-        await self._tell(owed)
-        await real(self, peer, owed)
+def marks_labels_delivered_before_they_are(patch: Patch) -> None:
+    async def deliver_some(self: LabelDelivery, peer: str, deliveries: Any) -> None:
+        await self._mark_delivered(deliveries)
+        await real(self, peer, deliveries)
 
-    real = Outbox._deliver_some
-    patch.setattr(Outbox, "_deliver_some", deliver_some)
+    real = LabelDelivery._deliver_some
+    patch.setattr(LabelDelivery, "_deliver_some", deliver_some)
+
+
+# -- labels -------------------------------------------------------------------------------------
 
 
 def counts_a_repeated_label(patch: Patch) -> None:
-    def settle(self: Learner, ticket: int, label: Any, paid: float | None = None) -> Settlement:
-        decision = self.held(ticket)
-        done = real(self, ticket, label, paid)
-        if decision is not None and not done.is_new:
-            table = self.tables[decision.space]
-            table.settle(decision.code, done.is_right, decision.context, decision.slot)
+    def settle(self: SiteState, request: Request, truths: Truths, *given: Any) -> Settlements:
+        done = real(self, request, truths, *given)
+        for (row, label), is_new in zip(truths.items(), done.is_new, strict=True):
+            if not is_new:
+                self._learn(request, [row], [label], None)
         return done
 
-    real = Learner.settle
-    patch.setattr(Learner, "settle", settle)
+    real = SiteState.settle
+    patch.setattr(SiteState, "settle", settle)
 
 
 def stores_a_repeated_label_as_new(patch: Patch) -> None:
-    def settle(self: Book, ticket: Ticket, label: Any) -> Settlement:
-        done = real(self, ticket, label)
-        if not done.is_new:
-            self._batch.truths.append(Truth(ticket.ticket, label, done.is_right, ticket.desk))
-            self._has_moved = True
+    def settle(self: Any, request: Request, truths: Truths, *given: Any) -> Settlements:
+        done = real(self, request, truths, *given)
+        for row, is_new, is_right in zip(truths, done.is_new, done.is_right, strict=True):
+            if not is_new:
+                self._commit.add_labels(request, [row], [truths[row]], [is_right])
+                self._has_changed = True
         return done
 
-    real = Book.settle
-    patch.setattr(Book, "settle", settle)
-    patch.setattr(Store, "_write_truths", _write_any_truths)
+    real = SiteState.settle
+    patch.setattr(SiteState, "settle", settle)
+    _store_any_labels(patch)
 
 
 def takes_a_second_conflicting_label(patch: Patch) -> None:
-    def settle(self: Learner, ticket: int, label: Any, paid: float | None = None) -> Settlement:
-        decision = self.held(ticket)
-        if decision is not None and decision.truth is not UNKNOWN and decision.truth != label:
-            decision.truth = UNKNOWN
-        return real(self, ticket, label, paid)
+    def check(self: SiteState, request: Request, truths: Truths) -> None:
+        for row, label in truths.items():
+            if request.is_open and request.truths[row] not in (UNKNOWN, label):
+                request.truths[row] = UNKNOWN
+        real(self, request, truths)
 
-    real = Learner.settle
-    patch.setattr(Learner, "settle", settle)
-    patch.setattr(Store, "_write_truths", _write_any_truths)
+    real = SiteState.check
+    patch.setattr(SiteState, "check", check)
+    _store_any_labels(patch)
 
 
-def does_not_know_a_question_again(patch: Patch) -> None:
-    async def once(self: Node, asked: Any, answer: Any, **_: Any) -> Ticket:
-        ticket: Ticket = await answer()
+def takes_all_labels_of_a_batch_but_the_last(patch: Patch) -> None:
+    def learn(self: Any, request: Request, rows: Any, labels: Any, costs: Any) -> None:
+        more = len(rows) > 1
+        real(self, request, rows[:-1] if more else rows, labels[:-1] if more else labels, costs)
+
+    real = RecordedState._learn
+    patch.setattr(RecordedState, "_learn", learn)
+
+
+def lets_any_source_label_a_request(patch: Patch) -> None:
+    def find(self: RecordedState, source: str, id: str) -> Any:  # noqa: A002
+        own = real(self, source, id)
+        others = (one for (_, name), one in self._by_id.items() if name == id)
+        return own or next(others, None)
+
+    real = RecordedState.find
+    patch.setattr(RecordedState, "find", find)
+
+
+def closes_requests_too_early(patch: Patch) -> None:
+    def expire(self: SiteState, queue: Any, slot: int) -> None:
+        wait, self.learner.label_wait = self.learner.label_wait, self.learner.label_wait // 2
+        real(self, queue, slot)
+        self.learner.label_wait = wait
+
+    real = SiteState._expire
+    patch.setattr(SiteState, "_expire", expire)
+
+
+# -- requests -----------------------------------------------------------------------------------
+
+
+def does_not_recognise_a_repeated_request(patch: Patch) -> None:
+    async def once(self: Node, asked: Question, answer: Any, **_: Any) -> Request:
+        request: Request = await answer()
         await self._journal.flush()
-        return ticket
+        return request
 
     patch.setattr(Node, "_once", once)
 
 
+def uses_ids_again_after_a_restart(patch: Patch) -> None:
+    def new_id(self: Node) -> str:
+        numbers = self.__dict__.setdefault("numbers", itertools.count())
+        return f"r{next(numbers)}"
+
+    patch.setattr(Node, "new_id", new_id)
+
+
+def ignores_its_limits(patch: Patch) -> None:
+    patch.setattr(Node, "_check_room", lambda self, *_: self._check_alive())
+
+
+def keeps_the_arrivals_of_a_failed_request(patch: Patch) -> None:
+    def retract(self: Any, contexts: Any, slot: int, codes: Any, done: int) -> None:
+        real(self, contexts, slot, codes, done - 1)
+
+    real = RecordedState.retract
+    patch.setattr(RecordedState, "retract", retract)
+
+
+def keeps_the_arrivals_of_a_failed_ask(patch: Patch) -> None:
+    patch.setattr(RecordedState, "retract_served", lambda self, source, space, codes: None)
+
+
+def mixes_the_rows_of_a_batch_up(patch: Patch) -> None:
+    def groups(self: Handler, draft: Draft, places: Sequence[int]) -> Any:
+        return real(self, draft, list(reversed(places)))
+
+    real = Handler._groups
+    patch.setattr(Handler, "_groups", groups)
+
+
+def fails_when_a_peer_fails(patch: Patch) -> None:
+    def decide_again(self: Handler, draft: Draft, places: Any, reason: PeerError) -> None:
+        raise reason
+
+    patch.setattr(Handler, "_decide_again", decide_again)
+
+
+def waits_for_peers_for_ever(patch: Patch) -> None:
+    patch.setattr(CircuitBreaker, "deadline_s", lambda self: math.inf)
+
+
+def asks_peers_whose_circuit_is_open(patch: Patch) -> None:
+    patch.setattr(CircuitBreaker, "is_open", property(lambda self: False))
+
+
 def believes_what_peers_report(patch: Patch) -> None:
-    patch.setattr(Book, "asked", lambda self, cell, peer: 0)
+    patch.setattr(RecordedState, "answered", lambda self, cell, peer: 0)
 
 
-def lets_anybody_label_a_ticket(patch: Patch) -> None:
-    def find(self: Book, source: str, id: str) -> Ticket | None:  # noqa: A002
-        own = real(self, source, id)
-        others = (one for (_, name), one in self._tickets.items() if name == id)
-        return own or next(others, None)
+# -- statistics per source ----------------------------------------------------------------------
 
-    real = Book.find
-    patch.setattr(Book, "find", find)
+
+def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
+    def learn(self: Any, request: Request, rows: Any, labels: Any, costs: Any) -> None:
+        real(self, request, rows, labels, costs)
+        if not self.is_pooled(request.source):
+            own = self.learner.tables[request.space]
+            for row, label in zip(rows, labels, strict=True):
+                group = request.group(row)
+                there = own.find(self.learner.names.parse(group.cell))
+                if group.is_counted and there >= 0:
+                    code = there << 20 | group.code & 0xFFFFF
+                    gain = self.learner.gain_of(request.predictions[row], label)
+                    self.learner.settle(code, gain, (), request.slot, space=request.space)
+                    self._dirty.note(request.space, code)
+
+    real = RecordedState._learn
+    patch.setattr(RecordedState, "_learn", learn)
+
+
+def leaves_own_counts_in_an_overlay(patch: Patch) -> None:
+    def combined(self: Any, overlay: Any, space: str, row: int, call: Callable[[], Any]) -> Any:
+        overlay.tables[space].combine(row, self._learner.tables[space], 1)
+        return call()
+
+    patch.setattr(SourceStatistics, "_combined", combined)
+
+
+def forgets_overlays_at_start(patch: Patch) -> None:
+    def load(self: SourceStatistics, source: str, state: Any, lines: Any) -> None:
+        real(self, source, state, ())
+
+    real = SourceStatistics._load
+    patch.setattr(SourceStatistics, "_load", load)
+
+
+def trusts_all_peers_like_the_most_trusted(patch: Patch) -> None:
+    def is_pooled(self: SourceStatistics, source: str) -> bool:
+        return is_own(source) or "full" in self._trust.values()
+
+    patch.setattr(SourceStatistics, "is_pooled", is_pooled)
+
+
+# -- the store ----------------------------------------------------------------------------------
 
 
 def syncs_now_and_then(patch: Patch) -> None:
@@ -183,24 +346,34 @@ def never_syncs(patch: Patch) -> None:
 
 
 def builds_on_a_log_that_was_not_synced(patch: Patch) -> None:
-    def skip(self: Any) -> None:
-        self._base = _Skipping(self._base, "PRAGMA wal_checkpoint")
+    def skip(self: Store) -> None:
+        self._base = _Skipping(self._base, "PRAGMA wal_checkpoint")  # type: ignore[assignment]
 
     _around_set_up(patch, before=skip)
 
 
 def counts_in_a_second_transaction(patch: Patch) -> None:
-    def sync(self: Store, batch: Batch) -> None:
-        real(self, batch)
+    def write(self: Store, commit: Commit) -> None:
+        real_write(self, msgspec.structs.replace(commit, counts={}))
+
+    def sync(self: Store, commit: Commit) -> None:
+        real_sync(self, commit)
+        counts = [(*key, *counted) for key, counted in commit.counts.items()]
         with self._sentences("written"), self._transaction():
-            self._base.executemany(for_labels(COUNT, 1), _told(batch.truths))
+            self._base.executemany(tables.ADD_LABELS.format(table="counters"), counts)
 
-    def write_truths(self: Store, truths: Sequence[Truth]) -> None:
-        self._base.executemany(for_labels(LABEL, 1), _told(truths))
-
-    real = Store.sync
-    patch.setattr(Store, "_write_truths", write_truths)
+    real_write, real_sync = Store._write, Store.sync
+    patch.setattr(Store, "_write", write)
     patch.setattr(Store, "sync", sync)
+
+
+def does_not_count_its_starts(patch: Patch) -> None:
+    def load(self: Store, name: str, fingerprint: str) -> Any:
+        self._base = _Skipping(self._base, "UPDATE site SET starts")  # type: ignore[assignment]
+        return real(self, name, fingerprint)
+
+    real = Store.load
+    patch.setattr(Store, "load", load)
 
 
 def goes_on_after_a_failed_commit(patch: Patch) -> None:
@@ -213,137 +386,66 @@ def goes_on_after_a_failed_commit(patch: Patch) -> None:
 
 
 def gives_up_when_the_disk_is_full(patch: Patch) -> None:
-    async def write_one(self: Journal, batch: Batch, waiting: Any) -> None:
-        await self._commit(batch)
-        self._book.is_written(batch)
+    async def write_one(self: Journal, commit: Commit, waiting: Any) -> None:
+        await self._commit(commit)
+        self._state.is_written(commit)
 
     patch.setattr(Journal, "_write_one", write_one)
 
 
-def forgets_what_found_no_room(patch: Patch) -> None:
-    async def write_one(self: Journal, batch: Batch, waiting: Any) -> None:
+def drops_a_commit_that_found_the_disk_full(patch: Patch) -> None:
+    async def write_one(self: Journal, commit: Commit, waiting: Any) -> None:
         try:
-            await self._commit(batch)
+            await self._commit(commit)
         except StoreFull as full:
             self._fail(full, waiting)
             self.failure = None
-        self._book.is_written(batch)
+        self._state.is_written(commit)
 
     patch.setattr(Journal, "_write_one", write_one)
 
 
-def uses_ids_again_after_a_restart(patch: Patch) -> None:
-    def new_id(self: Node) -> str:
-        numbers = self.__dict__.setdefault("numbers", itertools.count())
-        return f"r{next(numbers)}"
-
-    patch.setattr(Node, "_new_id", new_id)
-
-
-def forgets_tickets_too_early(patch: Patch) -> None:
-    def expire(self: Learner, slot: int) -> None:
-        wait, self.label_wait = self.label_wait, self.label_wait // 2
-        real(self, slot)
-        self.label_wait = wait
-
-    real = Learner._expire
-    patch.setattr(Learner, "_expire", expire)
-
-
-def thanks_for_labels_that_came_too_late(patch: Patch) -> None:
-    def settle(ticket: Ticket | None, label: Any, *, id: str) -> Settlement:  # noqa: A002
-        try:
-            return settle_old(ticket, label, id=id)
-        except LateLabel:
-            return Settlement(False, False)
-
-    patch.setattr(nodes, "settle_old", settle)
-
-
-def does_not_count_its_starts(patch: Patch) -> None:
-    def load(self: Store, name: str, shape: str) -> Any:
-        self._base = _Skipping(self._base, "UPDATE site SET starts")  # type: ignore[assignment]
-        return real(self, name, shape)
-
-    real = Store.load
-    patch.setattr(Store, "load", load)
-
-
-def waits_for_peers_for_ever(patch: Patch) -> None:
-    patch.setattr(Guard, "deadline_s", lambda self: math.inf)
-
-
-def fails_when_a_peer_fails(patch: Patch) -> None:
-    def decide_alone(self: Counsel, context: Any, slot: int) -> Decision:
-        raise PeerError("nobody answered")
-
-    patch.setattr(Counsel, "decide_alone", decide_alone)
-
-
-def refuses_by_what_is_not_written(patch: Patch) -> None:
-    async def learn(self: Node, id: str, label: Any, *, source: str = "") -> Settlement:  # noqa: A002
-        ticket = self._book.find(source, id)
-        if ticket is not None:
-            decision = self._book.learners[ticket.desk].held(ticket.ticket)
-            if decision is not None and decision.truth not in (UNKNOWN, label):
-                raise ConflictingLabel("there is another")
-        return await real(self, id, label, source=source)
-
-    real = Node.learn
-    patch.setattr(Node, "learn", learn)
-
-
-def looks_up_old_tickets_at_once(patch: Patch) -> None:
-    async def learn(self: Node, id: str, label: Any, *, source: str = "") -> Settlement:  # noqa: A002
-        if self._book.find(source, id) is None:
-            return settle_old(self._doors.store.find(source, id), label, id=id)
-        return await real(self, id, label, source=source)
-
-    real = Node.learn
-    patch.setattr(Node, "learn", learn)
-
-
-def counts_labels_of_peers_for_everybody(patch: Patch) -> None:
-    real = Book._desk
-    patch.setattr(Book, "_desk", lambda self, source: real(self, ""))
-
-
-def holds_any_number_of_tickets(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, *_: self._check_alive())
-
-
 BUGS: tuple[Bug, ...] = (
-    answers_before_the_commit,
-    gives_tickets_out_before_the_commit,
-    keeps_the_outbox_in_memory_only,
-    forgets_the_outbox_at_start,
-    passes_labels_on_where_they_came_in,
-    delivers_only_once,
-    crosses_labels_off_before_they_are_told,
+    acknowledges_before_the_commit,
+    answers_requests_before_the_commit,
+    refuses_labels_before_the_commit,
+    looks_up_closed_requests_before_the_commit,
+    acknowledges_labels_that_came_too_late,
+    keeps_deliveries_in_memory_only,
+    forgets_deliveries_at_start,
+    queues_deliveries_only_while_the_client_waits,
+    delivers_the_first_row_of_a_request_only,
+    tries_a_delivery_only_once,
+    marks_labels_delivered_before_they_are,
     counts_a_repeated_label,
     stores_a_repeated_label_as_new,
     takes_a_second_conflicting_label,
-    does_not_know_a_question_again,
+    takes_all_labels_of_a_batch_but_the_last,
+    lets_any_source_label_a_request,
+    closes_requests_too_early,
+    does_not_recognise_a_repeated_request,
+    uses_ids_again_after_a_restart,
+    ignores_its_limits,
+    keeps_the_arrivals_of_a_failed_request,
+    keeps_the_arrivals_of_a_failed_ask,
+    mixes_the_rows_of_a_batch_up,
+    fails_when_a_peer_fails,
+    waits_for_peers_for_ever,
+    asks_peers_whose_circuit_is_open,
     believes_what_peers_report,
-    lets_anybody_label_a_ticket,
+    counts_labels_of_isolated_peers_as_own,
+    leaves_own_counts_in_an_overlay,
+    forgets_overlays_at_start,
+    trusts_all_peers_like_the_most_trusted,
     syncs_now_and_then,
     never_syncs,
     builds_on_a_log_that_was_not_synced,
     counts_in_a_second_transaction,
+    does_not_count_its_starts,
     goes_on_after_a_failed_commit,
     gives_up_when_the_disk_is_full,
-    forgets_what_found_no_room,
-    uses_ids_again_after_a_restart,
-    forgets_tickets_too_early,
-    thanks_for_labels_that_came_too_late,
-    does_not_count_its_starts,
-    waits_for_peers_for_ever,
-    fails_when_a_peer_fails,
-    refuses_by_what_is_not_written,
-    looks_up_old_tickets_at_once,
-    counts_labels_of_peers_for_everybody,
-    holds_any_number_of_tickets,
-    *letter_bugs.BUGS,
+    drops_a_commit_that_found_the_disk_full,
+    *message_bugs.BUGS,
 )
 
 
@@ -362,14 +464,13 @@ class _Skipping:
         return getattr(self.base, name)
 
 
-def _write_any_truths(self: Store, truths: Sequence[Truth]) -> None:
-    for told in _told(truths):
-        self._base.execute(for_labels(LABEL, 1).replace("AND tickets.truth IS NULL", ""), told)
-        self._base.execute(for_labels(COUNT, 1), told)
+def _store_any_labels(patch: Patch) -> None:
+    """Let a store accept a second label of a row."""
 
+    def check(self: Store, part: LabelPart) -> None:
+        pass
 
-def _told(truths: Sequence[Truth]) -> list[tuple[Any, ...]]:
-    return [(one.desk, one.ticket, as_text(one.label), int(one.is_right)) for one in truths]
+    patch.setattr(Store, "_check_unlabelled", check)
 
 
 def _after_set_up(patch: Patch, statement: str) -> None:
@@ -379,26 +480,20 @@ def _after_set_up(patch: Patch, statement: str) -> None:
 def _around_set_up(
     patch: Patch,
     *,
-    before: Callable[[Any], Any] = lambda store: None,
-    after: Callable[[Any], Any] = lambda store: None,
+    before: Callable[[Store], Any] = lambda store: None,
+    after: Callable[[Store], Any] = lambda store: None,
 ) -> None:
-    for kind in (Store, node_store.Store):
+    def set_up(self: Store) -> None:
+        before(self)
+        real(self)
+        after(self)
 
-        def set_up(self: Any, real: Callable[[Any], None] = kind._set_up) -> None:
-            before(self)
-            real(self)
-            after(self)
-
-        patch.setattr(kind, "_set_up", set_up)
-
-
-def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    function.__name__ = name
-    return function
+    real = Store._set_up
+    patch.setattr(Store, "_set_up", set_up)
 
 
-def _aside(call: Any) -> None:
-    """Let something run that nobody waits for."""
+def _in_background(call: Any) -> None:
+    """Run something that nobody waits for."""
     task = asyncio.ensure_future(_quiet(call))
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

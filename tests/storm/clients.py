@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from covey.books import Question
 from covey.decisions import UNKNOWN
 from covey.errors import (
     ConflictingLabel,
@@ -16,26 +15,27 @@ from covey.errors import (
     PeerError,
     UnknownTicket,
 )
-from covey.records import Ticket
-from covey.store import Store
+from covey.node.node import Question
+from covey.node.store import Store
 from covey.types import Label
-from storm import cases
+from storm import cases, records
 from storm.plans import Client, Plan
+from storm.records import RowRecord
 from storm.world import FAILURES, Network
 
 NO_ANSWER_S = 600.0  # without an answer for so long, something hangs
-Key = tuple[str, str, str]  # site, source, id
+Key = tuple[str, str, str]  # site, source, id of a row
 
 
 class Entry:
-    """One question as its client knows it: the answer, and what its label may be."""
+    """One row as its client knows it: the answer, and what its label may be."""
 
     def __init__(self, case: int, truth: int) -> None:
         self.case, self.truth = case, truth
-        self.answer: Ticket | None = None
+        self.answer: RowRecord | None = None
         self.possible: set[Any] = {UNKNOWN}
         self.is_acknowledged = False
-        self.news = 0  # how often it was told that the label was new
+        self.news = 0  # how often the label was said to be new
 
     def try_label(self, label: Label) -> None:
         """Note that a label is on its way; nobody knows whether it arrives."""
@@ -53,34 +53,36 @@ class Oracle:
 
     @property
     def acknowledged(self) -> int:
-        """How many labels clients were told to be kept."""
+        """How many labels were acknowledged."""
         return sum(entry.is_acknowledged for entry in self.entries.values())
 
     def look(self, name: str, store: Store) -> None:
         """Compare what a node begins with to what its clients know."""
         expect = self.network.expect
-        rows = store._base.execute("SELECT source, id, truth FROM tickets").fetchall()
-        kept = {(source, id_): truth for source, id_, truth in rows}
+        kept = records.read(store)
         for (site, source, id_), entry in self.entries.items():
             if site != name:
                 continue
+            row = kept.get((source, id_))
             if entry.answer is not None:
-                expect((source, id_) in kept, "I3", f"{name} lost the ticket {id_}")
+                expect(row is not None, "I3", f"{name} lost the request of {id_}")
             if UNKNOWN not in entry.possible:
-                has_label = kept.get((source, id_)) is not None
+                has_label = row is not None and row.truth is not UNKNOWN
                 promise = "I1" if entry.is_acknowledged else "I10"
                 expect(has_label, promise, f"{name} lost the label of {id_}")
         (starts,) = store._base.execute("SELECT starts FROM site").fetchone()
         before, self.network.starts[name] = self.network.starts[name], starts
         expect(starts > before, "I12", f"{name} started {starts} times, after {before}")
 
-    def answered(self, key: Key, ticket: Ticket) -> None:
-        entry = self.entries[key]
-        before = entry.answer
-        if before is not None:
-            is_same = (before.ticket, before.answer) == (ticket.ticket, ticket.answer)
-            self.network.expect(is_same, "I10", f"{key} was answered twice, and not the same")
-        entry.answer = ticket
+    def answered(self, site: str, row: RowRecord) -> None:
+        key = (site, *row.key)
+        entry, now = self.entries[key], row.as_answered
+        is_same = entry.answer in (None, now)
+        self.network.expect(is_same, "I10", f"{key} was answered twice, and not the same")
+        entry.answer = now
+        label = self.network.label_of(site, row.function, entry.case, entry.truth)
+        is_its_own = label in (None, row.answer)
+        self.network.expect(is_its_own, "I10", f"{key} got the answer to another row")
 
     def settled(self, key: Key, label: Label, *, is_new: bool) -> None:
         self.network.counts["labels, new" if is_new else "labels, repeated"] += 1
@@ -91,10 +93,10 @@ class Oracle:
         entry.possible, entry.is_acknowledged = {label}, True
         if is_new and entry.answer is not None:
             has_missed = self.network.has_missed(key[0], entry.answer.function, entry.case)
-            expect(not has_missed, "I2", f"{key}: {label} counts, and taught nobody")
+            expect(not has_missed, "I2", f"{key}: {label} counts, and trained nothing")
 
     def refused(self, key: Key, label: Label) -> None:
-        """Note that another label stands."""
+        """Note that the row has another label."""
         self.network.counts["labels, conflicting"] += 1
         entry = self.entries[key]
         entry.possible -= {label, UNKNOWN}
@@ -108,26 +110,28 @@ class Oracle:
         self.entries[key].possible = {UNKNOWN}
 
     def too_late(self, key: Key) -> None:
+        """Note that a label was refused because label-wait has expired."""
         self.network.counts["labels, late"] += 1
         network, entry = self.network, self.entries[key]
         network.expect(UNKNOWN in entry.possible, "I1", f"{key} has its label, and says it has not")
         entry.possible = {UNKNOWN}
         node = network.nodes.get(key[0])
         if node is not None and entry.answer is not None:
-            is_over = node.learner.slot > entry.answer.slot + network.plan.wait
-            network.expect(is_over, "I3", f"{key} was forgotten before its wait ended")
+            is_over = node.learner.slot > entry.answer.last_slot + network.plan.wait
+            network.expect(is_over, "I3", f"{key} was forgotten before label-wait expired")
 
 
-class Person:
+class RunningClient:
     """One client at work."""
 
     def __init__(self, network: Network, oracle: Oracle, client: Client, number: int) -> None:
         self._network, self._oracle = network, oracle
         self._client, self._number = client, number
         self._chance = network.chance
+        self._keys: dict[int, list[Key]] = {}  # the rows of each request
 
     async def work(self) -> None:
-        """Ask, and say the labels as they come."""
+        """Send requests, and labels as they come."""
         labels = []
         for k in range(self._client.rounds):
             await asyncio.sleep(self._chance.expovariate(1 / self._client.pause_s))
@@ -135,46 +139,85 @@ class Person:
                 labels.append(asyncio.ensure_future(self._label(k)))
         await asyncio.gather(*labels)
 
-    def _key(self, k: int) -> Key:
-        return self._client.site, self._client.source, f"{self._number}-{k}"
+    # -- requests -------------------------------------------------------------------------------
 
     async def ask(self, k: int) -> bool:
-        """Ask instance `k` until there is an answer."""
-        key, chance = self._key(k), self._chance
-        case = cases.PER_CLIENT * self._number + k
-        entry = self._oracle.entries[key] = Entry(case, chance.randrange(2))
-        context = (chance.random(),)
-        await self._persist(partial(self._ask_once, key, entry, context))
+        """Send request `k` until there is an answer."""
+        chance, entries = self._chance, self._oracle.entries
+        keys = self._new_keys(k, chance.randint(1, self._client.rows))
+        for row, key in enumerate(keys):
+            case = cases.PER_CLIENT * self._number + cases.MOST_ROWS * k + row
+            entries[key] = Entry(case, chance.randrange(2))
+        contexts = [(chance.random(),) for _ in keys]
+        await self._persist(partial(self._ask_once, k, contexts))
         if chance.random() < 0.05:
-            await self._persist(partial(self._ask_once, key, entry, context))
+            await self._persist(partial(self._ask_once, k, contexts))
         if chance.random() < 0.03:
-            await self._persist(partial(self._ask_otherwise, key, context))
-        return entry.answer is not None
+            await self._persist(partial(self._ask_otherwise, k, contexts))
+        return entries[keys[0]].answer is not None
 
-    async def _ask_once(self, key: Key, entry: Entry, context: tuple[float, ...]) -> None:
-        asked = Question(key[1], key[2], "the same")
-        instance = cases.instance_of(entry.case, entry.truth)
-        ticket = await self._network.call(
-            key[0], lambda node: node.predict(instance, context, question=asked)
+    def _new_keys(self, k: int, rows: int) -> list[Key]:
+        site, source, id_ = self._client.site, self._client.source, self._id(k)
+        ids = [id_] if rows == 1 else [f"{id_}:{row}" for row in range(rows)]
+        self._keys[k] = [(site, source, one) for one in ids]
+        return self._keys[k]
+
+    def _id(self, k: int) -> str:
+        return f"{self._number}-{k}"
+
+    async def _ask_once(self, k: int, contexts: list[tuple[float, ...]]) -> None:
+        asked = Question(self._client.source, self._id(k), "the same")
+        entries = [self._oracle.entries[key] for key in self._keys[k]]
+        instances = [cases.instance_of(one.case, one.truth) for one in entries]
+        request = await self._network.call(
+            self._client.site, lambda node: node.answer(instances, contexts, question=asked)
         )
-        self._oracle.answered(key, ticket)
+        rows = records.rows_of(request)
+        self._network.counts["rows in batches"] += len(rows) > 1
+        for row in rows:
+            self._oracle.answered(self._client.site, row)
 
-    async def _ask_otherwise(self, key: Key, context: tuple[float, ...]) -> None:
-        asked = Question(key[1], key[2], "another")
+    async def _ask_otherwise(self, k: int, contexts: list[tuple[float, ...]]) -> None:
+        asked = Question(self._client.source, self._id(k), "another")
+        instances = [cases.instance_of(0, 0) for _ in contexts]
         try:
             await self._network.call(
-                key[0], lambda node: node.predict(cases.instance_of(0, 0), context, question=asked)
+                self._client.site, lambda node: node.answer(instances, contexts, question=asked)
             )
         except ConflictingLabel:
             return
-        self._network.blame("I10", f"{key} was given out for another question")
+        self._network.blame("I10", f"{self._keys[k]} was answered for another request")
+
+    # -- labels ---------------------------------------------------------------------------------
 
     async def say(self, k: int) -> None:
-        """Say the label of instance `k`."""
-        await self._say(self._key(k), self._oracle.entries[self._key(k)].truth)
+        """Send the labels of request `k`."""
+        for key in self._keys[k]:
+            await self._say(key, self._oracle.entries[key].truth)
 
     async def _label(self, k: int) -> None:
-        key, chance = self._key(k), self._chance
+        keys = self._keys[k]
+        if len(keys) > 1 and self._chance.random() < 0.5:
+            await self._label_together(k)
+        else:
+            await asyncio.gather(*map(self._label_alone, keys))
+
+    async def _label_together(self, k: int) -> None:
+        """Send the labels of a batch at once, and a conflicting one of a row meanwhile."""
+        chance, keys = self._chance, self._keys[k]
+        await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
+        sent = [self._say_together(k, keys)]
+        if chance.random() < 0.3:
+            sent.append(self._say_together(k, keys[1:]))
+        if chance.random() < 0.2:
+            key = chance.choice(keys)
+            sent.append(self._say(key, 1 - self._oracle.entries[key].truth))
+        if chance.random() < 0.5:
+            sent.reverse()
+        await asyncio.gather(*sent)
+
+    async def _label_alone(self, key: Key) -> None:
+        chance = self._chance
         if chance.random() < 0.03:
             await self._say_for_another(key)
         if chance.random() < 0.2:
@@ -197,11 +240,11 @@ class Person:
             await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
 
     async def _say_at_the_last_moment(self, key: Key, truth: Label) -> None:
-        """Say a label just before its wait is over, and once more just then."""
+        """Send a label just before label-wait expires, and once more just then."""
         answer = self._oracle.entries[key].answer
         for _ in range(300):
             node = self._network.nodes.get(key[0])
-            if node and answer and node.learner.slot >= answer.slot + self._network.plan.wait:
+            if node and answer and node.learner.slot >= answer.last_slot + self._network.plan.wait:
                 break
             await asyncio.sleep(1.0)
         again = asyncio.ensure_future(self._say(key, truth))
@@ -210,8 +253,13 @@ class Person:
         await again
 
     async def _say(self, key: Key, label: Label) -> None:
-        patience = 1 if self._chance.random() < 0.1 else 1000
-        await self._persist(partial(self._say_once, key, label), patience)
+        await self._persist(partial(self._say_once, key, label), self._attempts())
+
+    async def _say_together(self, k: int, keys: Sequence[Key]) -> None:
+        await self._persist(partial(self._say_together_once, k, keys), self._attempts())
+
+    def _attempts(self) -> int:
+        return 1 if self._chance.random() < 0.1 else 1000
 
     async def _say_once(self, key: Key, label: Label) -> None:
         site, source, id_ = key
@@ -232,6 +280,29 @@ class Person:
             self._network.note("label", key, label, done.is_new)
             self._oracle.settled(key, label, is_new=done.is_new)
 
+    async def _say_together_once(self, k: int, keys: Sequence[Key]) -> None:
+        """Send labels of some rows of a batch; if they are refused, each of them alone."""
+        entries = [self._oracle.entries[key] for key in keys]
+        rows = [self._keys[k].index(key) for key in keys]
+        labels = [entry.truth for entry in entries]
+        for entry in entries:
+            entry.try_label(entry.truth)
+        try:
+            done = await self._network.call(
+                self._client.site,
+                lambda node: node.learn_rows(self._id(k), rows, labels, source=self._client.source),
+            )
+        except (ConflictingLabel, LateLabel, DataError):
+            for key, label in zip(keys, labels, strict=True):
+                await self._say_once(key, label)
+        except UnknownTicket:
+            self._network.blame("I3", f"{keys} are not known")
+        else:
+            self._network.counts["labels together"] += len(keys)
+            for key, label, is_new in zip(keys, labels, done.is_new, strict=True):
+                self._network.note("label", key, label, is_new)
+                self._oracle.settled(key, label, is_new=is_new)
+
     async def _say_for_another(self, key: Key) -> None:
         site, source, id_ = key
         others = {"", "client/ann", "client/eve", *self._network.names} - {source, site}
@@ -246,11 +317,11 @@ class Person:
             await self._network.call(site, lambda node: node.learn(id_, 1, source=source))
             self._network.blame("I6", f"{site} let {source!r} label {id_}, which is not its own")
 
-    async def _persist(self, call: Callable[[], Awaitable[None]], patience: int = 1000) -> None:
-        """Try until there is an answer, whatever it is; a client may lose its patience."""
+    async def _persist(self, call: Callable[[], Awaitable[None]], attempts: int = 1000) -> None:
+        """Try until there is an answer, whatever it is, or there are no more attempts."""
         clock = asyncio.get_running_loop()
         start_s, pause_s = clock.time(), 0.5
-        for _ in range(patience):
+        for _ in range(attempts):
             try:
                 await call()
             except PeerError as error:
@@ -267,6 +338,6 @@ class Person:
                 return
 
 
-def people(network: Network, oracle: Oracle, plan: Plan) -> list[Person]:
+def clients_of(network: Network, oracle: Oracle, plan: Plan) -> list[RunningClient]:
     """Return the clients of a plan."""
-    return [Person(network, oracle, one, k) for k, one in enumerate(plan.clients)]
+    return [RunningClient(network, oracle, one, k) for k, one in enumerate(plan.clients)]

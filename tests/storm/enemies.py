@@ -1,4 +1,4 @@
-"""Peers that lie in letters: false answers, false labels, nonsense, or questions without end."""
+"""Peers that lie in messages: false answers, false labels, nonsense, or requests without end."""
 
 import asyncio
 import itertools
@@ -10,11 +10,11 @@ import msgspec
 
 from covey.errors import CoveyError
 from covey.letters import ROOT
-from covey.peers import Request
+from covey.node.requests import AskRow
 from storm import cases
 
 if TYPE_CHECKING:
-    from storm.post import Link
+    from storm.links import Link
     from storm.world import Network
 
 CELLS = ("g1:0", "g2:0", "g3:0", "z0:0", "l0:0")  # some of which may be there
@@ -32,9 +32,9 @@ LIES: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
-    """Return what a liar answers in place of the truth."""
+    """Return what a lying peer responds in place of the truth."""
     if how == "silent" and kind != "labels" and chance.random() < 0.7:
-        raise OSError("it says nothing")
+        raise OSError("no response")
     if how == "garbage" and chance.random() < 0.2:
         return chance.randbytes(chance.randrange(60))
     answer = _read(told)
@@ -44,27 +44,27 @@ def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
 
 
 async def poison(network: "Network", name: str) -> None:
-    """Ask peers and tell them what is not true, twice and otherwise, and of others' tickets too."""
+    """Ask peers and send them false labels, twice and in conflict, and for rows of others too."""
     chance = network.chance
     for number in itertools.count():
         await asyncio.sleep(chance.expovariate(0.2))
         link, id_ = _link(network, name), f"{name}-{number}"
         labels = network.poison.setdefault((link._name, name, id_), {0, 1})
-        await _try(link.ask([_request(network, name, number)]))
+        await _try(link.ask([_row(network, name, number)]))
         for label in sorted(labels):
             await _try(link.deliver([(id_, label)]))
         await _try(link.deliver([(f"{chance.randrange(8)}-{chance.randrange(20)}", 1)]))
 
 
 async def flood(network: "Network", name: str) -> None:
-    """Ask peers more and more, never a label."""
+    """Ask peers more and more, and send no labels."""
     for number in itertools.count():
         await asyncio.sleep(network.chance.expovariate(1.0))
-        await _try(_link(network, name).ask([_request(network, name, number)]))
+        await _try(_link(network, name).ask([_row(network, name, number)]))
 
 
 async def scribble(network: "Network", name: str) -> None:
-    """Send peers what is no letter, or what was never asked for."""
+    """Send peers what is no message, or what was never asked for."""
     chance = network.chance
     while True:
         await asyncio.sleep(chance.expovariate(0.5))
@@ -83,14 +83,14 @@ ENEMIES = {"poison": poison, "flood": flood, "scribble": scribble}
 
 
 def _link(network: "Network", name: str) -> "Link":
-    """Return the way to somebody else."""
+    """Return a link to another site."""
     others = [other for other in network.names if other != name]
     return network.forger(name, network.chance.choice(others))
 
 
-def _request(network: "Network", name: str, number: int) -> Request:
+def _row(network: "Network", name: str, number: int) -> AskRow:
     instance = cases.forged(network.names.index(name), number)
-    return Request(f"{name}-{number}", network.chance.choice(CELLS), 1, instance)
+    return AskRow(f"{name}-{number}", network.chance.choice(CELLS), 1, instance)
 
 
 async def _try(call: Awaitable[object]) -> None:
@@ -105,7 +105,7 @@ def _read(told: bytes) -> dict[str, Any]:
     try:
         answer = msgspec.msgpack.decode(told)
     except ValueError:
-        return {}  # a refusal, which is no letter
+        return {}  # a refusal, which is no message
     return answer if isinstance(answer, dict) else {}
 
 

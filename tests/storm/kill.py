@@ -1,4 +1,4 @@
-"""Real sites over https under load, killed with -9 again and again: what they said is there.
+"""Real sites over https under load, killed with -9 again and again: what they acknowledged stays.
 
 Run it in the folder of the tests: python -m storm.kill --times 200
 """
@@ -24,15 +24,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from covey.decisions import UNKNOWN
-from covey.records import Ticket, ticket_of
-from covey.schema import UNCOUNTED
-from covey.store import Store
+from covey.node.requests import NOT_COUNTED
+from covey.node.store import Store
 from neighbourhood import Offices, table
+from storm import records
+from storm.records import Rows
 
 NAMES = ("north", "south", "east")
 FUNCTIONS = {"zero": 0, "one": 1}
 HEAL_S = 120.0  # for the last label to reach its peer, on a machine however slow
-NOBODY = (0, {})  # what is heard of a node that is down
+NO_RESPONSE = (0, {})
 
 
 class Outcome(msgspec.Struct):
@@ -41,7 +42,7 @@ class Outcome(msgspec.Struct):
     kills: int = 0
     answered: int = 0
     acknowledged: int = 0
-    passed_on: int = 0  # labels that a peer had to be told, too
+    delivered: int = 0  # labels that a peer had to receive, too
     unanswered: int = 0  # requests, sent again
     lost: int = 0
     twice: int = 0
@@ -117,8 +118,8 @@ class Process:
         return self._process.returncode
 
     @property
-    def owed(self) -> int:
-        """How many labels it still has to tell others."""
+    def undelivered(self) -> int:
+        """How many labels it still has to deliver to peers."""
         status, told = self.send("GET", "/state")
         return int(told["owed"]) if status == 200 else 1
 
@@ -127,10 +128,10 @@ class Process:
         return self.send("POST", path, json.dumps(body))
 
     def send(self, method: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:
-        """Return status and answer; `NOBODY` if there was none, or not all of it."""
+        """Return status and answer; `NO_RESPONSE` if there was none, or not all of it."""
         where = urlsplit(self.url)
         if not where.hostname:
-            return NOBODY
+            return NO_RESPONSE
         connection = http.client.HTTPConnection(where.hostname, where.port or 80, timeout=10)
         try:
             headers = {"Content-Type": "application/json"}
@@ -138,13 +139,13 @@ class Process:
             reply = connection.getresponse()
             return reply.status, json.loads(reply.read())
         except (OSError, http.client.HTTPException, ValueError):
-            return NOBODY
+            return NO_RESPONSE
         finally:
             connection.close()
 
 
 class Client:
-    """Asks, says labels, and remembers what it was told."""
+    """Sends requests and labels, and remembers the responses."""
 
     def __init__(self, process: Process, number: int, stop: threading.Event) -> None:
         self.process, self.number, self._stop = process, number, stop
@@ -200,7 +201,7 @@ class Client:
                 return status, answer
             self.counts["unanswered"] += 1
             time.sleep(0.02)
-        return NOBODY
+        return NO_RESPONSE
 
 
 class Load:
@@ -222,7 +223,7 @@ class Load:
 
 
 def kill_often(times: int, *, seed: int = 0, clients: int = 6) -> Outcome:
-    """Kill sites `times` times under load, and compare their stores with what clients were told."""
+    """Kill sites `times` times under load, and compare their stores with what clients know."""
     chance = random.Random(seed)  # noqa: S311 - a seeded world
     with tempfile.TemporaryDirectory() as name:
         folder, outcome = Path(name), Outcome(kills=times)
@@ -239,26 +240,26 @@ def kill_often(times: int, *, seed: int = 0, clients: int = 6) -> Outcome:
             time.sleep(0.5)
         finally:
             load.end()
-            _wait_until_told(processes, outcome)
+            _wait_until_delivered(processes, outcome)
             codes = [process.end(signal.SIGTERM) for process in processes]
         if any(codes):
-            outcome.disagreements.append(f"told to stop, sites ended with {codes}")
+            outcome.disagreements.append(f"after SIGTERM, sites ended with {codes}")
         compare(processes, load, outcome)
         return outcome
 
 
-def _wait_until_told(processes: Sequence[Process], outcome: Outcome) -> None:
+def _wait_until_delivered(processes: Sequence[Process], outcome: Outcome) -> None:
     until_s = time.monotonic() + HEAL_S
-    while any(process.owed for process in processes):
+    while any(process.undelivered for process in processes):
         if time.monotonic() > until_s:
-            outcome.disagreements.append("labels are still owed to peers")
+            outcome.disagreements.append("labels are still undelivered")
             return
         time.sleep(0.2)
 
 
 def compare(processes: Sequence[Process], load: Load, outcome: Outcome) -> None:
     """Count what of the clients' knowledge the stores do not have, and what they have twice."""
-    found = {process.name: _tickets(process, outcome) for process in processes}
+    found = {process.name: _rows(process, outcome) for process in processes}
     for client in load.clients:
         kept = found[client.process.name]
         mine = {id_: one for (source, id_), one in kept.items() if source == ""}
@@ -273,14 +274,14 @@ def compare(processes: Sequence[Process], load: Load, outcome: Outcome) -> None:
         outcome.twice += len(sent - set(client.tried))
     for name, kept in found.items():
         for one in kept.values():
-            if one.peer_ticket is not None and one.truth is not UNKNOWN:
-                there = found[one.peer].get((name, one.peer_ticket))
-                outcome.passed_on += 1
+            if one.peer_id and one.truth is not UNKNOWN:
+                there = found[one.peer].get((name, one.peer_id))
+                outcome.delivered += 1
                 outcome.lost += there is None or there.truth != one.truth
 
 
-def _tickets(process: Process, outcome: Outcome) -> dict[tuple[str, str], Ticket]:
-    """Return what a store has, and whether `covey check` agrees."""
+def _rows(process: Process, outcome: Outcome) -> Rows:
+    """Return the rows of a store; note whether `covey check` agrees with its counters."""
     path = process.folder / f"{process.name}.store"
     checked = subprocess.run(
         [sys.executable, "-m", "covey", "check", str(path)],
@@ -291,12 +292,13 @@ def _tickets(process: Process, outcome: Outcome) -> dict[tuple[str, str], Ticket
     if checked.returncode:
         outcome.disagreements.append(checked.stderr)
     store = Store(path, is_new_allowed=False)
-    tickets = list(map(ticket_of, store._base.execute("SELECT * FROM tickets").fetchall()))
+    rows = records.read(store)
     counted = sum(labels for labels, _ in store.counters().values())
     store.close()
-    labelled = [one for one in tickets if one.truth is not UNKNOWN and one.phase not in UNCOUNTED]
-    outcome.twice += counted - len(labelled)
-    return {(one.source, one.id): one for one in tickets}
+    outcome.twice += counted - sum(
+        one.truth is not UNKNOWN and one.phase not in NOT_COUNTED for one in rows.values()
+    )
+    return rows
 
 
 def main() -> int:

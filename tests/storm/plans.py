@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from covey.desks import Trust
 from covey.neighbours import Neighbour
 from covey.node.node import Limits
+from covey.node.trust import Trust
 from covey.policies import PRESETS
 from letterbox import KEY
+from storm.cases import MOST_ROWS
 from virtual import Weather
 
 NEVER = 10_000  # slots: labels are waited for as long as a seed lasts
@@ -37,21 +38,22 @@ class Storm(Weather):
     full_per_h: float = 0.0  # disks, for half a minute or so
     sync_failure: float = 0.0  # at a commit
     broken: float = 0.0  # functions that raise
-    hang_up: float = 0.0  # clients and peers that do not wait for the answer
-    damage: float = 0.0  # letters and answers that are cut or changed
-    crossed: float = 0.0  # letters that are lost, and have the answer to another one
-    pauses_per_h: float = 0.0  # of any node, which stands still for a while and then goes on
-    visits_per_h: float = 0.0  # hellos
+    disconnect: float = 0.0  # clients and peers that do not wait for the answer
+    damage: float = 0.0  # messages and responses that are truncated or changed
+    crossed: float = 0.0  # messages that are lost, and get the response to another one
+    pauses_per_h: float = 0.0  # of any node, which stops for a while and then goes on
+    hellos_per_h: float = 0.0
 
 
 class Client(msgspec.Struct, frozen=True):
-    """One client of a site: how it calls itself, and how it behaves."""
+    """One client of a site: its name there, and how it behaves."""
 
     site: str
     source: str
     rounds: int
-    pause_s: float  # mean, between instances
+    pause_s: float  # mean, between requests
     label_s: float  # mean, until its label is there
+    rows: int = 1  # of a request, at most
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     clients: list[Client]
     limits: Limits
     tables: dict[str, dict[str, Neighbour]]  # [[peer]]: at whom, of whom
-    pupils: frozenset[str]  # functions that can be taught
+    trained: frozenset[str]  # functions that can be trained
     rates: dict[str, float]  # of the sites' clocks
 
     @property
@@ -89,7 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wait(self) -> int:
-        """How many slots a label is waited for."""
+        """For how many slots labels are accepted."""
         return int(self.config["policy"]["label-wait"])
 
 
@@ -113,7 +115,7 @@ def plan(seed: int) -> Plan:
         clients=[_client(chance, name) for name in names for _ in range(chance.choice((1, 2)))],
         limits=_limits(chance, config["policy"]["label-wait"]),
         tables=_tables(chance, config["learner"]),
-        pupils=_some(chance, functions) if chance.random() < 0.3 else frozenset(),
+        trained=_some(chance, functions) if chance.random() < 0.3 else frozenset(),
         rates={name: chance.uniform(0.9, 1.1) for name in names},
     )
 
@@ -219,11 +221,11 @@ def _storm(chance: random.Random) -> Storm:
         full_per_h=some(2, 20),
         sync_failure=some(0.001, 0.01),
         broken=some(0.01, 0.1),
-        hang_up=some(0.01, 0.1),
+        disconnect=some(0.01, 0.1),
         damage=some(0.01, 0.1),
         crossed=some(0.01, 0.1),
         pauses_per_h=some(20, 200),
-        visits_per_h=some(60, 600),
+        hellos_per_h=some(60, 600),
     )
 
 
@@ -234,6 +236,7 @@ def _client(chance: random.Random, site: str) -> Client:
         chance.randrange(12, 36),
         pause_s=chance.choice((0.2, 3.0, 10.0)),
         label_s=chance.choice((0.1, 5.0, 60.0)),
+        rows=chance.choice((1, 1, MOST_ROWS)),
     )
 
 
@@ -241,8 +244,8 @@ def _limits(chance: random.Random, wait: int) -> Limits:
     if chance.random() < 0.5:
         return Limits()
     return Limits(
-        tickets=Limits().tickets if wait == NEVER else wait + 10,
+        tickets=Limits().tickets if wait == NEVER else wait + 20,
         peer_tickets=chance.choice((15, 40)),
-        under_way=chance.choice((1, 3)),
-        for_peers=3,
+        requests=chance.choice((1, 3)),
+        peer_requests=3,
     )

@@ -66,12 +66,12 @@ class Total(msgspec.Struct):
             ("of these lost", f"{counts['lost']:,}"),
             ("and repeated", f"{counts['repeated']:,}"),
             (
-                "and damaged, or their answer",
-                f"{counts['damaged letters'] + counts['damaged answers']:,}",
+                "and damaged, or their response",
+                f"{counts['damaged messages'] + counts['damaged responses']:,}",
             ),
-            ("and answered with what belongs to another", f"{counts['answers to others']:,}"),
-            ("nodes that stood still for a while", f"{counts['pauses']:,}"),
-            ("labels learnt by functions", f"{counts['lessons']:,}"),
+            ("and answered with the response to another", f"{counts['responses to others']:,}"),
+            ("pauses of nodes", f"{counts['pauses']:,}"),
+            ("labels that trained a function", f"{counts['trainings']:,}"),
             ("labels acknowledged", f"{counts['acknowledged']:,}"),
             ("of these lost", f"{promises['I1']:,}"),
             (

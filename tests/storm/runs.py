@@ -9,13 +9,13 @@ import msgspec
 import virtual
 from covey.errors import CoveyError
 from storm.cases import ALONE
-from storm.clients import Oracle, Person, people
+from storm.clients import Oracle, RunningClient, clients_of
 from storm.enemies import ENEMIES
 from storm.plans import Client, Plan, Storm, plan
-from storm.promises import PROMISES, Found, limits_hold, memory_is_in_step
-from storm.world import PATIENCE, Network
+from storm.promises import PROMISES, Found, limits_hold, memory_agrees_with_the_store
+from storm.world import TIMEOUTS, Network
 
-HEAL_S = 60.0  # within which every outbox is empty
+HEAL_S = 60.0  # within which every label is delivered
 LONGEST_S = 7200.0  # for all clients to be done
 SLACK_S = 0.5  # for disks and functions, in calm weather
 CALM = Storm(delay_s=0.02, commit_s=0.002)
@@ -45,12 +45,12 @@ async def _play(planned: Plan) -> Verdict:
     for name in network.names:
         oracle.look(name, network.stores[name])
     network.weather = planned.storm
-    await _weather_out(network, people(network, oracle, planned))
+    await _run_storm(network, clients_of(network, oracle, planned))
     if not network.found:
         await _heal(network)
         await _stand_alone(network, oracle)
         for name, node in network.nodes.items():
-            await memory_is_in_step(network, name, node)
+            await memory_agrees_with_the_store(network, name, node)
     hours = loop.time() / 3600
     for name in network.names:
         network.crash(name)
@@ -77,7 +77,7 @@ def judge(network: Network, oracle: Oracle) -> None:
     found.close()
 
 
-async def _weather_out(network: Network, persons: list[Person]) -> None:
+async def _run_storm(network: Network, clients: list[RunningClient]) -> None:
     """Let the clients work through the storm."""
     faults = [_keep(network), _watch(network)]
     storm = network.storm
@@ -85,8 +85,8 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
         (storm.restarts_per_h, _restart),
         (storm.cuts_per_h, _cut),
         (storm.full_per_h, _fill),
-        (storm.pauses_per_h, _stand_still),
-        (storm.visits_per_h, _visit),
+        (storm.pauses_per_h, _pause),
+        (storm.hellos_per_h, _greet),
     ):
         if per_h:
             faults.append(_strike(network, per_h / 3600, strike))
@@ -94,7 +94,7 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
         ENEMIES[how](network, name) for name, how in network.plan.liars.items() if how in ENEMIES
     ]
     running = [asyncio.ensure_future(fault) for fault in faults]
-    working = asyncio.ensure_future(asyncio.gather(*(person.work() for person in persons)))
+    working = asyncio.ensure_future(asyncio.gather(*(client.work() for client in clients)))
     await asyncio.wait([working, running[1]], return_when=asyncio.FIRST_COMPLETED)
     for task in (*running, working):
         task.cancel()
@@ -108,7 +108,7 @@ async def _weather_out(network: Network, persons: list[Person]) -> None:
 
 
 async def _keep(network: Network) -> None:
-    """Start whoever is down, or has stopped because its disk failed."""
+    """Start nodes that are down, or have stopped because their disk failed."""
     while True:
         await asyncio.sleep(network.chance.expovariate(0.5))
         for name in network.names:
@@ -155,7 +155,7 @@ async def _cut(network: Network) -> None:
 
 
 async def _fill(network: Network) -> None:
-    """Let a disk be full for a while; who dies meanwhile cannot start."""
+    """Let a disk be full for a while; a node that crashes meanwhile cannot start."""
     chance, name = network.chance, network.chance.choice(network.names)
     disk = network.disks[name]
     network.counts["full disks"] += 1
@@ -169,7 +169,7 @@ async def _fill(network: Network) -> None:
         disk.room = None
 
 
-async def _stand_still(network: Network) -> None:
+async def _pause(network: Network) -> None:
     """Stop a node as SIGSTOP would, and let it go on after a while."""
     chance, name = network.chance, network.chance.choice(network.names)
     network.counts["pauses"] += 1
@@ -180,12 +180,12 @@ async def _stand_still(network: Network) -> None:
         network.loop.wake(name)
 
 
-async def _visit(network: Network) -> None:
-    """I12: who is greeted says its name, and how often it was started."""
+async def _greet(network: Network) -> None:
+    """I12: a site says its name, and how often it was started."""
     one, other = network.chance.sample(network.names, 2)
     before = network.starts[other]
     try:
-        async with asyncio.timeout(PATIENCE.timeout_s):
+        async with asyncio.timeout(TIMEOUTS.timeout_s):
             greeting = await network.link(network, one, other).hello()
     except (CoveyError, OSError):
         return
@@ -195,7 +195,7 @@ async def _visit(network: Network) -> None:
 
 
 async def _heal(network: Network) -> None:
-    """I8: stop all faults, start every node, and wait until nobody owes anything."""
+    """I8: stop all faults, start every node, and wait until every label is delivered."""
     network.weather, network.cuts = CALM, set()
     for name in network.names:
         node = network.nodes.get(name)
@@ -204,10 +204,10 @@ async def _heal(network: Network) -> None:
         if name not in network.nodes:
             network.boot(name)
     until_s = asyncio.get_running_loop().time() + HEAL_S
-    while any(node.owed for node in network.nodes.values()):
+    while any(node.undelivered for node in network.nodes.values()):
         if asyncio.get_running_loop().time() > until_s:
-            owing = {name: node.owed for name, node in network.nodes.items() if node.owed}
-            network.blame("I8", f"labels are still owed a minute after the storm: {owing}")
+            left = {name: one.undelivered for name, one in network.nodes.items() if one.undelivered}
+            network.blame("I8", f"labels are undelivered a minute after the storm: {left}")
             return
         await asyncio.sleep(0.5)
 
@@ -217,15 +217,15 @@ async def _stand_alone(network: Network, oracle: Oracle) -> None:
     network.cuts = {(name, "") for name in network.names}
     for number, name in enumerate(network.names):
         client = Client(name, "", 0, pause_s=0, label_s=0)
-        person = Person(network, oracle, client, ALONE + number)
+        running = RunningClient(network, oracle, client, ALONE + number)
         for k in range(4):
             try:
-                async with asyncio.timeout(PATIENCE.timeout_s + SLACK_S):
-                    await person.ask(k)
+                async with asyncio.timeout(TIMEOUTS.timeout_s + SLACK_S):
+                    await running.ask(k)
             except TimeoutError:
-                network.blame("I9", f"{name}, all alone, did not answer in time")
+                network.blame("I9", f"{name}, without peers, did not answer in time")
                 return
-            await person.say(k)
+            await running.say(k)
     network.cuts = set()
     await _heal(network)
 

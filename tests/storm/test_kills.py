@@ -39,7 +39,7 @@ def test_killed_again_and_again_sites_lose_nothing() -> None:
     outcome = kill_often(5)
 
     assert outcome.acknowledged > 20
-    assert outcome.passed_on > 0
+    assert outcome.delivered > 0
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
 
 

@@ -6,8 +6,7 @@ is another storm; then others do, and `make teeth` writes down which.
 
 import pytest
 
-from storm.bugs import BUGS, Bug
-from storm.letter_bugs import trusts_everybody_like_who_is_trusted_most
+from storm.bugs import BUGS, Bug, trusts_all_peers_like_the_most_trusted
 from storm.runs import play
 from storm.teeth import bite, known
 
@@ -17,7 +16,7 @@ MOST_SEEDS = 150
 
 
 def test_every_bug_is_known_to_be_found() -> None:
-    assert len(BUGS) >= 35
+    assert len(BUGS) >= 45
     assert sorted(known()) == sorted(bug.__name__ for bug in BUGS)
 
 
@@ -29,7 +28,7 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
 
 
 def test_a_seed_that_fails_fails_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bug = trusts_everybody_like_who_is_trusted_most
+    bug = trusts_all_peers_like_the_most_trusted
     found = bite(bug, [known()[bug.__name__].seed, *range(MOST_SEEDS)])
     bug(monkeypatch)
 

@@ -10,17 +10,20 @@ import virtual
 from covey.back import Back
 from covey.errors import FunctionError, StoreError
 from covey.learner import Learner
-from covey.network import learner_of
+from covey.node.network import learner_of
 from covey.node.node import Node
-from covey.peers import Patience
-from covey.store import Store
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import Commit
+from covey.node.store import Store
+from covey.node.training import _train
+from covey.types import Label
 from storm import cases
 from storm.disk import Disk, by_chance
+from storm.links import CheckedCorrespondent, Link
 from storm.plans import Plan, Storm
-from storm.post import Link, Pen
 from virtual import Clock, Crashed, VirtualLoop
 
-PATIENCE = Patience(timeout_s=1.0, failures=3, rest_s=1.0, most_rest_s=60.0)
+TIMEOUTS = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
 
 
 class Network(virtual.World):
@@ -32,6 +35,7 @@ class Network(virtual.World):
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()
         self.starts = dict.fromkeys(plan.names, 0)
+        self.crashed: set[str] = set()  # sites, at any time
         self.backs: dict[str, Back] = {}
         self.poison: dict[tuple[str, str, str], set[Any]] = {}  # site, source, id -> labels
         self.when_booted: Callable[[str, Store], None] = lambda name, store: None
@@ -48,7 +52,7 @@ class Network(virtual.World):
             self._functions,
             dimension=1,
             seed=plan.seed,
-            patience=PATIENCE,
+            timeouts=TIMEOUTS,
             link=Link,
             trust=plan.trust,
         )
@@ -76,32 +80,33 @@ class Network(virtual.World):
     def store(self, name: str) -> Store:
         return Store(f"{name}.store", connect=self.disks[name].connect)  # type: ignore[arg-type]
 
-    def disk(self, name: str) -> "Work":
-        return Work(self, name)
+    def disk(self, name: str) -> "StormWorkers":
+        return StormWorkers(self, name)
 
     def boot(self, name: str) -> None:
         """Start a node, if its disk lets it."""
         rate = self.plan.rates[name]
         self.loop.clocks[name] = Clock(rate, self.chance.uniform(0.0, 1e6))
         for function in self._functions.values():
-            if isinstance(function, cases.Pupil) and self._owners[function.name] == name:
+            if isinstance(function, cases.TrainedFunction) and self._owners[function.name] == name:
                 function.load()
         try:
             super().boot(name)
         except StoreError as error:
             self.counts["failed boots"] += 1
             self.expect("damaged" not in str(error), "I4", f"{name}: {error}")
-            self._let_go(name)
+            self._release(name)
             return
         self.backs[name] = Back(self.nodes[name], self.plan.tables[name])
         self.note("boot", name)
         self.when_booted(name, self.stores[name])
 
     def crash(self, name: str, *, has_power: bool = True) -> None:
-        """Kill a node, and its machine if that has no power."""
+        """Kill a node, and cut the power of its machine if `has_power` is False."""
         if name not in self.nodes:
             return
         self.note("crash", name, has_power)
+        self.crashed.add(name)
         self.loop.wake(name)
         super().crash(name)
         if has_power:
@@ -109,47 +114,56 @@ class Network(virtual.World):
         else:
             self.counts["power losses"] += 1
             self.disks[name].lose_power(by_chance(self.chance))
-        self._let_go(name)
+        self._release(name)
 
     def close(self) -> None:
-        """Let go of all that is left."""
+        """Close stores and remove disks."""
         for name, disk in self.disks.items():
-            self._let_go(name)
+            self._release(name)
             disk.remove()
 
-    def _let_go(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         self.disks[name].kill()
         if name in self.stores:
             self.stores.pop(name).close()
 
     def _function(self, name: str) -> cases.Function:
         accuracy = self.plan.accuracy[name]
-        if name in self.plan.pupils:
-            return cases.Pupil(name, accuracy, self._is_broken, self._taught)
+        if name in self.plan.trained:
+            return cases.TrainedFunction(name, accuracy, self._is_broken, self._trained)
         return cases.Function(name, accuracy, self._is_broken)
 
     def _is_broken(self) -> bool:
         return self.chance.random() < self.storm.broken
 
-    def _taught(self, function: str, case: int, times: int) -> None:
-        """I2, I6: a lesson is given once, and only by labels that count at the site."""
-        self.counts["lessons"] += 1
+    def _trained(self, function: str, case: int, times: int) -> None:
+        """I2, I6: a label trains once, and only if it counts at the site."""
+        self.counts["trainings"] += 1
         site = self._owners[function]
         source = cases.origin(case, [one.site for one in self.plan.clients], self.names)
         is_trusted = source == site or self.trust[site][source] == "full"
-        self.expect(times == 1, "I2", f"{function} was taught {times} times by one label")
-        self.expect(is_trusted, "I6", f"{function} of {site} was taught by a label of {source}")
+        self.expect(times == 1, "I2", f"{function} was trained {times} times with one label")
+        self.expect(is_trusted, "I6", f"{function} of {site} was trained with a label of {source}")
+
+    def label_of(self, site: str, function: str, case: int, truth: int) -> Label | None:
+        """Return what a function of a site answers to a case; None: that is not known."""
+        if function in self.plan.trained or self._owners.get(function) != site:
+            return None
+        return self._functions[function].label(case, truth)
 
     def has_missed(self, site: str, function: str, case: int) -> bool:
-        """Say whether a function of a site answered a case and was never taught by its label."""
-        pupil = self._functions[function] if self._owners.get(function) == site else None
-        return isinstance(pupil, cases.Pupil) and pupil.has_missed(case)
+        """Return whether a function of a site answered a case and was not trained with it."""
+        one = self._functions[function] if self._owners.get(function) == site else None
+        return isinstance(one, cases.TrainedFunction) and one.has_missed(case)
 
     def forger(self, source: str, name: str) -> Link:
-        """Return a way by which a site sends whatever it likes."""
+        """Return a link over which a site sends whatever it likes."""
         link = Link(self, source, name)
+        link.is_forged = True
         everything = letterbox.neighbour(name)
-        link._pen = Pen(everything, link._post, self.chance, believed=lambda request: None)
+        link._pen = CheckedCorrespondent(
+            everything, link._post, self.chance, accepted=lambda request: None
+        )
         return link
 
     @property
@@ -162,14 +176,15 @@ class Network(virtual.World):
     @property
     def arms(self) -> dict[str, tuple[str, ...]]:
         """The arms of every site."""
-        return {name: self._learner(name).arms for name in self.names}
+        return {name: self.learner(name).arms for name in self.names}
 
     def training_budget(self, name: str, slot: int) -> float:
         """Return D2: how many arrivals of a peer in a cell are too few at `slot`."""
-        policies = self._learner(name).policies
+        policies = self.learner(name).policies
         return max(policy.train.at(slot) for policy in policies.values())
 
-    def _learner(self, name: str) -> Learner:
+    def learner(self, name: str) -> Learner:
+        """Return a learner of a site that has not begun."""
         return learner_of(self.setup, self.names.index(name), self.dimension)
 
     @property
@@ -178,10 +193,10 @@ class Network(virtual.World):
         return self.weather if isinstance(self.weather, Storm) else Storm()
 
     async def call(self, name: str, say: Callable[[Node], Awaitable[Any]]) -> Any:
-        """Return what a node says; who asks may hang up, and the node may never know."""
-        if self.chance.random() >= self.storm.hang_up:
+        """Return what a node answers; the caller may disconnect, noticed by the node or not."""
+        if self.chance.random() >= self.storm.disconnect:
             return await super().call(name, say)
-        self.counts["hung up"] += 1
+        self.counts["disconnects"] += 1
         calling = asyncio.ensure_future(super().call(name, say))
         calling.add_done_callback(virtual._ignore)
         await asyncio.sleep(self.chance.expovariate(5.0))
@@ -190,40 +205,45 @@ class Network(virtual.World):
         raise Crashed
 
 
-class Work:
+class StormWorkers:
     """What blocks at one site: a disk that is slow or full, or whose machine dies on the way."""
 
     def __init__(self, network: Network, name: str) -> None:
         self._network, self._name = network, name
         self._disk = network.disks[name]
 
-    async def __call__(self, run: Callable[..., Any], /, *given: Any) -> Any:
-        name = getattr(run, "__name__", "")
-        if name == "learn":
+    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        if call is _train:
             await self._pause()
-        if name != "commit":
-            await asyncio.sleep(0.0)
-            result = run(*given)
-            await asyncio.sleep(0.0)
-            return result
+        await asyncio.sleep(0.0)
+        result = call(*arguments)
+        await asyncio.sleep(0.0)
+        return result
+
+    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+        await asyncio.sleep(0.0)
+        found = self._network.stores[self._name].find(source, id)
+        await asyncio.sleep(0.0)
+        return found
+
+    async def commit(self, commit: Commit) -> None:
         await self._pause()
         await self._maybe_crash("before")
-        self._ill_luck()
+        self._draw_faults()
         try:
-            result = run(*given)
+            self._network.stores[self._name].commit(commit)
         except StoreError:
             await self._failed()
             raise
         finally:
             self._disk.fails_sync = False
-        self._network.note("commit", self._name, self._network_time(), len(given[0].truths))
+        self._network.note("commit", self._name, self._network_time(), len(commit.labels))
         if self._disk.fuse is not None:  # the power goes after the last operation
             await self._die(has_power=False)
         await self._pause()
         await self._maybe_crash("after")
-        return result
 
-    def _ill_luck(self) -> None:
+    def _draw_faults(self) -> None:
         chance, storm = self._network.chance, self._network.storm
         if chance.random() < storm.power:
             self._disk.fuse = chance.randrange(25)
@@ -233,8 +253,8 @@ class Work:
     async def _failed(self) -> None:
         network, disk = self._network, self._disk
         network.counts["failed commits"] += 1
-        is_ill = disk.is_cut or disk.fails_sync or disk.room is not None
-        network.expect(is_ill, "I8", f"{self._name} stopped, though its disk did not fail")
+        is_faulty = disk.is_cut or disk.fails_sync or disk.room is not None
+        network.expect(is_faulty, "I8", f"{self._name} stopped, though its disk did not fail")
         if disk.is_cut:
             await self._die(has_power=False)
 

@@ -315,7 +315,8 @@ class Handler:
             elif isinstance(result, FunctionError):
                 failed[group[0].function] = result
         if again:
-            failed |= await self._run(draft, self._groups(draft, again), draft.predictions)
+            groups = self._groups(draft, sorted(again))
+            failed |= await self._run(draft, groups, draft.predictions)
         return await self._fall_back(draft, failed)
 
     async def _call(self, draft: Draft, group: Group, into: list[Any]) -> Any:
@@ -461,7 +462,7 @@ class Handler:
         raise failed[first]
 
     def _groups(self, draft: Draft, places: Sequence[int]) -> list[Group]:
-        """Group rows by arm and by the view that it gets."""
+        """Group rows, which are in order, by arm and by the view that it gets."""
         learner, views = self._learner, self._views
         if len(places) == 1:
             place = places[0]

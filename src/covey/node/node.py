@@ -30,6 +30,7 @@ from covey.errors import (
     LimitError,
     PeerError,
     StoreError,
+    TicketError,
     UnfitLabel,
     UnknownRow,
     UnknownTicket,
@@ -154,7 +155,8 @@ class Node:
         self._driver = _Driver(self, functions, dependencies.workers, self._breakers)
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
-        self._reserved: Counter[str] = Counter()  # rows of those, by holder
+        self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
+        self._reserved: Counter[str] = Counter()  # their rows, by holder
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
         self._delivery = LabelDelivery(
@@ -338,14 +340,17 @@ class Node:
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         key = (request.source, request.id)
         await self._training.free(key)
-        if request.is_open and request.training:
-            await self._training.run(key, self._prepare(request, truths))
-        else:
-            await self._prepare(request, truths)
         try:
-            return self._state.settle(request, truths)
-        finally:
-            await self._journal.flush()  # what a refusal is based on must not be lost either
+            if request.is_open and request.training:
+                await self._training.run(key, self._prepare(request, truths))
+            else:
+                await self._prepare(request, truths)
+            settled = self._state.settle(request, truths)
+        except CoveyError:
+            await self._journal.flush()  # what a refusal is based on must not be lost
+            raise
+        await self._journal.flush()
+        return settled
 
     async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
         await self._handler.prepare(request, truths)
@@ -393,26 +398,16 @@ class Node:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
-            for one in ids[1:]:
-                if await self._is_known(source, one):
-                    raise _other_request(Question(source, one))
             return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
         asked = Question(source, ids[0])
-        request = await self._once(asked, answer, is_new=False, rows=len(rows))
+        request = await self._once(asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:])
         if (request.row_ids or [request.id]) != ids:
             raise _other_request(asked)
         return [
             Assistance(request.answers[row], request.function(row), request.width(row))
             for row in range(len(rows))
         ]
-
-    async def _is_known(self, source: str, id: str) -> bool:  # noqa: A002 - as in the protocol
-        if self._state.find(source, id) is not None:
-            return True
-        if not self._dependencies.store.may_have(source, id):
-            return False
-        return await self._dependencies.workers.find(source, id) is not None
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Return the arrivals in a cell, which is known from now on."""
@@ -443,11 +438,15 @@ class Node:
                 part[2].append((k, row))
             except tuple(kind for kind, _ in OUTCOME_OF) as error:
                 outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+        if any(outcomes):
+            await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
             settled = await self._settle(request, truths)
             is_new = dict(zip(truths, settled.is_new, strict=True))
             for k, row in places:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
+        if CONFLICT in outcomes or LATE in outcomes:
+            await self._journal.flush()  # what a refusal is based on must not be lost
         return outcomes
 
     # -- one request ----------------------------------------------------------------------------
@@ -459,30 +458,49 @@ class Node:
         *,
         is_new: bool,
         rows: int,
+        more_ids: Sequence[str] = (),
     ) -> Request:
-        """Answer a request that is new; else return the earlier one."""
+        """Answer a request that is new; else return the earlier one.
+
+        `more_ids` are those of its other rows; all of them must be new then, too.
+        """
         key = (asked.source, asked.id)
-        while key in self._in_progress:
-            await self._in_progress[key].wait()
+        keys = [key, *((asked.source, one) for one in more_ids)]
+        while running := next(filter(None, map(self._in_progress.get, keys)), None):
+            await running.wait()
         found = None if is_new else self._state.find(*key)
         request = None if found is None else found[0]
         if request is None:
             self._check_room(asked.source, rows)
-            done = self._in_progress[key] = asyncio.Event()
+            done = asyncio.Event()
+            self._in_progress.update(dict.fromkeys(keys, done))
+            self._requests[is_own(asked.source)] += 1
             self._reserved[holder(asked.source)] += rows
             try:
-                if not is_new and self._dependencies.store.may_have(*key):
-                    stored = await self._dependencies.workers.find(*key)
-                    request = None if stored is None else stored[0]
-                request = request or await answer()
+                if not is_new:
+                    request = await self._stored(*key)
+                if request is None:
+                    for one in keys[1:]:
+                        if self._state.find(*one) or await self._stored(*one):
+                            raise _other_request(asked)
+                    request = await answer()
             finally:
                 self._reserved[holder(asked.source)] -= rows
-                del self._in_progress[key]
+                self._requests[is_own(asked.source)] -= 1
+                for one in keys:
+                    del self._in_progress[one]
                 done.set()
         if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request
+
+    async def _stored(self, source: str, id: str) -> Request | None:  # noqa: A002
+        """Return the request that the store has for the id of one of its rows."""
+        if not self._dependencies.store.may_have(source, id):
+            return None
+        found = await self._dependencies.workers.find(source, id)
+        return None if found is None else found[0]
 
     def new_id(self) -> str:
         """Return an id that no request has."""
@@ -500,9 +518,7 @@ class Node:
         if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
             raise LimitError(f"{held} rows are in memory or in progress; try again later")
         most = self._limits.requests if is_ours else self._limits.peer_requests
-        if len(self._in_progress) < most:
-            return
-        if sum(is_own(one) == is_ours for one, _ in self._in_progress) >= most:
+        if self._requests[is_ours] >= most:
             raise LimitError(f"{most} requests are in progress; try again later")
 
     async def _commit(self, commit: Commit) -> None:
@@ -584,7 +600,8 @@ class _Driver:
                 return [error]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for one in results:
-            if isinstance(one, BaseException) and not isinstance(one, PeerError):
+            # `run` returns a `FunctionError` as its result.
+            if isinstance(one, BaseException) and not isinstance(one, PeerError | FunctionError):
                 raise one
         return results
 

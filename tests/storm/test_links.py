@@ -1,4 +1,4 @@
-"""Damage to letters is such that it can be seen, and who stands still does stand still."""
+"""Damage to messages is such that it can be seen; a site that pauses does nothing meanwhile."""
 
 import asyncio
 from typing import Any
@@ -9,17 +9,17 @@ import virtual
 from covey import letters
 from covey.calls import Problem
 from covey.letters import VERSION
-from covey.peers import Request
-from storm.cases import instance_of, is_shown
-from storm.post import HEAD, _flipped
+from covey.node.requests import AskRow
+from storm.cases import MOST_ROWS, instance_of, is_shown
+from storm.links import HEAD, _flipped
 from virtual import Clock, VirtualLoop, at
 
 pytestmark = pytest.mark.beside_the_kernel
 
 USUAL: dict[str, Any] = {"version": VERSION, "request": "0123456789abcdef", "deadline_ms": 900}
-LETTERS = [
-    letters.ask([Request("r", "g1:0", 3, [1, 0, 7])], request="0123", deadline_ms=900),
-    letters.ask([Request("r", "g1:0", 3)], request="0123", deadline_ms=900),
+MESSAGES = [
+    letters.ask([AskRow("r", "g1:0", 3, [1, 0, 7])], request="0123", deadline_ms=900),
+    letters.ask([AskRow("r", "g1:0", 3)], request="0123", deadline_ms=900),
     letters.Report(**USUAL, cell="g1:0", slot=3),
     letters.Estimate(**USUAL, cell="g1:0", slot=3, is_by_context=False),
     letters.told([("r", 1)], request="0123", deadline_ms=900),
@@ -27,30 +27,32 @@ LETTERS = [
 ]
 
 
-@pytest.mark.parametrize("letter", LETTERS, ids=lambda letter: type(letter).__name__)
-def test_a_cut_letter_a_longer_one_and_one_with_another_head_is_none(letter: Any) -> None:
-    whole = letters.write(letter)
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_truncated_message_a_longer_one_and_one_with_another_head_is_refused(
+    message: Any,
+) -> None:
+    whole = letters.write(message)
     damaged = [whole[:end] for end in range(len(whole))]
     damaged += [whole + bytes([more]) for more in range(256)]
     damaged += [_flipped(whole, bit) for bit in range(8 * HEAD)]
 
-    assert letters.read(whole, type(letter)) == letter
+    assert letters.read(whole, type(message)) == message
     for body in damaged:
         with pytest.raises(Problem):
-            letters.read(body, type(letter))
+            letters.read(body, type(message))
 
 
-@pytest.mark.parametrize("case", [4, 5])
-def test_an_instance_is_known_by_its_mark_in_whatever_letter(case: int) -> None:
-    shown = [Request("r", "g1:0", 1, instance_of(case, 1))]
-    hidden = [Request("r", "g1:0", 1)]
+@pytest.mark.parametrize("case", [0, MOST_ROWS])
+def test_an_instance_is_found_by_its_mark_in_any_message(case: int) -> None:
+    shown = [AskRow("r", "g1:0", 1, instance_of(case, 1))]
+    hidden = [AskRow("r", "g1:0", 1)]
 
     sent = [letters.write(letters.ask(one, request="m", deadline_ms=1)) for one in (shown, hidden)]
 
     assert list(map(is_shown, sent)) == [True, False]
 
 
-def test_who_stands_still_hears_nothing_and_its_timers_go_off_late() -> None:
+def test_a_paused_site_receives_nothing_and_its_timers_fire_late() -> None:
     told: list[tuple[str, float]] = []
 
     async def sleep(name: str) -> None:

@@ -1,7 +1,7 @@
-"""The post between sites: letters as bytes, and all that befalls them on the way.
+"""Links between sites: messages as bytes, and the faults that they meet on the way.
 
-A letter may be lost, late, repeated and overtaken; so may the answer to it. In reality TLS finds
-damage, so a damaged letter is one of a peer with a bug.
+A message may be lost, late, repeated and overtaken; so may the response to it. In reality TLS finds
+damage, so a damaged message is one of a peer with a bug.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import virtual
-from covey.books import Book
 from covey.calls import Call, Reply
 from covey.correspondents import Correspondent
 from covey.errors import PeerError
@@ -20,57 +19,69 @@ from covey.node.node import Node
 from letterbox import LetterLink, letter, respond
 from storm import cases
 from storm.enemies import lie
+from storm.states import picture
 
 if TYPE_CHECKING:
     from storm.world import Network
 
 LOST_S = 1e5  # until the system gives a connection up
-HEAD = 18  # bytes of a letter, none of which can be another: how it begins, and its version
+HEAD = 18  # bytes of a message, none of which can be another: how it begins, and its version
 QUESTIONS = ("ask", "report", "estimate")
 REFUSALS = (400, 403, 404, 422, 429, 503)
 
 
-class Pen(Correspondent):
-    """Writes letters, and tells which of them had an answer that was believed."""
+class CheckedCorrespondent(Correspondent):
+    """Sends messages, and says which of them had a response that was accepted."""
 
-    def __init__(self, *given: Any, believed: Callable[[str], None]) -> None:
+    def __init__(self, *given: Any, accepted: Callable[[str], None]) -> None:
         super().__init__(*given)
-        self._believed = believed
+        self._accepted = accepted
 
     async def _send(self, call: str, letter: Letter, kind: type[AnyAnswer]) -> AnyAnswer:
         answer = await super()._send(call, letter, kind)
-        self._believed(letter.request)
+        self._accepted(letter.request)
         return answer
 
 
 class Link(LetterLink):
-    """The way from one site to another: cut, slow, lossy, or with a liar at its end."""
+    """A link from one site to another: cut, slow, lossy, or with a lying peer at its end."""
 
     _world: "Network"
+    is_forged = False  # used by a lying peer, without its node
 
     def __init__(self, world: "Network", source: str, name: str) -> None:
-        self._table = world.plan.tables[source][name]  # what the source says of the other
+        self._table = world.plan.tables[source][name]  # the [[peer]] table of the source
         self._there = world.plan.tables[name][source]
-        self._spoilt: set[str] = set()  # letters that nobody may believe the answer to
+        self._spoilt: set[str] = set()  # messages whose response nobody may accept
         self._latest: dict[str, Reply] = {}  # by the path
         super().__init__(world, source, name)
 
     def _write(self, world: virtual.World) -> Correspondent:
-        return Pen(self._table, self._post, world.chance, believed=self._believed)
+        return CheckedCorrespondent(self._table, self._post, world.chance, accepted=self._accepted)
 
-    def _believed(self, request: str) -> None:
+    def _accepted(self, request: str) -> None:
         is_sound = request not in self._spoilt
-        self._world.expect(is_sound, "I15", f"{self._source} believed what is no answer to it")
+        self._world.expect(is_sound, "I15", f"{self._source} accepted what is no response to it")
+
+    def _check_circuit(self, kind: str) -> None:
+        """I16: a peer is asked nothing while its circuit is open."""
+        node = None if self.is_forged else self._world.nodes.get(self._source)
+        if node is not None and kind in QUESTIONS:
+            breaker = node._breakers[self._name]
+            is_closed = _now_s() >= max(breaker._until_s, breaker._busy_until_s)
+            how = f"{self._source} asks {self._name}, whose circuit is open"
+            self._world.expect(is_closed, "I16", how)
 
     async def _post(self, path: str, body: bytes) -> Reply:
         world, kind = self._world, path.rpartition("/")[2]
         world.counts["messages"] += 1
+        self._check_circuit(kind)
         world.note("send", self._source, self._name, kind, body, _now_s())
         if world.chance.random() < world.storm.crash_at_send:
             world.counts["crashes at a send"] += 1
             world.crash(self._source)
             await asyncio.sleep(3600)
-        # On the way it belongs to nobody: its sender may stand still, give it up, or die.
+        # On the way it belongs to no site: its sender may pause, give it up, or crash.
         loop = asyncio.get_running_loop()
         going = loop.create_task(self._exchange(path, body), context=virtual.at(""))
         going.add_done_callback(virtual._ignore)
@@ -80,10 +91,10 @@ class Link(LetterLink):
     async def _exchange(self, path: str, body: bytes) -> Reply:
         world, kind = self._world, path.rpartition("/")[2]
         self._check_shown(body)
-        world.counts["questions by the cell"] += kind == "ask" and self._table.share == "context"
-        await self._way(self._source, self._name)
+        world.counts["asks by cell"] += kind == "ask" and self._table.share == "context"
+        await self._transit(self._source, self._name)
         if path in self._latest and world.chance.random() < world.storm.crossed:
-            world.counts["answers to others"] += 1
+            world.counts["responses to others"] += 1
             self._spoilt.add(_request(body))
             return self._latest[path]
         arriving = self._deliver(path, body)
@@ -96,7 +107,7 @@ class Link(LetterLink):
         world.note("deliver", self._source, self._name, kind, reply.status, told, _now_s())
         self._check_shown(told)
         self._latest[path] = reply
-        await self._way(self._name, self._source)
+        await self._transit(self._name, self._source)
         told = lie(world.plan.liars.get(self._name, ""), kind, told, world.chance)
         told = self._damage_answer(kind, told, _request(body))
         return msgspec.structs.replace(reply, body=told)
@@ -109,7 +120,7 @@ class Link(LetterLink):
         """Let the other side answer; it goes on even if nobody waits any more."""
         world = self._world
         if world.chance.random() < world.storm.damage:
-            world.counts["damaged letters"] += 1
+            world.counts["damaged messages"] += 1
             call = letter(path, _spoil(body, world.chance), who=self._source)
             arriving = self._arrive(lambda node: self._refuse(node, call))
         else:
@@ -120,49 +131,49 @@ class Link(LetterLink):
         return await asyncio.shield(answering)
 
     async def _answer(self, node: Node, call: Call) -> Reply:
-        """Answer as the node does, which has a reply to everything."""
+        """Respond as the node does, which has a response to everything."""
         world, is_question = self._world, call.path.endswith(QUESTIONS)
         try:
             reply = await respond(world.backs[self._name], call)
         except Exception as error:
-            world.blame("I15", f"{self._name} failed at a letter of {self._source}: {error!r}")
+            world.blame("I15", f"{self._name} failed at a message of {self._source}: {error!r}")
             raise
         if is_question and not self._there.may_ask:
-            world.counts["refused questions"] += 1
+            world.counts["refused asks"] += 1
             is_refused = reply.status in REFUSALS
             world.expect(
-                is_refused, "I15", f"{self._name} answered {self._source}, who may not ask"
+                is_refused, "I15", f"{self._name} answered {self._source}, which may not ask"
             )
         return reply
 
     async def _refuse(self, node: Node, call: Call) -> Reply:
-        """Let the node see a damaged letter: it refuses that, and is as it was."""
-        before = _standing(node._book)
+        """Let the node see a damaged message: it refuses that, and its state stays the same."""
+        before = picture(node._state)
         reply = await self._answer(node, call)
-        is_refused = reply.status in REFUSALS and _standing(node._book) == before
-        self._world.expect(is_refused, "I15", f"{self._name} took a damaged letter for one")
+        is_refused = reply.status in REFUSALS and picture(node._state) == before
+        self._world.expect(is_refused, "I15", f"{self._name} accepted a damaged message")
         return reply
 
-    async def _way(self, source: str, target: str) -> None:
+    async def _transit(self, source: str, target: str) -> None:
         world = self._world
         is_cut = {(source, target), ("", target), (source, "")} & world.cuts
         if is_cut or world.chance.random() < world.storm.loss:
             world.counts["lost"] += 1
             await asyncio.sleep(LOST_S)
-            raise PeerError("nobody heard it")
+            raise PeerError("the message is lost")
         is_slow = world.chance.random() < world.storm.tail
         mean_s = 20.0 if is_slow else world.storm.delay_s
         await asyncio.sleep(virtual.exponential(world, mean_s))
 
     def _damage_answer(self, kind: str, told: bytes, request: str) -> bytes:
-        """Cut an answer, or change a bit anywhere: what can be read then is like any other lie.
+        """Truncate a response, or change a bit anywhere: what can be read then is like any lie.
 
-        Greetings are cut only, as what they say is compared with the truth.
+        Those to `hello` are truncated only, as what they say is compared with the truth.
         """
         world = self._world
         if world.chance.random() >= world.storm.damage or not told:
             return told
-        world.counts["damaged answers"] += 1
+        world.counts["damaged responses"] += 1
         if kind != "hello" and world.chance.random() < 0.5:
             return _flipped(told, world.chance.randrange(8 * len(told)))
         self._spoilt.add(request)
@@ -170,9 +181,9 @@ class Link(LetterLink):
 
     def _check_shown(self, sent: bytes) -> None:
         is_shown = cases.is_shown(sent)
-        self._world.counts["letters with an instance"] += is_shown
+        self._world.counts["messages with an instance"] += is_shown
         is_hidden = not is_shown or self._table.may_see("data")
-        how = f"{self._source} showed {self._name} an instance, not the cell alone"
+        how = f"{self._source} sent {self._name} an instance, not the cell alone"
         self._world.expect(is_hidden, "I14", how)
 
 
@@ -181,15 +192,15 @@ def _now_s() -> float:
 
 
 def _request(body: bytes) -> str:
-    """Return the id of a letter."""
+    """Return the id of a message."""
     try:
         return str(msgspec.msgpack.decode(body)["request"])
     except (ValueError, TypeError, KeyError):
-        return ""  # whoever wrote it waits for no answer
+        return ""  # its sender waits for no response
 
 
 def _spoil(body: bytes, chance: Any) -> bytes:
-    """Return a letter so damaged that it is none: cut, too long, or with another head."""
+    """Return a message so damaged that it is none: truncated, too long, or with another head."""
     how = chance.randrange(3)
     if how == 0 and body:
         return body[: chance.randrange(len(body))]
@@ -202,10 +213,3 @@ def _flipped(sent: bytes, bit: int) -> bytes:
     changed = bytearray(sent)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
-
-
-def _standing(book: Book) -> tuple[Any, ...]:
-    """Return what no letter may change that is none."""
-    learners = book.learners.items()
-    snapshots = [(desk, one.slot, one.kept_tickets, one.snapshot().cells) for desk, one in learners]
-    return snapshots, len(book._tickets), book._has_moved, dict(book._opened)
