@@ -143,9 +143,17 @@ def _add_status(commands: Commands, finish: Finish) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
-        differences, size = store.check(), store.size()
+        differences, size, copy = store.check(), store.size(), store.copy
+    if copy is not None:
+        print(
+            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{copy}",
+            file=sys.stderr,
+        )
     if options.json:
-        print(msgspec.json.encode({**size, "differences": differences}).decode())
+        # The names of 0.1.0 stay for one release.
+        former = {"tickets": size["rows"], "owed": size["deliveries"]}
+        print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
     elif not differences:
         print(
             "{rows} rows, {labels} with their label, {deliveries} to deliver to peers".format(
