@@ -47,7 +47,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_request_that_is_signed_fits_the_key_that_stayed(authority: Path, tmp_path: Path) -> None:
+def test_a_signed_request_matches_the_site_s_key(authority: Path, tmp_path: Path) -> None:
     asked = keys.request("north", hosts=["10.0.0.7"], folder=tmp_path)
     signed = keys.sign(tmp_path / "north.csr", authority=authority, now=NOW)
 
@@ -63,9 +63,7 @@ def test_a_request_that_is_signed_fits_the_key_that_stayed(authority: Path, tmp_
     assert tomllib.loads(str(asked.allow)) == {"peer": [{"name": "north", "key": checked.key_hash}]}
 
 
-def test_a_site_in_one_go_gets_what_request_and_signature_give(
-    authority: Path, tmp_path: Path
-) -> None:
+def test_new_site_equals_request_and_sign(authority: Path, tmp_path: Path) -> None:
     path = site(tmp_path, authority, hosts=["Node.Example", "::1"])
 
     card = keys.check(path, key=tmp_path / "north.key", authority=authority / "ca.crt", now=NOW)
@@ -94,7 +92,7 @@ def test_every_name_and_its_hosts_come_back_from_a_certificate(
     assert found.public == certificates.read(key).public
 
 
-def test_private_keys_and_their_folder_are_their_owners_alone(
+def test_private_keys_and_their_folder_are_readable_by_the_owner_only(
     authority: Path, tmp_path: Path
 ) -> None:
     site(tmp_path / "site", authority)
@@ -164,7 +162,7 @@ def test_a_renewed_certificate_has_the_same_key_and_a_later_end(
         (timedelta(days=90, seconds=1), "expired", "expired on 2026-05-30"),
     ],
 )
-def test_a_certificate_is_good_for_its_days(
+def test_a_certificate_is_valid_for_its_days(
     authority: Path, tmp_path: Path, after: timedelta, state: str, sentence: str | None
 ) -> None:
     path = site(tmp_path, authority)
@@ -218,7 +216,7 @@ def test_an_authority_with_the_key_of_another_signs_nothing(
         site(tmp_path, tmp_path / "ca")
 
 
-def test_a_site_cannot_play_the_authority(authority: Path, tmp_path: Path) -> None:
+def test_a_site_certificate_cannot_sign(authority: Path, tmp_path: Path) -> None:
     site(tmp_path, authority)
     (tmp_path / "north.crt").rename(tmp_path / "ca.crt")
     (tmp_path / "north.key").rename(tmp_path / "ca.key")
@@ -227,7 +225,7 @@ def test_a_site_cannot_play_the_authority(authority: Path, tmp_path: Path) -> No
         site(tmp_path, tmp_path, "south")
 
 
-def test_a_key_that_everybody_can_read_is_refused(authority: Path, tmp_path: Path) -> None:
+def test_a_world_readable_key_is_rejected(authority: Path, tmp_path: Path) -> None:
     path = site(tmp_path, authority)
     (tmp_path / "north.key").chmod(0o644)
 
@@ -308,9 +306,7 @@ def test_a_request_with_another_kind_of_key_is_not_signed(
         keys.sign(tmp_path / "a.csr", authority=authority, now=NOW)
 
 
-def test_a_request_that_was_changed_on_its_way_is_not_signed(
-    authority: Path, tmp_path: Path
-) -> None:
+def test_a_modified_request_is_not_signed(authority: Path, tmp_path: Path) -> None:
     keys.request("north", folder=tmp_path)
     asked = x509.load_pem_x509_csr((tmp_path / "north.csr").read_bytes())
     changed = asked.public_bytes(Encoding.DER).replace(b"north", b"south")
@@ -324,7 +320,7 @@ def test_a_request_that_was_changed_on_its_way_is_not_signed(
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_damaged_certificate_gives_a_sentence_or_a_reading_and_never_a_traceback(
+def test_a_damaged_certificate_gives_a_message_or_a_result_and_never_a_traceback(
     authority: Path, data: st.DataObject
 ) -> None:
     pem = (authority / "ca.crt").read_bytes()
@@ -338,7 +334,7 @@ def test_a_damaged_certificate_gives_a_sentence_or_a_reading_and_never_a_traceba
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_another_kind_give_one_sentence(content: bytes) -> None:
+def test_other_bytes_give_one_message(content: bytes) -> None:
     for armour in (b"", b"-----BEGIN PRIVATE KEY-----", b"-----BEGIN CERTIFICATE REQUEST-----"):
         with pytest.raises(ConfigError, match="not a key, a request or a certificate"):
             certificates.read(armour + content)
@@ -358,7 +354,7 @@ def test_cryptography_is_named_in_one_file() -> None:
     ]
 
 
-def test_without_cryptography_a_sentence_names_the_extra(tmp_path: Path) -> None:
+def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "sys.modules['cryptography'] = None\n"
@@ -422,7 +418,7 @@ def test_json_of_a_card_is_one_object(
         (["show", "."], "covey: .: Is a directory\n"),
     ],
 )
-def test_a_mistake_is_a_sentence_and_exit_code_2(
+def test_an_error_is_a_message_and_exit_code_2(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

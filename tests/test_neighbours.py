@@ -48,7 +48,7 @@ def load(
     return sites.load(path)
 
 
-def test_what_is_not_said_is_denied() -> None:
+def test_the_default_permissions_deny() -> None:
     (one,) = neighbours.read([{"name": "south", "key": KEY}], own_name="north").values()
 
     assert one == Neighbour(
@@ -111,14 +111,14 @@ def test_a_neighbour_is_shown_what_it_may_see(
         ("south", "[[peer]] 1 is not a table"),
     ],
 )
-def test_every_mistake_has_a_sentence(table: Any, sentence: str) -> None:
+def test_every_invalid_table_has_a_message(table: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         neighbours.read([table], own_name="north")
 
     assert sentence in str(refused.value)
 
 
-def test_two_tables_of_one_name_are_refused() -> None:
+def test_duplicate_peer_tables_are_rejected() -> None:
     with pytest.raises(ConfigError, match="stands twice"):
         neighbours.read([{"name": "south", "key": KEY}] * 2, own_name="north")
 
@@ -148,7 +148,7 @@ THEOREM = 'cos"\nparameters = "theorem'
 URL = 'url = "https://127.0.0.1:8443"\n'
 
 
-def test_a_site_that_lists_no_peers_asks_nobody(tmp_path: Path) -> None:
+def test_a_site_without_listed_peers_queries_none(tmp_path: Path) -> None:
     served = load(tmp_path, "", SOUTH + "may-ask = true\n" + URL + 'share = "data"\n')
 
     assert served.learner.behind() == []
@@ -177,7 +177,7 @@ def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) ->
     assert served.learner.behind() == [("south", True)]
 
 
-def test_how_long_peers_are_trained_goes_by_their_functions(tmp_path: Path) -> None:
+def test_training_of_peers_depends_on_their_number_of_functions(tmp_path: Path) -> None:
     table = SOUTH + URL + 'share = "data"\n'
 
     def train_at(functions: str) -> float:
@@ -190,7 +190,7 @@ def test_how_long_peers_are_trained_goes_by_their_functions(tmp_path: Path) -> N
     assert train_at("functions = 2\n") == train_at("")
 
 
-def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> None:
+def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> None:
     def has_memory(more: str) -> bool:
         learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
         decision = learner.decide((0.1,), 1)
@@ -202,9 +202,7 @@ def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("policy", ["", 'preset = "auto"', "slices = 4"])
-def test_who_may_ask_by_the_cell_changes_nothing_in_how_the_site_decides(
-    tmp_path: Path, policy: str
-) -> None:
+def test_asks_by_context_does_not_change_decisions(tmp_path: Path, policy: str) -> None:
     site = SITE.replace('preset = "cos"\nslices = 2', policy)
     asks = SOUTH + "may-ask = true\n"
     by_data = load(tmp_path, "", asks, site=site)
@@ -249,7 +247,7 @@ def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: 
         ),
     ],
 )
-def test_who_is_asked_must_be_shown_what_that_takes(
+def test_a_queried_peer_needs_the_matching_share(
     tmp_path: Path, peers: str, tables: str, sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -276,6 +274,6 @@ def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
     }
 
 
-def test_serving_costs_of_others_are_not_known_here(tmp_path: Path) -> None:
+def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="put them into the prices"):
         load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')

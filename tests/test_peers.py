@@ -252,7 +252,7 @@ def test_a_peer_that_comes_and_goes_is_a_line_a_minute(caplog: pytest.LogCapture
 def test_the_log_says_once_a_minute_why_a_peer_takes_no_letters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    said = "status 422 (invalid): cell 'z1:0' is not one of a grid of 4 slices"
+    said = "status 422 (invalid): cell 'z1:0' is not in a grid of 4 slices"
 
     async def main() -> None:
         one = guard(Scripted(*[PeerDeclined(said)] * 40))
