@@ -62,7 +62,7 @@ def test_addresses_are_normalised(
 
 @pytest.mark.parametrize("host", ["", "*.example", "a b", "node:80", "-a", "a-.b", "a..b", "ä.de"])
 def test_an_invalid_host_is_rejected(host: str) -> None:
-    with pytest.raises(ConfigError, match="is no host"):
+    with pytest.raises(ConfigError, match="is not a valid host"):
         allowlist.check_hosts([host])
 
 
@@ -82,7 +82,7 @@ def test_a_listed_site_is_accepted_only_with_its_key(listed: str, shown: str) ->
     ("table", "sentence"),
     [
         ([], "is not a table"),
-        ({"South": "sha256:" + "0" * 64}, "'South' cannot be the name"),
+        ({"South": "sha256:" + "0" * 64}, "'South' is not a valid site name"),
         ({"south": "0" * 64}, "south: not a key hash"),
         ({"south": "sha256:" + "A" * 64}, "south: not a key hash"),
         ({"south": "sha256:" + "0" * 64 + "\n"}, "south: not a key hash"),

@@ -17,7 +17,7 @@ from covey.errors import ConflictingLabel, DataError, FunctionError, UnknownTick
         ([1, 2], [1], DataError, "the batch has 2 tickets and 1 labels"),
         ([1, 2], [1, None], DataError, "label 1 of the batch is None, which is not a label"),
         ([1, 99], [1, 1], UnknownTicket, "unknown ticket 99"),
-        ([1, 2, 1], [1, 1, 0], ConflictingLabel, "ticket 1 stands twice in the batch"),
+        ([1, 2, 1], [1, 1, 0], ConflictingLabel, "duplicate ticket 1 in the batch"),
         ([1, 8], [1, 0], ConflictingLabel, "ticket 8 of learner 'north' has the label 1"),
     ],
 )

@@ -186,8 +186,8 @@ def test_classes_of_the_site_override_those_of_its_functions(
     [
         ("[]", "two or more"),
         ("[1]", "two or more"),
-        ("[1, 1.0]", "all different"),
-        ('["", "a"]', "no empty text"),
+        ("[1, 1.0]", "two or more different labels"),
+        ('["", "a"]', "without empty text"),
         ("[nan, 1]", "not a label"),
         ("[[1], 2]", r"\[node\] classes"),
     ],

@@ -18,7 +18,7 @@ from covey.errors import ContextError, DataError, FunctionError, UnknownTicket
         ([[1, 2], [1]], CONTEXTS[:2], "row 1 of the batch has 1 values and row 0 has 2 values"),
         ([[1], 3], CONTEXTS[:2], "row 1 of the batch has no values to count and row 0 has 1"),
         (ROWS, CONTEXTS[:3], "the batch has 8 instances and 3 contexts"),
-        ("spam", CONTEXTS[:4], "the instances of a batch are a str; give a list or an array"),
+        ("spam", CONTEXTS[:4], "the instances of a batch are a str; pass a list or an array"),
         (iter([1]), CONTEXTS[:1], "the instances of a batch are a list_iterator"),
         (ROWS[:2], [(0.5,), (1.5,)], "row 1 of the batch: context coordinate 0 is 1.5"),
         (ROWS[:2], [(0.5,), ()], "contexts are not 1 numbers in every row"),

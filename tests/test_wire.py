@@ -96,8 +96,11 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        ([tensor(), tensor(name="sex", shape=[1], data=[1])], "so 'sex' cannot stand beside it"),
-        ([tensor(data=[1, None])], "holds null, which is no FP64"),
+        (
+            [tensor(), tensor(name="sex", shape=[1], data=[1])],
+            "contains all features; remove 'sex'",
+        ),
+        ([tensor(data=[1, None])], "holds null, which is not FP64"),
         ([tensor(data=[1, 10**400])], "holds 1000000000"),
     ],
 )
@@ -219,7 +222,7 @@ def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) 
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
     assert slot(SERVING) is None
     assert slot(GIVEN, slot=7) == 7
-    with pytest.raises(Problem, match="leave it out"):
+    with pytest.raises(Problem, match="remove it"):
         slot(SERVING, slot=7)
 
 
