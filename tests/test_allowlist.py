@@ -72,7 +72,7 @@ def test_a_listed_site_is_accepted_only_with_its_key(listed: str, shown: str) ->
 
     assert allowlist.check_peer("south", listed, allowed) == "south"
     if shown != listed:
-        with pytest.raises(PeerRefused, match="another key"):
+        with pytest.raises(PeerRefused, match="differs from the allow list"):
             allowlist.check_peer("south", shown, allowed)
     with pytest.raises(PeerRefused, match="not on the allow list"):
         allowlist.check_peer("north", listed, allowed)

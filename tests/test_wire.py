@@ -222,7 +222,7 @@ def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) 
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
     assert slot(SERVING) is None
     assert slot(GIVEN, slot=7) == 7
-    with pytest.raises(Problem, match="remove it"):
+    with pytest.raises(Problem, match="leave it out"):
         slot(SERVING, slot=7)
 
 
