@@ -99,7 +99,7 @@ def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
     [
         ("log.csv", "hour,label,nb", "hour,label,nbb", "has no column 'nb'; did you mean 'nbb'?"),
         ("sites.toml", "south = 0.1", "soth = 0.1", "unknown learner 'soth' in peers; did you"),
-        ("sites.toml", '"south"', '"north"', "'north' stands twice among the learners"),
+        ("sites.toml", '"south"', '"north"', "duplicate learner name 'north'"),
         ("log.csv", "\n0.3,1,", "\n1.3,1,", "slot 4: context 'hour' is 1.3"),
         ("log.csv", "\n0.3,1,", "\nnan,1,", "slot 4: column 'hour' is 'nan', which"),
         ("log.csv", "\n0.3,1,", "\n0.3,,", "row 4: the label in 'label' is missing"),

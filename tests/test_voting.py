@@ -289,8 +289,8 @@ def test_with_rows_for_one_site_there_is_nothing_to_vote_on() -> None:
     with pytest.raises(ConfigError) as caught:
         load(config)
     assert str(caught.value) == (
-        "[ensemble] needs every learner's vote on every row, but [data] has at = 'site'; leave one "
-        "of them out"
+        "[ensemble] needs a vote of every learner on every row, but [data] has at = 'site'; remove "
+        "one of them"
     )
 
 
@@ -304,7 +304,7 @@ def test_arrays_that_say_who_receives_are_refused_too() -> None:
 def test_an_ensemble_of_nobody_is_refused() -> None:
     learners = [{"name": "north", "functions": ["nb"], "arrivals": False}]
 
-    with pytest.raises(ConfigError, match=r"\[ensemble\] has nobody to vote"):
+    with pytest.raises(ConfigError, match=r"\[ensemble\] has no voters"):
         load({"ensemble": {}, "learner": learners})
 
 
