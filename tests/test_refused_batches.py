@@ -44,7 +44,9 @@ def test_a_bad_context_in_a_batch_is_a_context_error() -> None:
 def test_a_batch_longer_than_the_wait_for_labels_is_refused() -> None:
     sites = network(**{"label-wait": 6})
 
-    with pytest.raises(DataError, match="the batch has 8 rows, but label-wait of learner 'north' is 6 slots"):
+    with pytest.raises(
+        DataError, match="the batch has 8 rows, but label-wait of learner 'north' is 6 slots"
+    ):
         sites["north"].predict_batch(ROWS, CONTEXTS)
     assert len(sites["north"].predict_batch(ROWS[:7], CONTEXTS[:7])) == 7
 
@@ -83,7 +85,7 @@ class Broken:
         (lambda rows: np.zeros((len(rows), 2)), "answered a list, which is not a label"),
         (lambda rows: 1.5, "raised TypeError"),
         (lambda rows: np.float64(1.5), "raised TypeError"),
-        (lambda rows: "x" * len(rows), "gave one text for"),
+        (lambda rows: "x" * len(rows), "returned one string for"),
     ],
 )
 def test_a_function_that_fails_is_named_and_the_whole_batch_is_taken_back(

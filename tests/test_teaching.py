@@ -142,7 +142,7 @@ def test_a_label_that_cannot_be_learnt_counts_nowhere_and_can_be_sent_again() ->
         ticket = await node.predict("x", (0.5,))
         before = node.learner.snapshot()
 
-        with pytest.raises(FunctionError, match="raised ValueError when it was taught: nine"):
+        with pytest.raises(FunctionError, match="raised ValueError in training: nine"):
             await node.learn(ticket.id, 9)
         assert node.learner.snapshot() == before
         assert world.stores["north"].counters() == {}
