@@ -1,4 +1,4 @@
-"""The previous label is the last one that had come, as a plain look back finds it."""
+"""The previous label equals a direct search for the latest known label."""
 
 import numpy as np
 from hypothesis import given
@@ -40,11 +40,11 @@ def test_an_empty_label_keeps_the_previous_one():
     assert previous(["attack", None, "normal", None]) == [0.25, 1.0, 1.0, 0.0]
 
 
-def test_a_hidden_label_never_comes():
+def test_a_hidden_label_never_arrives():
     assert previous(["attack", "normal", "probe"], revealed=[1, 0, 1]) == [0.25, 1.0, 1.0]
 
 
-def test_a_delayed_label_comes_that_many_slots_later():
+def test_a_delayed_label_arrives_that_many_slots_later():
     found = previous(["attack", "normal", None, None, None], delay=[0, 2, 0, 0, 0])
 
     assert found == [0.25, 1.0, 1.0, 1.0, 0.0]

@@ -85,7 +85,7 @@ class Broken:
         (lambda rows: np.zeros((len(rows), 2)), "answered a list, which is not a label"),
         (lambda rows: 1.5, "raised TypeError"),
         (lambda rows: np.float64(1.5), "raised TypeError"),
-        (lambda rows: "x" * len(rows), "gave one text for"),
+        (lambda rows: "x" * len(rows), "returned one string for"),
     ],
 )
 def test_a_failing_function_is_named_and_the_batch_is_rolled_back(
