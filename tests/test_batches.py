@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
