@@ -1,4 +1,4 @@
-"""A site that runs by a script, in requests of many rows or of one; and worlds for one test each."""
+"""A site that runs by a script, in requests of one or many rows; and worlds for one test each."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who gains: each learner's utility, and the system's, with and without prices that carry costs."""
+"""Utilities of the learners and the system, with and without serving costs in prices."""
 
 import csv
 import json
@@ -72,7 +72,7 @@ def test_carrying_costs_makes_the_best_for_each_the_best_for_all(tmp_path: Path)
     assert careless["system"]["utility"] < careful["system"]["utility"]
 
 
-def test_the_text_and_the_page_tell_the_utilities(tmp_path: Path) -> None:
+def test_the_text_and_the_page_report_the_utilities(tmp_path: Path) -> None:
     outcome = replay(tmp_path, carry=True)
 
     assert "all together" in report.text(outcome)

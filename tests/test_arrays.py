@@ -1,4 +1,4 @@
-"""`replay` of arrays takes what is given to it, or says what is wrong with it."""
+"""`replay` of arrays accepts valid input and refuses other input with a message."""
 
 from typing import Any
 

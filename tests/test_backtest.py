@@ -46,7 +46,7 @@ def test_a_parquet_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
     assert trace_in(tmp_path, "parquet") == play_arrays(stream(300)).columns()
 
 
-def test_csv_and_parquet_come_to_the_same(tmp_path: Path) -> None:
+def test_csv_and_parquet_give_the_same_result(tmp_path: Path) -> None:
     outcomes = [play(stream(300), NETWORK, tmp_path, kind) for kind in ("csv", "parquet")]
 
     assert outcomes[0] == outcomes[1]
@@ -59,7 +59,7 @@ def test_chunks_do_not_matter(tmp_path: Path) -> None:
     assert trace_in(tmp_path, "parquet") == play_arrays(columns).columns()
 
 
-def test_progress_is_told_after_every_chunk(tmp_path: Path) -> None:
+def test_progress_is_reported_after_every_chunk(tmp_path: Path) -> None:
     path = write(
         {"label": [1] * 70_000, "good": [1] * 70_000, "bad": [0] * 70_000}, tmp_path / "log.parquet"
     )
@@ -79,7 +79,7 @@ def test_a_trace_is_integers_with_tables_of_names() -> None:
     }
 
 
-def test_a_trace_goes_by_slot_and_then_by_learner_in_the_order_of_the_file() -> None:
+def test_a_trace_is_ordered_by_slot_and_then_by_learner() -> None:
     config = {"learner": [LEARNERS[1], LEARNERS[2], LEARNERS[0]]}
     trace = covey.replay(
         config, predictions=np.zeros((4, 2)), labels=[0, 0], contexts=[[0.1], [0.9]]
@@ -89,7 +89,7 @@ def test_a_trace_goes_by_slot_and_then_by_learner_in_the_order_of_the_file() -> 
     assert trace.columns()["learner"] == ["south", "north", "south", "north"]
 
 
-def test_the_summary_is_what_the_trace_adds_up_to(tmp_path: Path) -> None:
+def test_the_summary_equals_the_sums_over_the_trace(tmp_path: Path) -> None:
     outcome = play(stream(400), NETWORK, tmp_path)
     trace = trace_in(tmp_path)
     for learner in outcome.learners:
@@ -126,7 +126,7 @@ def test_functions_are_judged_over_the_whole_log(tmp_path: Path) -> None:
     assert outcome.functions == {"good": 0.0, "bad": pytest.approx(200 / 3)}
 
 
-def test_alone_is_the_same_network_with_nobody_to_ask(tmp_path: Path) -> None:
+def test_alone_is_the_same_network_without_peers(tmp_path: Path) -> None:
     columns = stream(400)
     outcome = play(columns, NETWORK, tmp_path)
     trace = play_arrays(columns, {**NETWORK, "learner": [{**one, "peers": {}} for one in LEARNERS]})
@@ -154,7 +154,7 @@ def test_no_context_is_one_cell_that_never_splits(
     assert set(trace_in(tmp_path)["cell"]) == {cell}
 
 
-def test_what_is_paid_is_the_price_of_the_arm() -> None:
+def test_the_cost_of_a_decision_is_the_price_of_its_arm() -> None:
     columns = play_arrays(stream(400)).columns()
     prices = {
         ("north", "nb"): 0.0,
@@ -208,7 +208,7 @@ def test_contexts_are_made_from_raw_columns(
     assert trace_in(tmp_path, kind)["cell"] == [f"g4:{place}" for place in places]
 
 
-def test_cells_that_were_split_are_not_shown(tmp_path: Path) -> None:
+def test_split_cells_are_not_reported(tmp_path: Path) -> None:
     columns = {"label": [1, 1], "good": [1, 1], "bad": [0, 0], "x": [0.75, 0.75]}
     config = {**PATIENT, "data": {"context": ["x"]}, "policy": {"preset": "dcza"}}
     outcome = play(columns, config, tmp_path)

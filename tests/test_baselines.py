@@ -1,4 +1,4 @@
-"""The plain baselines, each against its definition written slowly, and the list of names."""
+"""Baselines equal slow definitions; unknown names are refused."""
 
 import sys
 from typing import Any
@@ -42,16 +42,16 @@ def test_win_stay_stays_while_right_and_takes_the_next_when_wrong() -> None:
     assert answers(WinStay(), said, [1, 2, 2, 2, 3, 1]) == [1, 1, 2, 2, 2, 3]
 
 
-def test_win_stay_goes_round() -> None:
+def test_win_stay_cycles_through_the_functions() -> None:
     assert answers(WinStay(), [[1, 1, 1], [2, 2, 2]], [3, 3, 3]) == [1, 2, 1]
 
 
-def test_win_stay_does_not_mind_a_late_label_of_a_function_that_it_left() -> None:
+def test_win_stay_ignores_a_late_label_of_a_previous_function() -> None:
     # The first two answers are wrong, and their labels come together: it shifts once.
     assert answers(WinStay(), [[1] * 4, [2] * 4, [3] * 4], [2] * 4, [1, 0, 0, 0]) == [1, 1, 2, 2]
 
 
-def test_the_leader_is_who_was_right_most_often() -> None:
+def test_the_leader_is_the_function_that_was_right_most_often() -> None:
     said, labels = stream([0.6, 0.5, 0.65], 300, classes=3, seed=1)
     is_right = said == labels
     expected = [int(said[is_right[:, :t].sum(axis=1).argmax(), t]) for t in range(300)]
@@ -63,7 +63,7 @@ def test_the_leader_is_who_was_right_most_often() -> None:
     ("names", "sentence"),
     [
         (["adabost"], "unknown baseline 'adabost'; did you mean 'adaboost'?"),
-        (["win-stay", "win-stay"], "baseline 'win-stay' stands twice; name it once"),
+        (["win-stay", "win-stay"], "duplicate baseline 'win-stay'; name it once"),
     ],
 )
 def test_a_wrong_name_is_one_sentence(names: list[str], sentence: str) -> None:

@@ -17,11 +17,11 @@ from covey.errors import ConflictingLabel, DataError, FunctionError, UnknownTick
         ([1, 2], [1], DataError, "the batch has 2 tickets and 1 labels"),
         ([1, 2], [1, None], DataError, "label 1 of the batch is None, which is not a label"),
         ([1, 99], [1, 1], UnknownTicket, "unknown ticket 99"),
-        ([1, 2, 1], [1, 1, 0], ConflictingLabel, "ticket 1 stands twice in the batch"),
+        ([1, 2, 1], [1, 1, 0], ConflictingLabel, "duplicate ticket 1 in the batch"),
         ([1, 8], [1, 0], ConflictingLabel, "ticket 8 of learner 'north' has the label 1"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_and_none_is_taken(
+def test_invalid_labels_reject_the_whole_batch(
     given_tickets: list[int], labels: list[object], error: type[Exception], message: str
 ) -> None:
     sites = network()
@@ -34,7 +34,7 @@ def test_labels_that_do_not_fit_are_refused_and_none_is_taken(
     assert counters(sites) == before
 
 
-def test_a_ticket_that_stands_twice_is_settled_once() -> None:
+def test_a_duplicate_ticket_is_settled_once() -> None:
     sites = network()
     sites["north"].predict_batch(ROWS, CONTEXTS)
 
@@ -47,7 +47,7 @@ def test_a_ticket_that_stands_twice_is_settled_once() -> None:
     ]
 
 
-def test_a_batch_of_labels_may_hold_some_that_were_settled_before() -> None:
+def test_a_batch_can_repeat_settled_labels() -> None:
     sites = network(train={"scale": 3.0, "power": 0.0})
     answers = sites["north"].predict_batch(ROWS, CONTEXTS)
     first = sites["north"].learn_batch(tickets(answers)[:6], [1] * 6)
@@ -72,7 +72,7 @@ def test_a_peer_that_waits_no_longer_is_left_out() -> None:
     assert counters(sites)["south"] == before
 
 
-def test_a_function_is_taught_all_its_rows_in_one_call() -> None:
+def test_a_function_learns_all_its_rows_in_one_call() -> None:
     lessons = []
 
     class Model(GaussianNB):
@@ -92,7 +92,7 @@ def test_a_function_is_taught_all_its_rows_in_one_call() -> None:
     assert lessons == [(6, [0, 1, 0, 1, 0, 0])]
 
 
-def test_if_a_function_cannot_learn_no_label_is_taken_and_nobody_is_taught_twice() -> None:
+def test_if_a_function_fails_to_learn_the_batch_is_rejected_and_a_retry_teaches_once() -> None:
     lessons: list[tuple[str, object]] = []
     is_broken = [True]
 
@@ -143,7 +143,7 @@ def test_who_was_taught_in_one_call_is_not_taught_again_either() -> None:
     assert lessons == [7]
 
 
-def test_if_a_peers_function_cannot_learn_no_label_is_taken_anywhere() -> None:
+def test_if_a_peers_function_fails_to_learn_the_batch_is_rejected_everywhere() -> None:
     def refuse(row: object, label: object) -> None:
         raise ValueError("never")
 

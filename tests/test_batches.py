@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,7 +32,16 @@ def test_tickets_come_in_order_and_slots_are_consecutive() -> None:
     answers = sites["north"].predict_batch(ROWS, CONTEXTS, slot=5)
 
     assert tickets(answers) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [request.slot_of(row) for request, row in sites["north"].state.pending()] == [5, 6, 7, 8, 9, 10, 11, 12]
+    assert [request.slot_of(row) for request, row in sites["north"].state.pending()] == [
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+    ]
     assert sites["north"].learner.slot == 12
 
 
@@ -56,7 +64,7 @@ def test_a_batch_spreads_what_it_explores_whatever_the_policy_says(pending: bool
     assert [answer.arm for answer in answers if answer.phase == "explore"] == ["c", "d"]
 
 
-def test_a_learner_that_takes_no_batch_does_not_count_labels_under_way() -> None:
+def test_a_learner_without_batches_does_not_count_pending_labels() -> None:
     south = network()["south"]
 
     arms = [south.predict([0.0], (0.5,)).arm for _ in range(3)]
@@ -64,7 +72,7 @@ def test_a_learner_that_takes_no_batch_does_not_count_labels_under_way() -> None
     assert arms == ["c", "c", "c"]
 
 
-def test_labels_under_way_before_the_first_batch_count_in_it() -> None:
+def test_labels_pending_before_the_first_batch_count_in_it() -> None:
     south = network()["south"]
     early = south.predict([0.0], (0.5,))
 
@@ -106,7 +114,7 @@ def test_plain_callables_are_called_row_by_row() -> None:
     assert seen == ["x", "zzz"]
 
 
-def test_no_rows_are_no_answers() -> None:
+def test_an_empty_batch_has_no_answers() -> None:
     sites = network()
 
     assert sites["north"].predict_batch([], []) == []

@@ -129,7 +129,7 @@ def test_after_the_training_labels_change_nothing() -> None:
 
 @many
 @given(rows=rows_of, window=st.integers(1, 12))
-def test_a_sliding_window_is_trained_as_if_anew_in_every_slot(rows: list[Row], window: int) -> None:
+def test_a_sliding_window_equals_retraining_in_every_slot(rows: list[Row], window: int) -> None:
     baseline = SlidingAdaBoost(3, window=window, rounds=5)
     for slot, (said, label) in enumerate(rows, start=1):
         baseline.learn(Guess(0, said), label)
@@ -161,8 +161,8 @@ def test_a_window_follows_a_switch_within_about_half_its_length() -> None:
     assert errors == 51
 
 
-def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a window of 0 labels holds nothing; give 1 or more"):
+def test_an_empty_window_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the window is 0 labels; it must be 1 or more"):
         SlidingAdaBoost(2, window=0)
 
 
@@ -212,7 +212,7 @@ def test_online_boosting_gives_no_vote_to_members_worse_than_chance() -> None:
     assert baseline.weights[0] == 0 < baseline.weights[1]
 
 
-def test_votes_that_are_tied_go_to_who_speaks_first() -> None:
+def test_tied_votes_elect_the_first_prediction() -> None:
     assert [elect([1, 1], [3, 0]), elect([0.1, 0.2, 0.3], [1, 1, 0])] == [3, 1]
 
 

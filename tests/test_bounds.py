@@ -1,4 +1,4 @@
-"""Bounds: exponents, parameters, memory, the horizons they speak of, and when CoS exploits."""
+"""Bounds: exponents, parameters, memory, horizons, and the start of exploitation."""
 
 import itertools
 import math
@@ -46,14 +46,14 @@ def test_a_bound_is_the_sum_of_its_terms_and_none_is_negative(
     ("dimension", "exponents"),
     [(1, (0.75, 0.7808, 2 / 3, 2 / 3)), (2, (0.8, 0.8333, 2 / 3, 0.75))],
 )
-def test_the_known_exponents_come_out(dimension: int, exponents: tuple[float, ...]) -> None:
+def test_the_known_exponents_are_reproduced(dimension: int, exponents: tuple[float, ...]) -> None:
     table = {(o.algorithm, o.case): o.exponent for o in orders(Problem(dimension=dimension))}
 
     keys = (("CoS", "C1"), ("DCZA", "C1"), ("DCZA", "C3"), ("Share-UCB", "C1"))
     assert tuple(table[key] for key in keys) == pytest.approx(exponents, abs=1e-4)
 
 
-def test_the_printed_table_counts_exploring_alone_for_cos_in_the_best_arrivals() -> None:
+def test_the_printed_table_counts_only_exploration_for_cos_with_best_arrivals() -> None:
     printed, corrected = (
         [one.formula for one in orders(Problem(), form=form) if one.algorithm == "CoS"]
         for form in ("printed", "corrected")
@@ -87,7 +87,7 @@ def test_any_other_split_power_has_a_larger_exponent(problem: Problem, away: flo
 
 @pytest.mark.parametrize("dimension", [1, 2, 5])
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
-def test_policies_take_what_the_theorems_prescribe(alpha: float, dimension: int) -> None:
+def test_policies_use_the_parameters_of_the_theorems(alpha: float, dimension: int) -> None:
     problem = Problem(alpha=alpha, dimension=dimension, most_functions=3)
     given_ = {"parameters": "theorem", "alpha": alpha}
     cos = resolve(CoS(**given_, horizon=20_000), dimension=dimension, most_functions=3)
@@ -99,7 +99,7 @@ def test_policies_take_what_the_theorems_prescribe(alpha: float, dimension: int)
     assert dcza.explore.power == bound("C1", problem).power
 
 
-def test_parameters_of_the_paper_s_experiments_come_out() -> None:
+def test_parameters_of_the_paper_s_experiments_are_reproduced() -> None:
     cos, dcza, best = bound("T1"), bound("C1"), bound("C3")
 
     assert (cos.power, cos.slices) == (0.5, 12)
@@ -122,15 +122,13 @@ def test_memory_counts_a_record_for_each_arm_in_each_cell() -> None:
 
 
 @pytest.mark.parametrize(("name", "magnitude"), [("T1", 11.06), ("C1", 15.21), ("C4", 9.45)])
-def test_the_horizons_from_which_bounds_say_something_are_far_away(
-    name: str, magnitude: float
-) -> None:
+def test_bounds_are_non_trivial_only_at_long_horizons(name: str, magnitude: float) -> None:
     assert math.log10(bound(name).below_horizon_from or 1) == pytest.approx(magnitude, abs=0.01)
 
 
 @settings(max_examples=30)
 @given(problems, forms, st.sampled_from(PAPER), st.sampled_from([1.0, 2.0]))
-def test_a_bound_goes_below_the_horizon_once(
+def test_a_bound_crosses_the_horizon_once(
     problem: Problem, form: Form, name: str, times: float
 ) -> None:
     def per_slot(horizon: float) -> float:
@@ -145,7 +143,7 @@ def test_a_bound_goes_below_the_horizon_once(
         assert max(map(per_slot, after)) < times
 
 
-def test_where_thresholds_grow_too_fast_no_horizon_is_long_enough() -> None:
+def test_with_too_fast_thresholds_no_horizon_is_long_enough() -> None:
     hopeless = bound("C1", Problem(split_power=2.1, dimension=8))
 
     assert hopeless.exponent > 1
@@ -181,7 +179,7 @@ def first_exploitation(
     st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2)),
     st.integers(1, 4),
 )
-def test_exploiting_begins_when_every_arm_has_had_its_share(
+def test_exploitation_begins_when_every_arm_has_enough_labels(
     scales: tuple[float, float, float], power: float, arms: tuple[int, int, int], cells: int
 ) -> None:
     thresholds = tuple(Threshold(scale, power) for scale in scales)
@@ -195,7 +193,7 @@ def test_exploiting_begins_when_every_arm_has_had_its_share(
 
 
 @pytest.mark.parametrize("slices", [1, 3])
-def test_a_replay_begins_to_exploit_in_just_that_slot(slices: int) -> None:
+def test_a_replay_begins_to_exploit_in_the_computed_slot(slices: int) -> None:
     """In C1: only the first learner receives instances, its contexts take the cells in turn."""
     names = ["a", "b", "c"]
     config = {
@@ -232,14 +230,14 @@ def test_cos_with_the_theorem_s_parameters_exploits_late() -> None:
     assert found["C4"].slot == found["C4"].least_horizon == 1286
 
 
-def test_what_takes_more_slots_than_can_be_told_apart_never_begins() -> None:
+def test_exploitation_after_2_to_the_53_slots_is_none() -> None:
     thresholds = (Threshold(1.0, 0.99), Threshold(1.0, 0.99), Threshold(1.0, 0.99))
 
     assert exploitation_begins(thresholds, functions=2, peers=3, cells=100) is None
     assert exploitation(Problem(alpha=0.01, dimension=8), "C1").least_horizon is None
 
 
-def test_names_of_theorems_may_be_spelt_in_words_and_in_any_case() -> None:
+def test_theorem_names_have_aliases_and_ignore_case() -> None:
     assert chosen(["cos", "t4", "T1"]) == ["T1", "T4"]
     assert chosen(["T6"]) == chosen(["DCZA"]) == list(CASES)
     assert chosen([]) == list(THEOREMS)
@@ -260,12 +258,12 @@ def test_a_sheet_survives_json() -> None:
     assert msgspec.json.decode(written, type=bounds.Sheet) == sheet(form="printed")
 
 
-def test_other_mistakes_get_a_sentence_too() -> None:
+def test_other_invalid_arguments_give_a_message() -> None:
     with pytest.raises(ConfigError, match="unknown theorem 'T11'; did you mean 'T1'"):
         bound("T11")
     with pytest.raises(ConfigError, match="unknown form 'print'; did you mean 'printed'"):
         bound("T1", form="print")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="unknown argument 'alfa'; did you mean 'alpha'"):
         sweep("alfa", [1])
-    with pytest.raises(ConfigError, match="C1 at a horizon of 1e.300 is larger than 1.8e.308"):
+    with pytest.raises(ConfigError, match=r"C1 at a horizon of 1e.300 overflows \(1.8e.308\)"):
         bound("C1", Problem(split_power=2.1, dimension=8, horizon=1e300))

@@ -97,7 +97,7 @@ def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
     assert right(["x0", "x1", ["x0", "x1"]]) > 0.87
 
 
-def test_candidates_of_everybody_and_of_one_learner_are_the_same_thing() -> None:
+def test_shared_and_per_learner_candidates_are_equivalent() -> None:
     given = stream(500, 0.6, 0.9, 0.8)
     given["contexts"] = np.random.default_rng(2).random((500, 2))
     everybody = {
@@ -109,7 +109,7 @@ def test_candidates_of_everybody_and_of_one_learner_are_the_same_thing() -> None
     assert covey.replay(everybody, **given).columns() == covey.replay(each, **given).columns()
 
 
-def test_who_knows_something_by_any_candidate_does_not_decide_blindly() -> None:
+def test_a_decision_is_not_blind_if_any_candidate_has_labels() -> None:
     """Labels are seen on the left only; on the right the candidate without contexts knows them."""
     rng = np.random.default_rng(6)
     is_south = np.arange(400) % 2 == 1

@@ -1,4 +1,4 @@
-"""Callables, pairs, River's and scikit-learn's models as functions that answer and are taught."""
+"""Callables, pairs, River and scikit-learn models as functions that predict and learn."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -50,7 +50,7 @@ class OnlineCallable(Online):
     predict = property()  # type: ignore[assignment] - not there
 
 
-def test_a_pair_of_callables_answers_and_is_taught() -> None:
+def test_a_pair_of_callables_predicts_and_learns() -> None:
     model = Online()
     pair = function((model.predict, model.learn))
 
@@ -86,7 +86,7 @@ def test_a_river_model_learns_one() -> None:
 
 
 @pytest.mark.parametrize("make", FITTED)
-def test_a_model_that_was_fitted_once_goes_on_by_partial_fit(make: Callable[[], Any]) -> None:
+def test_a_fitted_model_continues_with_partial_fit(make: Callable[[], Any]) -> None:
     model = make().fit(X, Y)
     one = function(model)
 
@@ -98,7 +98,7 @@ def test_a_model_that_was_fitted_once_goes_on_by_partial_fit(make: Callable[[], 
 
 
 @pytest.mark.parametrize("make", FITTED)
-def test_a_fresh_model_is_told_its_classes_and_says_the_first_until_then(
+def test_a_fresh_model_gets_its_classes_and_returns_the_first_before_training(
     make: Callable[[], Any],
 ) -> None:
     one = function(fresh(make(), classes=["low", "high"]))
@@ -114,7 +114,7 @@ def test_a_fresh_model_is_told_its_classes_and_says_the_first_until_then(
     assert one.answer_many(X)[2] == "high"
 
 
-def test_a_model_that_knows_its_classes_is_not_told_others() -> None:
+def test_a_fitted_model_does_not_get_other_classes() -> None:
     one = function(fresh(GaussianNB().fit(X, Y), classes=["low", "high", "unheard of"]))
 
     one.learn([1.0, 0.9], "high")
@@ -122,7 +122,7 @@ def test_a_model_that_knows_its_classes_is_not_told_others() -> None:
     assert one.answer([1.0, 0.9]) == "high"
 
 
-def test_a_fresh_river_model_says_the_first_class_until_it_knows_better() -> None:
+def test_a_fresh_river_model_returns_the_first_class_before_training() -> None:
     one = function(fresh(river_bayes.GaussianNB(), classes=("ham", "spam")))
     before = one.answer({"x": 1.0})
 
@@ -131,7 +131,7 @@ def test_a_fresh_river_model_says_the_first_class_until_it_knows_better() -> Non
     assert (before, one.answer({"x": 1.0})) == ("ham", "spam")
 
 
-def test_a_fresh_model_of_its_own_batches_says_the_first_class_for_each_row() -> None:
+def test_a_fresh_batch_model_returns_the_first_class_for_each_row() -> None:
     class Batches(Online):
         def predict_batch(self, rows: list[object]) -> list[object]:
             return [self.predict(row) for row in rows]
@@ -141,7 +141,7 @@ def test_a_fresh_model_of_its_own_batches_says_the_first_class_for_each_row() ->
     assert model.answer_many(["x", "y"]) == ["ham", "ham"]
 
 
-def test_a_regressor_is_not_told_classes() -> None:
+def test_a_regressor_does_not_get_classes() -> None:
     model = SGDRegressor(random_state=0).fit(X, [0.0, 0.0, 1.0, 1.0])
     before = function(model).answer([1.0, 1.0])
 
@@ -150,7 +150,7 @@ def test_a_regressor_is_not_told_classes() -> None:
     assert function(model).answer([1.0, 1.0]) > before
 
 
-def test_a_frozen_function_is_not_taught() -> None:
+def test_a_frozen_function_does_not_learn() -> None:
     model = Online()
     model.learn("x", "spam")
     one = function(frozen(model))
@@ -161,7 +161,7 @@ def test_a_frozen_function_is_not_taught() -> None:
     assert one.answer("y") == "spam"
 
 
-def test_what_cannot_be_taught_is_not_taught() -> None:
+def test_a_function_without_a_training_method_does_not_learn() -> None:
     dummy = DummyClassifier(strategy="constant", constant="low").fit(X, Y)
 
     assert [function(given).teach for given in (dummy, lambda row: 1)] == [None, None]
@@ -174,9 +174,7 @@ def test_what_cannot_be_taught_is_not_taught() -> None:
         (GaussianNB(), "raised NotFittedError: .*give covey.classifiers.fresh"),
     ],
 )
-def test_a_model_that_has_learnt_nothing_is_an_error_that_says_what_to_do(
-    given: Any, message: str
-) -> None:
+def test_an_untrained_model_raises_an_error_with_a_hint(given: Any, message: str) -> None:
     with pytest.raises(FunctionError, match=message):
         function(given).answer({"x": 1.0} if "River" in message else [[0.0]])
 
@@ -189,7 +187,7 @@ def test_a_model_that_has_learnt_nothing_is_an_error_that_says_what_to_do(
         (fresh(lambda x: 1, classes=[1]), "function 'f' is fresh, but a function cannot be taught"),
     ],
 )
-def test_what_is_no_function_is_named(given: Any, message: str) -> None:
+def test_an_invalid_function_is_named_in_the_error(given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         function(given)
 
@@ -199,12 +197,12 @@ def test_a_fresh_function_needs_a_class() -> None:
         fresh(GaussianNB(), classes=[])
 
 
-def test_a_lesson_that_fails_names_the_function_and_its_owner() -> None:
+def test_a_training_error_names_the_function_and_its_owner() -> None:
     model = GaussianNB().fit(X, Y)
 
     with pytest.raises(
         FunctionError,
-        match="function 'f' of learner 'north' raised ValueError when it was taught: .*sent again",
+        match="function 'f' of learner 'north' raised ValueError in training: .*sent again",
     ):
         function(model).learn([0.0, 0.1], "unheard of")
 
@@ -216,7 +214,7 @@ def test_scikit_learn_gets_all_rows_at_once_and_answers_with_plain_labels() -> N
     assert {type(answer) for answer in answers} == {int}
 
 
-def test_many_lessons_are_given_one_by_one_to_who_takes_only_one() -> None:
+def test_batches_are_split_for_functions_that_learn_single_instances() -> None:
     model = Online()
 
     function(model).learn_many(["x", "y"], ["ham", "spam"])
@@ -225,7 +223,7 @@ def test_many_lessons_are_given_one_by_one_to_who_takes_only_one() -> None:
 
 
 @pytest.mark.parametrize("verb", ["predict_batch", "predict_many"])
-def test_a_callable_may_offer_to_take_many(verb: str) -> None:
+def test_a_callable_may_accept_batches(verb: str) -> None:
     def one(row: object) -> object:
         raise AssertionError
 
@@ -234,7 +232,7 @@ def test_a_callable_may_offer_to_take_many(verb: str) -> None:
     assert function(one).answer_many(["x", "y"]) == ["spam", "spam"]
 
 
-def test_an_answer_that_comes_later_is_waited_for_if_nobody_else_can_answer() -> None:
+def test_a_pending_answer_is_awaited_if_no_other_function_answers() -> None:
     future: Future[object] = Future()
     future.set_result(np.int64(3))
 

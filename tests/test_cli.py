@@ -1,4 +1,4 @@
-"""What a person types, sees and gets back."""
+"""Command line: options, output and exit codes."""
 
 import csv
 import json
@@ -99,7 +99,7 @@ def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
     [
         ("log.csv", "hour,label,nb", "hour,label,nbb", "has no column 'nb'; did you mean 'nbb'?"),
         ("sites.toml", "south = 0.1", "soth = 0.1", "unknown learner 'soth' in peers; did you"),
-        ("sites.toml", '"south"', '"north"', "'north' stands twice among the learners"),
+        ("sites.toml", '"south"', '"north"', "duplicate learner name 'north'"),
         ("log.csv", "\n0.3,1,", "\n1.3,1,", "slot 4: context 'hour' is 1.3"),
         ("log.csv", "\n0.3,1,", "\nnan,1,", "slot 4: column 'hour' is 'nan', which"),
         ("log.csv", "\n0.3,1,", "\n0.3,,", "row 4: the label in 'label' is missing"),
@@ -165,8 +165,8 @@ def test_baselines_without_names_are_those_that_need_no_extra(
     ("names", "data", "sentence"),
     [
         ("win-sty", "", "unknown baseline 'win-sty'; did you mean 'win-stay'?"),
-        ("win-stay,win-stay", "", "baseline 'win-stay' stands twice"),
-        ("win-stay", 'loss = { kind = "absolute", bound = 1.0 }', "leave one of them out"),
+        ("win-stay,win-stay", "", "duplicate baseline 'win-stay'"),
+        ("win-stay", 'loss = { kind = "absolute", bound = 1.0 }', "remove one of them"),
     ],
 )
 def test_baselines_that_cannot_be_compared_are_one_sentence(
@@ -222,9 +222,7 @@ def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
     assert printed.err.count("\n") == 1
 
 
-def test_the_demo_tells_where_everything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_prints_its_file_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["demo", "--out", str(tmp_path / "demo"), "--slots", "500"])
 
     assert code == 0
@@ -237,7 +235,7 @@ def test_the_demo_tells_where_everything_is(
     }
 
 
-def test_version_says_which_kernel_runs() -> None:
+def test_version_names_the_kernel() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "covey", "--version"],
         env={**os.environ, "COVEY_KERNEL": "plain"},

@@ -1,4 +1,4 @@
-"""What a person who simulates types, sees and gets back."""
+"""`covey simulate`: options, output and exit codes."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_no_folder(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_scenario_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_scenario_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(tmp_path) == 2
 
     assert "scenario.toml: No such file" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_more_seeds_go_into_the_same_folder(folder: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
-def test_interrupted_at_the_terminal_it_says_how_to_go_on_and_leaves_no_process(
+def test_an_interrupt_prints_how_to_resume_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
@@ -153,8 +153,8 @@ def test_interrupted_at_the_terminal_it_says_how_to_go_on_and_leaves_no_process(
 
     assert running.returncode == 130
     assert told.splitlines()[-2:] == [
-        f"covey: {out} keeps the finished runs; repeat the command to go on",
-        "covey: interrupted; nothing was left half-written",
+        f"covey: {out} keeps finished runs; repeat the command to resume",
+        "covey: interrupted; no file is incomplete",
     ]
     assert "Traceback" not in told
     while _is_there(running.pid):  # until the system has cleared away who was told to end

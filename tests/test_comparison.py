@@ -55,13 +55,13 @@ def found() -> Comparison:
     return compare(CHOSEN, runs())
 
 
-def test_scores_stand_by_environment_and_then_by_policy(found: Comparison) -> None:
+def test_scores_are_ordered_by_environment_and_then_by_policy(found: Comparison) -> None:
     assert [(score.environment, score.policy) for score in found.scores] == [
         ("one", "grid"), ("one", "zoom"), ("all", "grid"), ("all", "zoom"),
     ]  # fmt: skip
 
 
-def test_what_is_compared_is_said(found: Comparison) -> None:
+def test_a_comparison_describes_policies_and_environments(found: Comparison) -> None:
     assert (found.horizon_slots, found.seeds) == (10_000, [0, 1])
     assert found.environments["all"] == "worst arrivals, best correlation"
     assert found.policies["zoom"].startswith("DCZA (spec)")
@@ -113,7 +113,7 @@ def test_a_bound_is_kept_where_it_is_below_one_per_slot() -> None:
     assert score(found, "zoom", "one").bound is None
 
 
-def test_a_bound_that_says_nothing_anywhere_is_none() -> None:
+def test_a_bound_above_one_per_slot_everywhere_is_none() -> None:
     found = compare(CHOSEN, runs(), bound=lambda policy, environment: [float(s) for s in SLOTS])
 
     assert [each.bound for each in found.scores] == [None] * 4

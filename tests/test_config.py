@@ -1,4 +1,4 @@
-"""Configuration: sites and their arms from TOML or a mapping, and every sentence of complaint."""
+"""Configuration: sites and their arms from TOML or a mapping, and every error message."""
 
 import math
 import warnings
@@ -57,7 +57,7 @@ def complaint_about(*learners: dict[str, Any]) -> str:
     return sentence_of({"learner": list(learners)})
 
 
-def test_a_file_says_which_column_is_what(tmp_path: Path) -> None:
+def test_a_file_names_the_columns(tmp_path: Path) -> None:
     path = tmp_path / "replay.toml"
     path.write_text(WHOLE, encoding="utf-8")
     setup = config.load(path)
@@ -67,14 +67,14 @@ def test_a_file_says_which_column_is_what(tmp_path: Path) -> None:
     assert (setup.context.names, setup.context.dimension) == (["hour", "bytes"], 2)
 
 
-def test_a_file_says_how_to_decide(tmp_path: Path) -> None:
+def test_a_file_sets_the_policy(tmp_path: Path) -> None:
     path = tmp_path / "replay.toml"
     path.write_text(WHOLE, encoding="utf-8")
 
     assert config.load(path).settings == DCZA(split_power=2.0, train={"scale": 2.0, "power": 0.5})
 
 
-def test_a_file_says_who_there_is(tmp_path: Path) -> None:
+def test_a_file_lists_the_learners(tmp_path: Path) -> None:
     path = tmp_path / "replay.toml"
     path.write_text(WHOLE, encoding="utf-8")
 
@@ -92,34 +92,34 @@ def test_one_learner_is_enough() -> None:
     assert setup.settings == Settings(preset="auto")
 
 
-def test_without_peers_everyone_else_may_be_asked_for_nothing() -> None:
+def test_the_default_peers_are_all_others_at_cost_zero() -> None:
     first, second, third = sites_of(learner("a"), learner("b"), learner("c"))
 
     assert [site.peers for site in (first, second, third)] == [(1, 2), (0, 2), (0, 1)]
     assert second.costs == (0.0, 0.0, 0.0)
 
 
-def test_an_empty_table_of_peers_is_nobody() -> None:
+def test_an_empty_peers_table_means_no_peers() -> None:
     first, _ = sites_of(learner("a", peers={}), learner("b"))
 
     assert (first.peers, first.costs) == ((), (0.0,))
 
 
-def test_peers_are_arms_in_the_order_of_the_learners_whatever_that_of_the_table() -> None:
+def test_peer_arms_are_in_the_order_of_the_learners() -> None:
     peers = {"d": 0.4, "a": 0.1, "c": 0.3}
     sites = sites_of(learner("a"), learner("b", "f", "g", peers=peers), learner("c"), learner("d"))
 
     assert (sites[1].peers, sites[1].costs) == ((0, 2, 3), (0.0, 0.0, 0.1, 0.3, 0.4))
 
 
-def test_a_peer_dearer_than_a_right_label_is_no_arm_and_a_warning_says_so() -> None:
+def test_a_peer_with_cost_above_one_is_no_arm_and_warns() -> None:
     peers = {"b": 1.5, "c": 1.0}
     with pytest.warns(UserWarning, match="never asks") as caught:
         first, *_ = sites_of(learner("a", peers=peers), learner("b"), learner("c"))
 
     assert (first.peers, first.costs) == ((2,), (0.0, 1.0))
     assert [str(warning.message) for warning in caught] == [
-        "learner 'a' never asks 'b': its cost 1.5 is above 1, more than a right label is worth"
+        "learner 'a' never asks 'b': cost 1.5 is above 1, the value of a correct label"
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_peer_at_a_cost_of_one_is_an_arm_without_a_warning() -> None:
     assert first.peers == (1,)
 
 
-def test_functions_may_cost_from_nothing_to_a_right_label() -> None:
+def test_function_costs_from_zero_to_one_are_valid() -> None:
     (site,) = sites_of(learner("a", "f", "g", **{"function-costs": [0, 1]}))
 
     assert site.costs == (0.0, 1.0)
@@ -158,7 +158,7 @@ def test_in_paper_mode_only_the_first_asks(policy: dict[str, Any], peers: list[A
     assert [site.peers for site in sites] == peers
 
 
-def test_who_may_not_ask_keeps_its_own_functions_and_their_costs() -> None:
+def test_a_learner_without_peers_keeps_its_functions_and_costs() -> None:
     second = learner("b", "f", "g", **{"function-costs": [0.1, 0.2]})
     sites = sites_of(learner("a"), second, mode="paper")
 
@@ -171,7 +171,7 @@ def test_a_site_alone_has_its_own_functions_only() -> None:
     assert first.alone() == Site("a", ("f", "g"), (), (0.0, 0.0), receives=True)
 
 
-def test_the_theorem_sees_the_most_functions_of_any_learner() -> None:
+def test_the_theorem_uses_the_largest_number_of_functions() -> None:
     setup = config.load(
         {
             "policy": {"preset": "dcza", "parameters": "theorem"},
@@ -218,7 +218,7 @@ def test_the_theorem_sees_the_most_functions_of_any_learner() -> None:
                 "data": {"context": ["x", {"column": "y", "scale": "lgo"}]},
                 "learner": [learner("a")],
             },
-            "context[1]: there is no scale 'lgo'; did you mean 'log'?",
+            "context[1]: unknown scale 'lgo'; did you mean 'log'?",
         ),
         ({"data": [], "learner": [learner("a")]}, "[data] is not a table of keys and values"),
         ({"policy": 3, "learner": [learner("a")]}, "[policy] is not a table of keys and values"),
@@ -269,24 +269,24 @@ def test_learners_must_be_listed(learners: dict[str, Any]) -> None:
         ),
         (
             [learner("a"), learner("b"), learner("a")],
-            "'a' stands twice among the learners; names must differ",
+            "duplicate learner name 'a'",
         ),
-        ([learner("")], "an empty name among the learners; give it one"),
+        ([learner("")], "learner name is empty; set one"),
         (
             [{"name": "a", "functions": []}],
             "learner 'a' has no functions; list at least one column of predictions",
         ),
         (
             [learner("a", "f", "g", "f")],
-            "'f' stands twice among the functions of learner 'a'; names must differ",
+            "duplicate function name 'f' of learner 'a'",
         ),
         (
             [learner("a", "f", "")],
-            "an empty name among the functions of learner 'a'; give it one",
+            "function name of learner 'a' is empty; set one",
         ),
         (
             [learner("a", "b"), learner("b", "f")],
-            "'b' names a learner and a function of learner 'a'; rename one of them",
+            "'b' is the name of a learner and of a function of learner 'a'; rename one of them",
         ),
         (
             [learner("a", "f", "g", **{"function-costs": [0.5]})],
@@ -302,7 +302,7 @@ def test_learners_must_be_listed(learners: dict[str, Any]) -> None:
         ),
         (
             [learner("a", peers={"a": 0.1}), learner("b")],
-            "learner 'a' lists itself in peers; its own functions are its arms already",
+            "learner 'a' lists itself in peers; remove it",
         ),
     ],
 )
@@ -311,20 +311,20 @@ def test_a_wrong_learner_is_one_sentence(tables: list[Any], sentence: str) -> No
 
 
 @pytest.mark.parametrize("cost", [-0.1, 1.1, math.nan, math.inf])
-def test_a_function_costs_no_less_than_nothing_and_no_more_than_a_right_label(cost: float) -> None:
+def test_a_function_cost_outside_zero_to_one_is_rejected(cost: float) -> None:
     sentence = complaint_about(learner("a", "f", "g", **{"function-costs": [0.0, cost]}))
 
     assert sentence == f"learner 'a': the cost of function 'g' is {cost}; it must lie in [0, 1]"
 
 
 @pytest.mark.parametrize("cost", [-0.1, math.nan, math.inf])
-def test_a_peer_costs_no_less_than_nothing(cost: float) -> None:
+def test_a_negative_peer_cost_is_rejected(cost: float) -> None:
     sentence = complaint_about(learner("a", peers={"b": cost}), learner("b"))
 
     assert sentence == f"learner 'a': the cost of peer 'b' is {cost}; it must be 0 or more"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "replay.toml"
 
     assert sentence_of(path) == f"cannot read {path}: No such file or directory"

@@ -1,4 +1,4 @@
-"""Baselines on a log: who is told what and when, and what is counted."""
+"""Baselines on a log: which labels they get and when, and how errors are counted."""
 
 from collections.abc import Sequence
 
@@ -55,7 +55,7 @@ def learnt(log: Log, **settings: object) -> list[int]:
     rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-2, 5)), min_size=1),
     data=st.data(),
 )
-def test_labels_come_at_the_end_of_their_slot_those_of_older_slots_first(
+def test_labels_arrive_at_the_end_of_their_slot_older_slots_first(
     rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     said, labels, delays = zip(*rows, strict=True)
@@ -73,7 +73,7 @@ def test_labels_come_at_the_end_of_their_slot_those_of_older_slots_first(
     assert told(*cut(log, ends)) == expected
 
 
-def test_a_label_later_than_the_wait_never_comes() -> None:
+def test_a_label_later_than_the_label_wait_never_arrives() -> None:
     log = log_of([[0] * 7], [1] * 7, [0, 1, 2, 3, -1, -1, -1])
 
     assert (learnt(log, label_wait=2), learnt(log)) == ([1, 2, 3], [1, 2, 3, 4])
@@ -120,7 +120,7 @@ def test_without_any_label_nothing_is_judged() -> None:
     assert [one.error_percent for one in found.values()] == [None, None]
 
 
-def test_baselines_keep_what_they_learnt_from_one_contest_to_the_next() -> None:
+def test_baselines_stay_trained_between_logs() -> None:
     said, labels = stream([0.3, 0.95, 0.3], 1_000, classes=2, seed=2)
     trained = make(["adaboost"], functions=3)
     compare(trained, log_of(said, labels))
@@ -133,7 +133,7 @@ def test_baselines_keep_what_they_learnt_from_one_contest_to_the_next() -> None:
     assert (found[0] < 10, found[1] > 40) == (True, True)
 
 
-def test_a_previous_label_is_followed_from_one_contest_to_the_next() -> None:
+def test_the_previous_label_carries_over_between_logs() -> None:
     baseline = PreviousLabel()
     compare([baseline], log_of([[0, 0, 0]], [1, 1, 1]))
     answers = Contest([baseline]).add(log_of([[0, 0, 0]], [2, 2, 3]))
@@ -144,10 +144,10 @@ def test_a_previous_label_is_followed_from_one_contest_to_the_next() -> None:
 def test_answers_that_are_right_in_part_are_refused() -> None:
     log = log_of([[0]], [0])._replace(gains=np.ones((1, 1), np.int32).data)
 
-    with pytest.raises(ConfigError, match="but \\[data\\] has a loss; leave one of them out"):
+    with pytest.raises(ConfigError, match="but \\[data\\] has a loss; remove one of them"):
         Contest([PreviousLabel()]).add(log)
 
 
 def test_two_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two baselines are called 'previous-label'"):
+    with pytest.raises(ConfigError, match="duplicate baseline name 'previous-label'"):
         Contest([PreviousLabel(), PreviousLabel()])

@@ -28,7 +28,7 @@ def late_of_north(trace: covey.Trace) -> tuple[float, float]:
     return float(trace.correct[mine].mean()), float(trace.cost[mine].mean())
 
 
-def test_who_is_shown_the_cell_alone_beats_bad_functions_and_costs_less_than_data() -> None:
+def test_a_context_peer_beats_bad_functions_and_costs_less_than_data() -> None:
     alone, _ = late_of_north(by_cell(is_told_by_the_cell=True))
     by_data, price = late_of_north(by_cell(is_told_by_the_cell=True, peers={"south": 0.2}))
     shown, low_price = late_of_north(
@@ -41,13 +41,13 @@ def test_who_is_shown_the_cell_alone_beats_bad_functions_and_costs_less_than_dat
     assert low_price < price / 5
 
 
-def test_where_the_cell_does_not_tell_the_label_nobody_goes_by_it() -> None:
+def test_context_peers_are_not_chosen_if_the_cell_does_not_predict_the_label() -> None:
     trace = by_cell(is_told_by_the_cell=False, **{"context-peers": {"south": 0.02}})
 
     assert Counter(late_arms(trace))["south (context)"] < 0.05 * len(late_arms(trace))
 
 
-def test_who_keeps_only_what_it_was_right_about_says_the_first_label_for_ever() -> None:
+def test_with_history_asked_a_context_peer_repeats_its_first_label() -> None:
     trace = by_cell(is_told_by_the_cell=True, history="asked", **{"context-peers": {"south": 0.02}})
     columns = trace.columns()
     said = {
@@ -60,7 +60,7 @@ def test_who_keeps_only_what_it_was_right_about_says_the_first_label_for_ever() 
     assert late_of_north(trace)[0] < 0.85  # right in the cells of that label only
 
 
-def test_what_is_answered_from_memory_is_written_down_as_such() -> None:
+def test_answers_from_stored_labels_are_marked_in_the_trace() -> None:
     columns = by_cell(is_told_by_the_cell=True, **{"context-peers": {"south": 0.02}}).columns()
     rows = list(zip(*(columns[n] for n in ("arm", "function", "prediction", "cost")), strict=True))
 

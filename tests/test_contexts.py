@@ -26,7 +26,7 @@ EVERY_SCALE = ["share", LOG, LINEAR, RANK, HOUR, CLASSES, {"scale": "slot", "hor
 
 
 @given(history=histories(), cuts=st.sets(st.integers(0, 30)))
-def test_chunks_of_a_log_give_what_the_whole_gives(history, cuts):
+def test_chunks_give_the_same_contexts_as_the_whole_log(history, cuts):
     labels, told = history
     log = whole_log(len(labels))
     reader = contexts.parse(EVERY_SCALE)
@@ -45,7 +45,7 @@ def test_chunks_of_a_log_give_what_the_whole_gives(history, cuts):
     assert np.array_equal(np.concatenate(chunks), whole)
 
 
-def test_one_record_gives_what_its_row_gives():
+def test_one_record_gives_the_context_of_its_row():
     log, labels = whole_log(30), (["attack", "normal", "probe"] * 10)
     reader = contexts.parse(EVERY_SCALE)
     rows = [
@@ -72,13 +72,13 @@ def test_contexts_are_a_contiguous_matrix_of_doubles():
     assert (found.dtype, found.shape, found.flags.c_contiguous) == (np.float64, (3, 2), True)
 
 
-def test_a_reader_tells_its_axes():
+def test_contexts_list_their_coordinates():
     reader = contexts.parse(["share", CLASSES, SLOT, LOG, "share"])
 
     assert reader.names == ["share", "previous label", "slot / horizon", "bytes", "share"]
 
 
-def test_a_reader_tells_the_columns_it_needs_once_each_and_in_order():
+def test_contexts_list_their_columns_once_and_in_order():
     assert contexts.parse(["b", CLASSES, "a", SLOT, "b"]).columns == ["b", "a"]
 
 

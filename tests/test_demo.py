@@ -117,7 +117,7 @@ def test_no_function_is_good_everywhere(function: demo.Function) -> None:
     assert accuracy.min() <= 0.64
 
 
-def test_somebody_is_good_almost_everywhere() -> None:
+def test_almost_every_context_has_a_good_function() -> None:
     best = np.max([function.accuracy(HOURS, SIZES) for function in demo.FUNCTIONS], axis=0)
 
     assert np.mean(best >= 0.85) > 0.8
@@ -127,7 +127,7 @@ def test_somebody_is_good_almost_everywhere() -> None:
     ("hours", "expected"),
     [((22.0, 2.0), [0.9, 0.9, 0.7, 0.5]), ((2.0, 22.0), [0.5, 0.5, 0.7, 0.9])],
 )
-def test_a_field_may_reach_over_midnight(hours: tuple[float, float], expected: list[float]) -> None:
+def test_a_region_may_span_midnight(hours: tuple[float, float], expected: list[float]) -> None:
     function = demo.Function("clock", 0.9, 0.5, hours, demo.ANY)
     accuracy = function.accuracy(np.array([23.0, 0.0, 2.0, 12.0]), np.full(4, 100.0))
 
@@ -164,7 +164,7 @@ def test_every_site_beats_the_best_function_by_far_where_help_is_cheap(outcome: 
     assert min(ahead.values()) > 10
 
 
-def test_much_of_what_the_branch_gains_goes_on_prices(learners: dict[str, LearnerOutcome]) -> None:
+def test_the_branch_pays_much_of_its_gain(learners: dict[str, LearnerOutcome]) -> None:
     spent = {
         name: learner.cost_total / (learner.alone_errors - learner.errors)
         for name, learner in learners.items()
@@ -176,7 +176,7 @@ def test_much_of_what_the_branch_gains_goes_on_prices(learners: dict[str, Learne
 
 
 @pytest.mark.parametrize("site", demo.SITES)
-def test_trying_becomes_rarer_and_nobody_is_trained(
+def test_exploration_declines_and_no_peer_is_trained(
     learners: dict[str, LearnerOutcome], site: str
 ) -> None:
     timeline = learners[site].timeline
@@ -200,7 +200,7 @@ def test_trying_becomes_rarer_and_nobody_is_trained(
         ("branch", False, False, "branch_bayes"),
     ],
 )
-def test_preferences_follow_the_fields_of_the_functions(
+def test_preferences_follow_the_regions_of_the_functions(
     learners: dict[str, LearnerOutcome], learner: str, is_large: bool, is_night: bool, arm: str
 ) -> None:
     cells = [c for c in learners[learner].cells if lies(c, is_large=is_large, is_night=is_night)]

@@ -81,6 +81,6 @@ def test_files_of_lessons_are_not_made_and_must_be_possible(tmp_path: Path) -> N
     empty = examine(tmp_path, LESSONS)
 
     assert states(missing) == {"file": "failure"}
-    assert "cannot keep lessons in" in missing["file"].said
+    assert "cannot keep the training log" in missing["file"].said
     assert states(empty) == {}
     assert seen(tmp_path / "kept") == before

@@ -86,7 +86,7 @@ def test_a_clock_before_the_start_of_the_certificate_is_a_failure(offices: Offic
     later = datetime.now(UTC) + timedelta(days=2)
     keys.new_site("north", authority=offices.folder / "office", folder=offices.folder, now=later)
 
-    assert "is the clock right?" in examine(offices.folder, alone(offices))["certificate"].said
+    assert "check the clock" in examine(offices.folder, alone(offices))["certificate"].said
 
 
 def test_files_that_others_can_read_are_told(offices: Offices) -> None:

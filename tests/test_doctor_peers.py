@@ -144,7 +144,7 @@ def test_a_peer_with_another_key_is_a_failure(offices: Offices) -> None:
         found = examine(offices.folder, north.replace(offices.key("south"), offices.key("north")))
 
     assert states(found) == {"peer south": "failure"}
-    assert "shows another key" in found["peer south"].said
+    assert "differs from the allow list" in found["peer south"].said
 
 
 def test_a_peer_of_another_authority_is_a_failure(offices: Offices, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Drawing asks for matplotlib late, says if it is missing, and leaves it as it was."""
+"""Drawing imports matplotlib late, reports if it is missing, and does not change its state."""
 
 import re
 import subprocess

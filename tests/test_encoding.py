@@ -88,7 +88,7 @@ def test_a_number_in_csv_may_be_written_in_any_usual_way(text: str, number: floa
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "1_0", " 1", "0x1", "1e", "e1", "1,5", "\u0661", "-"]
 )
-def test_what_is_not_a_plain_number_in_csv_is_text(text: str) -> None:
+def test_csv_values_that_are_not_plain_numbers_are_text(text: str) -> None:
     assert codes_of([text, "a"], is_typed=False)[1] == [text, "a"]
 
 
@@ -97,7 +97,7 @@ def test_text_is_exact(is_typed: bool) -> None:
     assert codes_of(["a", " a", "A", "a "], is_typed=is_typed)[0] == [0, 1, 2, 3]
 
 
-def test_text_that_looks_like_a_number_stays_text_where_columns_have_types() -> None:
+def test_numeric_text_in_a_typed_column_stays_text() -> None:
     assert codes_of(["1", "1.0"], is_typed=True) == ([0, 1], ["1", "1.0"])
 
 
@@ -131,7 +131,7 @@ def test_numeric_arrays_of_any_kind_are_read(kind: str) -> None:
     ],
     ids=str,
 )
-def test_whole_numbers_are_told_apart_however_far_they_lie(column: np.ndarray) -> None:
+def test_distant_integers_have_different_codes(column: np.ndarray) -> None:
     codes, values = codes_of(column)
 
     assert [values[code] for code in codes] == column.tolist()
@@ -141,9 +141,7 @@ def test_whole_numbers_are_told_apart_however_far_they_lie(column: np.ndarray) -
     chunks=st.lists(st.lists(st.integers(-5, 1500), min_size=1), min_size=1, max_size=4),
     kind=st.sampled_from(["int16", "int32", "int64", "float64"]),
 )
-def test_codes_always_stand_for_the_values_they_came_from(
-    chunks: list[list[int]], kind: str
-) -> None:
+def test_codes_map_back_to_their_values(chunks: list[list[int]], kind: str) -> None:
     vocabulary = Vocabulary(is_typed=True)
     codes = [
         vocabulary.encode(np.array(chunk, kind), name="x", first_slot=1).tolist()
@@ -155,7 +153,7 @@ def test_codes_always_stand_for_the_values_they_came_from(
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
-def test_whole_numbers_that_are_codes_already_are_left_alone(kind: str) -> None:
+def test_integers_that_are_already_codes_are_not_copied(kind: str) -> None:
     vocabulary = Vocabulary(is_typed=True)
     vocabulary.encode(np.array([0, 1, 2]), name="x", first_slot=1)
     codes = vocabulary.encode(np.array([2, 0, 0], kind), name="y", first_slot=1)
@@ -163,7 +161,7 @@ def test_whole_numbers_that_are_codes_already_are_left_alone(kind: str) -> None:
     assert (codes.tolist(), codes.dtype, vocabulary.values) == ([2, 0, 0], np.int32, [0, 1, 2])
 
 
-def test_whole_numbers_and_fractions_of_the_same_value_are_one_label() -> None:
+def test_equal_integers_and_floats_are_one_label() -> None:
     vocabulary = Vocabulary(is_typed=True)
     vocabulary.encode(np.array([3, 4]), name="x", first_slot=1)
     codes = vocabulary.encode(np.array([4.0, 3.5, 3.0]), name="y", first_slot=1)
@@ -171,7 +169,7 @@ def test_whole_numbers_and_fractions_of_the_same_value_are_one_label() -> None:
     assert (codes.tolist(), vocabulary.values) == ([1, 2, 0], [3, 4, 3.5])
 
 
-ALL_ALIKE = "labels and predictions are all numbers or all text"
+ALL_ALIKE = "use numbers only, or text only"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +218,7 @@ def test_a_column_of_numbers_beside_one_of_text_is_named() -> None:
         (np.array(["a", b"b"], object), True, "b'b'"),
     ],
 )
-def test_what_cannot_be_a_label_is_named(column: Column, is_typed: Any, shown: str) -> None:
+def test_an_invalid_label_is_named(column: Column, is_typed: Any, shown: str) -> None:
     sentence = sentence_of(codes_of, column, is_typed=is_typed)
 
     assert sentence == f"row 2: column 'x' holds {shown}, which is not a label"
@@ -243,7 +241,7 @@ def test_csv_and_parquet_give_the_same_codes(tmp_path: Path) -> None:
     assert codes[0] == codes[1]
 
 
-def test_labels_come_at_once_and_to_everyone_unless_told() -> None:
+def test_labels_are_immediate_and_visible_by_default() -> None:
     arrived = arrive({"label": ["a", "b"]})
 
     assert arrived.labels.tolist() == [0, 1]
@@ -281,7 +279,7 @@ def test_revealed_is_read_from_text_and_numbers(column: Column) -> None:
         (np.array([0, 2**62]), "4611686018427387904"),
     ],
 )
-def test_a_delay_that_is_no_whole_number_of_slots_is_named(column: Column, shown: str) -> None:
+def test_a_delay_that_is_not_an_integer_is_named(column: Column, shown: str) -> None:
     sentence = sentence_of(
         arrive, {"label": ["a", "b"], "late": column}, first_slot=17, delay="late"
     )
@@ -295,7 +293,7 @@ def test_a_delay_that_is_no_whole_number_of_slots_is_named(column: Column, shown
     ("column", "shown"),
     [(["1", "2"], "'2'"), (["1", "yes"], "'yes'"), (["1", ""], "''"), (np.array([1, 2]), "2")],
 )
-def test_revealed_is_nothing_but_zero_and_one(column: Column, shown: str) -> None:
+def test_revealed_must_be_zero_or_one(column: Column, shown: str) -> None:
     sentence = sentence_of(
         arrive, {"label": ["a", "b"], "seen": column}, first_slot=17, revealed="seen"
     )
@@ -304,7 +302,7 @@ def test_revealed_is_nothing_but_zero_and_one(column: Column, shown: str) -> Non
 
 
 @pytest.mark.parametrize("column", [["north", "south"], np.array(["north", "south"])])
-def test_receivers_are_places_in_the_network(column: Column) -> None:
+def test_receivers_are_indices_of_learners(column: Column) -> None:
     arrived = arrive({"label": ["a", "b"], "site": column}, at="site")
 
     assert arrived.at is not None
@@ -320,7 +318,7 @@ def test_receivers_are_places_in_the_network(column: Column) -> None:
         ("west", "names 'west', which has arrivals = false"),
     ],
 )
-def test_a_row_for_nobody_is_named(name: str | None, problem: str) -> None:
+def test_a_row_for_an_unknown_learner_is_named(name: str | None, problem: str) -> None:
     columns = {"label": ["a", "b"], "site": ["north", name]}
 
     assert sentence_of(arrive, columns, first_slot=17, at="site") == (
@@ -339,11 +337,11 @@ def test_a_missing_label_that_should_be_revealed_is_named() -> None:
     columns = {"label": ["", "", "a"], "seen": ["0", "1", "1"]}
 
     assert sentence_of(arrive, columns, revealed="seen") == (
-        "row 2: the label in 'label' is missing; only where 'seen' is 0 may it be empty"
+        "row 2: the label in 'label' is missing; it can be empty only if 'seen' is 0"
     )
 
 
-def test_a_label_may_be_empty_where_it_is_not_revealed() -> None:
+def test_a_hidden_label_can_be_empty() -> None:
     arrived = arrive({"label": ["", "a"], "seen": ["0", "1"]}, revealed="seen")
 
     assert arrived.labels.tolist() == [-1, 0]
@@ -364,7 +362,7 @@ def test_a_log_has_a_row_of_predictions_for_every_function_of_every_learner() ->
     assert np.asarray(log.predictions).tolist() == [[1, 0], [0, 0], [1, 0], [1, 1]]
 
 
-def test_a_log_without_at_and_delay_says_so() -> None:
+def test_a_log_without_at_and_delay_has_none() -> None:
     log = log_of({"label": [0, 1]})
 
     assert (log.at, log.delays) == (None, None)
@@ -396,7 +394,7 @@ def test_codes_do_not_depend_on_how_text_is_hashed() -> None:
 @pytest.mark.parametrize(
     "column", [np.array([0, 9, 1, 9], np.int32)[::2], np.array([0, 1], np.int32)]
 )
-def test_labels_that_cannot_be_written_to_are_taken_all_the_same(column: np.ndarray) -> None:
+def test_read_only_labels_are_accepted(column: np.ndarray) -> None:
     column.setflags(write=False)
     log = log_of({"label": column})
 
@@ -407,7 +405,7 @@ def test_labels_that_cannot_be_written_to_are_taken_all_the_same(column: np.ndar
     )
 
 
-def test_a_log_does_not_follow_what_becomes_of_the_labels() -> None:
+def test_a_log_copies_the_labels() -> None:
     column = np.array([0, 1], np.int32)
     log = log_of({"label": column})
     column[:] = 1

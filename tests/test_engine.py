@@ -1,4 +1,4 @@
-"""Which kernel runs is said, and can be demanded or forbidden."""
+"""The running kernel is reported, and can be required or disabled."""
 
 import os
 import subprocess
@@ -23,17 +23,17 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_kernel_that_was_asked_for_runs() -> None:
+def test_the_requested_kernel_runs() -> None:
     wish = os.environ.get("COVEY_KERNEL")
 
     assert wish is None or engine.is_compiled() == (wish == "compiled")
 
 
-def test_plain_forbids_the_compiled_kernel() -> None:
+def test_plain_disables_the_compiled_kernel() -> None:
     assert run(SHOW, COVEY_KERNEL="plain").stdout == "False\n"
 
 
-def test_compiled_is_demanded_or_refused_with_a_sentence() -> None:
+def test_a_required_compiled_kernel_loads_or_gives_a_message() -> None:
     has_compiled = any(Path(engine.__file__).parent.glob("_kernel.*.so"))
 
     done = run(SHOW, COVEY_KERNEL="compiled")
@@ -42,7 +42,7 @@ def test_compiled_is_demanded_or_refused_with_a_sentence() -> None:
     assert has_compiled or "it was not built" in done.stderr
 
 
-def test_another_wish_is_refused() -> None:
+def test_another_kernel_name_is_rejected() -> None:
     assert "set it to compiled or plain" in run(SHOW, COVEY_KERNEL="fast").stderr
 
 

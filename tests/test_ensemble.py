@@ -1,4 +1,4 @@
-"""The ensemble: which label votes come to, tickets, streams that switch, and every complaint."""
+"""The ensemble: winning labels, tickets, streams that switch, and every error message."""
 
 import math
 import pickle
@@ -80,11 +80,11 @@ def test_with_two_classes_the_threshold_is_a_half() -> None:
     assert [winner([weight, 0.2], [1, 0], HALF) for weight in (0.49, 0.5, 0.51)] == [0, 1, 1]
 
 
-def test_with_a_threshold_those_who_vote_for_the_base_do_not_matter() -> None:
+def test_with_a_threshold_votes_for_the_base_are_ignored() -> None:
     assert winner([0.5, 3.0], [1, 0], HALF) == 1
 
 
-def test_with_several_classes_the_strongest_wins_if_it_reaches_the_threshold() -> None:
+def test_the_class_with_most_weight_wins_if_it_reaches_the_threshold() -> None:
     weights = [0.3, 0.3, 0.4]
 
     assert (winner(weights, [1, 1, 2], HALF), winner(weights, [1, 2, 3], HALF)) == (1, 0)
@@ -96,7 +96,7 @@ def test_without_a_threshold_the_class_with_the_most_weight_wins() -> None:
     assert [winner(weights, votes, None) for votes in ([0, 1, 1], [0, 1, 2])] == [1, 0]
 
 
-def test_ties_go_against_the_base_and_else_to_the_lowest_code() -> None:
+def test_ties_avoid_the_base_and_take_the_lowest_code() -> None:
     ties = [([0.5, 0.5], [0, 1]), ([0.5, 0.5], [2, 1]), ([0.25, 0.25, 0.5], [2, 0, 1])]
 
     assert [winner(weights, votes, None) for weights, votes in ties] == [1, 1, 1]
@@ -106,14 +106,14 @@ def test_negative_weights_vote_against() -> None:
     assert winner([0.9, -0.5], [1, 1], HALF) == 0
 
 
-def test_votes_and_labels_are_those_of_the_classes() -> None:
+def test_votes_and_labels_are_classes() -> None:
     ensemble = Ensemble(LEARNERS, classes=CLASSES, update="majority")
     label, ticket = ensemble.vote(["probe", "probe", "normal"])
 
     assert (label, ensemble.learn(ticket, "normal").is_right) == ("probe", False)
 
 
-def test_the_base_is_the_first_class_unless_it_is_named() -> None:
+def test_the_default_base_is_the_first_class() -> None:
     split = ["attack", "normal", "probe"]
     answers = [
         Ensemble(LEARNERS, classes=CLASSES, **base).vote(split)[0]
@@ -124,7 +124,7 @@ def test_the_base_is_the_first_class_unless_it_is_named() -> None:
     assert answers == ["normal", "probe"]
 
 
-def test_a_label_moves_the_weights_by_the_votes_of_its_slot() -> None:
+def test_a_label_updates_the_weights_with_the_votes_of_its_slot() -> None:
     ensemble = Ensemble(["north", "south"], step=0.1)
     _, first = ensemble.vote([1, 0])
     _, second = ensemble.vote([0, 1])
@@ -135,7 +135,7 @@ def test_a_label_moves_the_weights_by_the_votes_of_its_slot() -> None:
 
 
 @pytest.mark.parametrize("update", ["majority", "hedge"])
-def test_the_order_in_which_labels_come_does_not_matter_to_counted_mistakes(update: str) -> None:
+def test_mistake_counts_do_not_depend_on_label_order(update: str) -> None:
     votes, labels = switching(30, every=10, seed=2)
     members = ["a", "b", "c", "d"]
     in_order, reversed_ = (Ensemble(members, update=update) for _ in range(2))
@@ -167,13 +167,13 @@ def test_sampling_is_repeatable_by_its_seed() -> None:
     assert drawn[0] == drawn[1]
 
 
-def test_what_rounding_leaves_of_the_shares_is_drawn_for_the_strongest() -> None:
+def test_sampling_assigns_the_rounding_remainder_to_the_largest_weight() -> None:
     ensemble = taught(Ensemble(LEARNERS, rule=Faint(), predict="sample"), [([0, 0, 0], 0)])
 
     assert [ensemble.vote([0, 1, 2])[0] for _ in range(20)] == [1] * 20
 
 
-def test_the_vote_of_hedge_errs_at_most_twice_as_often_as_its_bound_allows_a_sample() -> None:
+def test_the_vote_of_hedge_errs_at_most_twice_the_bound_of_a_sample() -> None:
     votes, labels = switching(2_000, every=500, seed=3)
     ensemble = Ensemble(["a", "b", "c", "d"], update="hedge")
     best = int((votes != labels[:, None]).sum(axis=0).min())
@@ -227,7 +227,7 @@ def test_an_ensemble_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("weight", [math.nan, math.inf, 0.0])
-def test_a_weight_that_would_be_lost_is_refused_and_nothing_changes(weight: float) -> None:
+def test_an_invalid_weight_is_rejected_and_nothing_changes(weight: float) -> None:
     ensemble = Ensemble(LEARNERS, rule=Broken(weight))
     _, ticket = ensemble.vote([1, 0, 1])
     before = ensemble.weights()
@@ -240,19 +240,19 @@ def test_a_weight_that_would_be_lost_is_refused_and_nothing_changes(weight: floa
     assert (ensemble.weights(), ensemble.open_tickets) == (before, 1)
 
 
-def test_a_step_that_is_too_large_is_found_out_before_weights_are_lost() -> None:
+def test_a_too_large_step_is_rejected_before_weights_overflow() -> None:
     ensemble = Ensemble(["north", "south"], step=1e200)
     rows = [([1, 0], 1), ([1, 0], 0)] * 2
     sentence = complaint(taught, ensemble, rows)
 
     assert sentence == (
-        "the update rule 'gradient' would give learner 'north' the weight -inf; the weights stay "
-        "as they were (take a smaller step, or another rule)"
+        "the update rule 'gradient' would give learner 'north' the weight -inf; the weights are "
+        "unchanged (use a smaller step, or another rule)"
     )
     assert all(map(math.isfinite, ensemble.weights().values()))
 
 
-def test_weights_that_cancel_out_are_not_lost() -> None:
+def test_weights_that_sum_to_zero_are_valid() -> None:
     ensemble = Ensemble(["north", "south"], step=2.0)
     taught(ensemble, [([1, 0], 0)])
 
@@ -264,22 +264,21 @@ def test_weights_that_cancel_out_are_not_lost() -> None:
     [
         (
             ["normal"],
-            "there are 1 votes for 3 learners; give one for each of north, south, west, in this "
-            "order",
+            "1 votes for 3 learners; pass one for each of north, south, west, in this order",
         ),
         (
             ["normal", "atack", "probe"],
-            "the vote of 'south' is 'atack', which is not among the classes: 'normal', 'attack', "
+            "the vote of 'south' is 'atack', which is not one of the classes: 'normal', 'attack', "
             "'probe'",
         ),
         (
             ["normal", "probe", ["probe"]],
-            "the vote of 'west' is ['probe'], which is not among the classes: 'normal', 'attack', "
+            "the vote of 'west' is ['probe'], which is not one of the classes: 'normal', 'attack', "
             "'probe'",
         ),
     ],
 )
-def test_votes_that_cannot_be_used_are_named(votes: list[Any], sentence: str) -> None:
+def test_invalid_votes_are_named(votes: list[Any], sentence: str) -> None:
     ensemble = Ensemble(LEARNERS, classes=CLASSES)
 
     assert complaint(ensemble.vote, votes) == sentence
@@ -292,13 +291,12 @@ def test_without_classes_labels_are_codes(label: Any) -> None:
     _, ticket = ensemble.vote([0, 1, 1])
 
     assert complaint(ensemble.learn, ticket, label) == (
-        f"the label is {label!r}, which is not among the classes: whole numbers from 0, as none "
-        "are given"
+        f"the label is {label!r}, which is not one of the classes: integers from 0"
     )
     assert ensemble.open_tickets == 1
 
 
-def test_a_label_outside_the_classes_moves_nothing() -> None:
+def test_a_label_outside_the_classes_changes_no_weight() -> None:
     ensemble = Ensemble(LEARNERS, classes=CLASSES)
     _, ticket = ensemble.vote(["normal"] * 3)
 
@@ -307,19 +305,19 @@ def test_a_label_outside_the_classes_moves_nothing() -> None:
     assert ensemble.open_tickets == 1
 
 
-def test_a_ticket_that_is_not_known_is_named() -> None:
+def test_an_unknown_ticket_is_named() -> None:
     ensemble = Ensemble(LEARNERS, label_wait=1)
     for _ in range(3):
         ensemble.vote([0, 0, 0])
 
     assert [complaint(ensemble.learn, ticket, 0) for ticket in (1, 4)] == [
-        "the ensemble does not know ticket 1: its label was due within 1 slots",
-        "the ensemble does not know ticket 4: it was never given",
+        "unknown ticket 1 of the ensemble: its label was due within 1 slots",
+        "unknown ticket 4 of the ensemble: it was never issued",
     ]
     assert issubclass(UnknownTicket, LookupError)
 
 
-def test_a_label_that_contradicts_is_named() -> None:
+def test_a_conflicting_label_is_named() -> None:
     ensemble = Ensemble(LEARNERS, classes=CLASSES)
     _, ticket = ensemble.vote(["normal"] * 3)
     ensemble.learn(ticket, "probe")
@@ -327,26 +325,23 @@ def test_a_label_that_contradicts_is_named() -> None:
     with pytest.raises(ConflictingLabel) as caught:
         ensemble.learn(ticket, "attack")
     assert str(caught.value) == (
-        "ticket 1 of the ensemble was settled with 'probe'; 'attack' contradicts it and was not "
-        "taken"
+        "ticket 1 of the ensemble was settled with 'probe'; label 'attack' rejected"
     )
 
 
 def test_weights_per_cell_need_a_cell() -> None:
     ensemble = Ensemble(LEARNERS, weights="cell")
 
-    assert complaint(ensemble.vote, [0, 1, 1]) == (
-        'weights = "cell", but no cell was given; say which one it is'
-    )
+    assert complaint(ensemble.vote, [0, 1, 1]) == ('weights = "cell" needs a cell; pass cell=')
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"learners": []}, "an ensemble needs learners whose votes it weighs; there is none"),
+        ({"learners": []}, "an ensemble needs at least one learner"),
         (
             {"learners": ["north", "north"]},
-            "'north' stands twice among the learners; names must differ",
+            "duplicate learner name 'north'",
         ),
         ({"label_wait": -1}, "label_wait is -1 slots; it must be 0 or more"),
         ({"classes": ["a"]}, "the classes are ['a']; they must be two or more different labels"),
@@ -358,16 +353,14 @@ def test_weights_per_cell_need_a_cell() -> None:
             {"classes": [[1], [2]]},
             "the classes are [[1], [2]]; they must be two or more different labels",
         ),
-        ({"base": "a"}, "base is 'a', but there are no classes that it could be one of"),
+        ({"base": "a"}, "base is 'a', but no classes are given; pass classes"),
         (
             {"classes": ["good", "bad"], "base": "god"},
-            "base is 'god', which is no class; did you mean 'good'?",
+            "base is 'god', which is not one of the classes; did you mean 'good'?",
         ),
     ],
 )
-def test_an_ensemble_that_cannot_be_made_is_a_sentence(
-    arguments: dict[str, Any], sentence: str
-) -> None:
+def test_invalid_arguments_give_one_message(arguments: dict[str, Any], sentence: str) -> None:
     assert complaint(Ensemble, **{"learners": LEARNERS, **arguments}) == sentence
 
 
@@ -394,25 +387,24 @@ def test_an_ensemble_that_cannot_be_made_is_a_sentence(
         ({"seed": -1}, "[ensemble] seed is -1; it must lie from 0 to 1099511627776"),
         (
             {"update": "hedge", "beta": 0.5},
-            '[ensemble] beta belongs to update = "majority", but update is "hedge"',
+            '[ensemble] beta needs update = "majority", but update is "hedge"',
         ),
         (
             {"rate": 0.5},
-            '[ensemble] rate belongs to update = "hedge" or "fixed-share", but update is '
-            '"gradient"',
+            '[ensemble] rate needs update = "hedge" or "fixed-share", but update is "gradient"',
         ),
         (
             {"predict": "sample"},
-            '[ensemble] predict = "sample" needs weights that add up to 1, which those of update = '
-            '"gradient" do not; use predict = "vote", or another update',
+            '[ensemble] predict = "sample" needs weights that sum to 1, unlike update = '
+            '"gradient"; use predict = "vote", or another update',
         ),
         ([], "[ensemble] is not a table of keys and values"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_a_sentence(table: Any, sentence: str) -> None:
+def test_an_invalid_table_gives_one_message(table: Any, sentence: str) -> None:
     assert complaint(weighing_from, table) == sentence
 
 
-def test_a_rule_of_ones_own_takes_no_keys_of_the_others() -> None:
-    with pytest.raises(ConfigError, match='step belongs to update = "gradient"'):
+def test_a_custom_rule_takes_no_keys_of_other_rules() -> None:
+    with pytest.raises(ConfigError, match='step needs update = "gradient"'):
         Ensemble(LEARNERS, rule=Broken(1.0), step=0.1)

@@ -1,4 +1,4 @@
-"""Environments: what a table says, the four cases, and what cannot be."""
+"""Environments: tables, the four cases, and invalid input."""
 
 import math
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_the_four_cases_are_those_of_the_paper() -> None:
         ({"correlation": 1, "learners": 3}, ("uniform", 1.0), 3, 3),
     ],
 )
-def test_a_table_says_who_receives_what(
+def test_a_table_defines_the_receivers(
     table: dict[str, Any], process: tuple[str, str | float], receivers: int, streams: int
 ) -> None:
     environment = environment_from({"name": "x", **table})
@@ -69,7 +69,7 @@ def test_the_cube_of_the_best_arrivals_has_the_level_of_the_definition(
     assert environment_from({"name": "x", **table}).cube_level(horizon) == level
 
 
-def test_surfaces_that_are_given_say_how_many_learners_and_functions_there_are() -> None:
+def test_configured_surfaces_set_the_numbers_of_learners_and_functions() -> None:
     flat = {"at": [0.5], "high": 0.7, "low": 0.7}
     environment = environment_from({"name": "x", "surfaces": [[flat, flat], [flat]]})
 
@@ -98,16 +98,16 @@ def test_function_costs_are_one_number_or_one_per_function() -> None:
 
 SURFACE = {"at": [0.5], "high": 0.9, "low": 0.2}
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"high": 1.2}, "environment 'x': high is 1.2; accuracies must lie in [0, 1]"),
-    ({"low": -0.1}, "environment 'x': low is -0.1; accuracies must lie in [0, 1]"),
-    ({"low": math.nan}, "environment 'x': low is nan; accuracies must lie in [0, 1]"),
-    ({"low": 0.9, "high": 0.3}, "environment 'x': low is 0.9, above high, which is 0.3"),
+    ({"high": 1.2}, "environment 'x': high is 1.2; it must be from 0 to 1"),
+    ({"low": -0.1}, "environment 'x': low is -0.1; it must be from 0 to 1"),
+    ({"low": math.nan}, "environment 'x': low is nan; it must be from 0 to 1"),
+    ({"low": 0.9, "high": 0.3}, "environment 'x': low is 0.9, above high, 0.3"),
     ({"lipschitz": 0}, "environment 'x': lipschitz is 0.0; it must be above 0 and finite"),
     ({"alpha": -1}, "environment 'x': alpha is -1.0; it must be above 0 and finite"),
     (
         {"alpha": 1.5},
-        "environment 'x': alpha is 1.5; above 1 only constant accuracies are so smooth, give one "
-        "from above 0 to 1",
+        "environment 'x': alpha is 1.5; it must be above 0 and at most 1 (only constant accuracies "
+        "are smoother)",
     ),
     ({"split-power": 0}, "environment 'x': split-power is 0.0; it must be above 0 and finite"),
     ({"dimension": 9}, "environment 'x': dimension is 9; it must lie from 1 to 8"),
@@ -122,20 +122,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"correlation": 1.5}, "environment 'x': correlation is 1.5; it must lie from 0 to 1"),
     (
         {"case": "C1", "arrivals": "best"},
-        "environment 'x': case = 'C1' says how contexts arrive; leave out arrivals and "
-        "correlation, or case",
+        "environment 'x': case = 'C1' sets arrivals and correlation; remove these keys, or case",
     ),
     ({"case": "C5"}, "[[environment]] case: invalid enum value 'C5'; known: C1, C2, C3, C4"),
     ({"lerners": 3}, "unknown key 'lerners' in [[environment]]; did you mean 'learners'?"),
     ({"prices": -0.1}, "environment 'x': prices holds -0.1; it must be 0 or more, and finite"),
     (
         {"prices": [[0, 1], [2]], "learners": 2},
-        "environment 'x': prices has rows of [2, 1] numbers; they must be of [2, 2], one row per "
+        "environment 'x': prices has rows of [2, 1] numbers; they must have [2, 2], one row per "
         "learner",
     ),
     (
         {"function-costs": [[0.1]], "learners": 1},
-        "environment 'x': function-costs has rows of [1] numbers; they must be of [2], one row per "
+        "environment 'x': function-costs has rows of [1] numbers; they must have [2], one row per "
         "learner",
     ),
     (
@@ -144,11 +143,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"surfaces": [[SURFACE]], "learners": 1},
-        "environment 'x' has surfaces, which say how many there are; leave out the counts",
+        "environment 'x': surfaces set the counts; remove learners and functions",
     ),
     (
         {"surfaces": [[{**SURFACE, "high": 1.5}]]},
-        "environment 'x': surface 1 of learner-1: high is 1.5; accuracies must lie in [0, 1]",
+        "environment 'x': surface 1 of learner-1: high is 1.5; it must be from 0 to 1",
     ),
     (
         {"surfaces": [[SURFACE, SURFACE]], "dimension": 2},
@@ -164,7 +163,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"surfaces": [[{**SURFACE, "shape": "steps", "toward": [0.0]}]]},
-        "environment 'x': surface 1 of learner-1: toward is [0.0]; it must lead somewhere",
+        "environment 'x': surface 1 of learner-1: toward is [0.0]; it must not be zero",
     ),
     (
         {"surfaces": [[{**SURFACE, "every": 0.0}]]},
@@ -176,12 +175,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"drift": {"severity": 0.7, "every-slots": 5}},
-        "environment 'x': drift.severity is 0.7, but a switch between accuracies from low to high "
-        "changes none by more than 0.65",
+        "environment 'x': drift.severity is 0.7, but a switch changes accuracies by at most 0.65 "
+        "(high - low); lower it",
     ),
     (
         {"drift": {"severity": 0, "every-slots": 5}},
-        "environment 'x': drift.severity is 0.0; it must lie above 0 and not above 1",
+        "environment 'x': drift.severity is 0.0; it must be above 0 and at most 1",
     ),
     (
         {"drift": {"severity": 0.1, "every-slots": 0}},
@@ -204,14 +203,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("table", "sentence"), WRONG)
-def test_what_cannot_be_is_one_sentence(table: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_environment_is_refused_with_a_message(
+    table: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         environment_from({"name": "x", **table})
 
     assert str(caught.value) == sentence
 
 
-def test_a_horizon_that_no_number_can_hold_is_refused() -> None:
+def test_a_horizon_above_the_maximum_is_refused() -> None:
     environment = Environment(name="x")
     check_horizon(environment, MOST_SLOTS)
     with pytest.raises(ConfigError) as caught:
@@ -220,14 +221,14 @@ def test_a_horizon_that_no_number_can_hold_is_refused() -> None:
     assert str(caught.value) == f"the horizon is {2**53 + 1}; it must lie from 1 to {2**53:g}"
 
 
-def test_a_cube_that_is_too_fine_for_its_contexts_is_refused() -> None:
+def test_a_cube_above_the_maximum_level_is_refused() -> None:
     environment = Environment(name="x", arrivals="best", split_power=0.25)
     with pytest.raises(ConfigError) as caught:
         check_horizon(environment, 20_000)
 
     assert str(caught.value) == (
-        "environment 'x': over 20000 slots the best arrivals lie in a cube of level 59, and the "
-        "finest has 52; raise split-power"
+        "environment 'x': with 20000 slots the best arrivals need a cube of level 59, above the "
+        "maximum 52; raise split-power"
     )
 
 

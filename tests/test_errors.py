@@ -1,4 +1,4 @@
-"""Every deliberate error is in one tree, and the tree that is drawn is the tree there is."""
+"""All errors are in one hierarchy, and the drawn hierarchy is complete."""
 
 import inspect
 import re
@@ -27,10 +27,10 @@ def drawn() -> list[tuple[str, str]]:
     return found
 
 
-def test_every_refusal_is_one_that_a_caller_can_catch() -> None:
+def test_every_error_is_a_covey_error() -> None:
     assert len(CLASSES) > 15
     assert all(issubclass(one, CoveyError) for one in CLASSES)
 
 
-def test_the_drawing_shows_every_error_below_the_one_it_is() -> None:
+def test_the_drawn_hierarchy_matches_the_classes() -> None:
     assert sorted(drawn()) == sorted((one.__name__, one.__bases__[0].__name__) for one in CLASSES)

@@ -177,8 +177,8 @@ def test_time_as_a_context_follows_a_switch_too() -> None:
     ("forget", "sentence"),
     [
         ({"window": 0}, "forget.window is 0; it must be 1 to 1000000 labels"),
-        ({"discount": 1.0}, "forget.discount is 1.0; it must lie above 0 and not above 0.9999"),
-        ({"window": 5, "discount": 0.9}, "has a window and a discount; choose one"),
+        ({"discount": 1.0}, "forget.discount is 1.0; it must lie in (0, 0.9999]"),
+        ({"window": 5, "discount": 0.9}, "has window and discount; remove one of them"),
         ({"windw": 5}, "unknown key 'windw' in [policy] forget; did you mean 'window'?"),
     ],
 )
@@ -237,9 +237,9 @@ def test_a_single_arm_may_have_a_reward_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("site", "policy", "sentence"),
     [
-        ({"rewards": {"c": {}}}, {}, "has a reward for 'c', which is none of its arms"),
+        ({"rewards": {"c": {}}}, {}, "has a reward for 'c', which is not one of its arms"),
         ({}, {"reward": {"context": [1.0, 2.0]}}, "has 2 slopes in context, but contexts have 1"),
-        ({}, {"reward": {"power": 0.0}}, "a reward must have finite numbers"),
+        ({}, {"reward": {"power": 0.0}}, "a reward needs finite numbers"),
         ({}, {"reward": {"acuracy": 1.0}}, "unknown key 'acuracy' in [policy] reward"),
     ],
 )
@@ -280,7 +280,7 @@ def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
 def test_text_has_no_loss() -> None:
     config = {"data": {"loss": {"kind": "absolute", "bound": 1.0}}, "learner": ONE}
 
-    with pytest.raises(covey.CoveyError, match="a loss needs labels and predictions that are num"):
+    with pytest.raises(covey.CoveyError, match="loss needs numeric labels and predictions"):
         covey.replay(config, predictions=[["a"], ["b"]], labels=["a"], contexts=[[0.5]])
 
 

@@ -164,8 +164,8 @@ def test_the_page_tells_who_saw_the_cell_only_from_who_saw_the_data(
 
     assert summary["learners"]["north"]["arms"]["south (context)"] > 500
     assert '<span class="key" title="south (context)">' in page
-    assert "A pale hue is a peer that is shown only the cell." in page
-    assert "Peers that were shown only the cell count as any others." in page
+    assert "A pale hue is a peer that receives only the cell." in page
+    assert "Peers that received only the cell are included." in page
 
 
 def test_the_page_says_how_often_a_peer_was_too_late(
@@ -175,7 +175,7 @@ def test_the_page_says_how_often_a_peer_was_too_late(
     times = summary["learners"]["north"]["stood_in"]
 
     assert 0 < times < summary["learners"]["north"]["arms"]["south"]
-    assert f"In {times:,} of 1,500 slots of north the peer it chose had no answer" in page
+    assert f"In {times:,} of 1,500 slots of north the chosen peer did not answer in time" in page
 
 
 def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(

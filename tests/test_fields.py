@@ -1,4 +1,4 @@
-"""Fields: a table becomes a record, or one sentence says which key is wrong and what was meant."""
+"""Fields: a table becomes a record, or a message names the invalid key and a suggestion."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ def test_a_table_becomes_a_record() -> None:
     assert record == Bicycle(frame_number=7, front=Wheel(28.0, 32))
 
 
-def test_the_table_is_left_as_it_was() -> None:
+def test_the_table_is_not_modified() -> None:
     table = {"frame-number": 7, "owners": ["ann"]}
     fields.read(table, Bicycle, where="[bicycle]")
 
@@ -85,7 +85,7 @@ def test_a_wrong_table_is_one_sentence(table: object, sentence: str) -> None:
     assert sentence_of(table) == sentence
 
 
-def test_a_known_name_close_by_is_suggested() -> None:
+def test_a_similar_known_name_is_suggested() -> None:
     assert fields.nearest("slises", ["alpha", "slices"]) == "; did you mean 'slices'?"
 
 
@@ -93,9 +93,9 @@ def test_only_one_name_is_suggested() -> None:
     assert fields.nearest("north", ["north1", "north2"]) == "; did you mean 'north2'?"
 
 
-def test_known_names_are_listed_in_order_where_none_is_close() -> None:
+def test_known_names_are_listed_in_order_without_a_similar_one() -> None:
     assert fields.nearest("xyz", ["south", "east"]) == "; known: east, south"
 
 
-def test_nothing_is_suggested_where_nothing_is_known() -> None:
+def test_without_known_names_nothing_is_suggested() -> None:
     assert fields.nearest("xyz", []) == ""

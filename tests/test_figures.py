@@ -1,4 +1,4 @@
-"""The drawings of a replay: what is drawn for whom, in which colour, under which name."""
+"""Figures of a replay: contents, colours and names."""
 
 import math
 
@@ -44,23 +44,23 @@ def test_a_learner_without_rows_is_named_but_not_drawn() -> None:
     page = report.html(msgspec.structs.replace(outcome, learners=learners), title="A replay")
 
     assert len(drawings(page)) == 7
-    assert "Without rows in the log: south." in shown_words(page)
+    assert "Learners without rows: south." in shown_words(page)
 
 
 def test_without_true_labels_the_page_draws_no_error() -> None:
     page = report.html(make_outcome(SITES[:4], is_judged=False), title="A replay")
 
     assert len(drawings(page)) == 9
-    assert "The log holds no true label" in shown_words(page)
+    assert "The log has no true label" in shown_words(page)
 
 
-def test_a_log_of_a_single_stretch_is_drawn() -> None:
+def test_a_log_of_a_single_bucket_is_drawn() -> None:
     learner = small_learner("a", slots=200, errors=20, alone_errors=30)
 
     assert len(drawings(report.html(small_outcome(learner), title="A replay"))) == 2
 
 
-def test_stretches_without_slots_are_left_open() -> None:
+def test_buckets_without_slots_are_not_drawn() -> None:
     learner = small_learner("a", slots=200, errors=20, alone_errors=30)
     gap = Timeline(200, [200, 0, 200], [200, 0, 0], [20, 0, 0], [20, 0, 0], [40, 0, 0])
     broken = msgspec.structs.replace(learner, timeline=gap)
@@ -131,7 +131,7 @@ def test_very_many_cells_are_drawn_as_an_image_within_the_page() -> None:
     assert len(page) < 200_000
 
 
-def test_an_arm_that_is_no_learner_of_the_outcome_has_its_own_column() -> None:
+def test_an_unknown_arm_has_a_column() -> None:
     first = small_learner("a", slots=200, errors=20, alone_errors=30)
     second = small_learner("b", slots=100, errors=20, alone_errors=30)
     drawn = figures.draw_matrix([first, second])
@@ -147,14 +147,14 @@ def test_answers_of_own_functions_count_as_the_learner_itself() -> None:
     assert figures.chosen_sites(learner) == {"a": 0.85, "peer": 0.15}
 
 
-def test_errors_are_smoothed_over_neighbouring_stretches() -> None:
+def test_errors_are_smoothed_over_neighbouring_buckets() -> None:
     judged, errors = [10] * 24, [0] * 12 + [10] + [0] * 11
     timeline = Timeline(10, judged, judged, errors, [0] * 24, [0] * 24)
 
     assert figures.smoothed_errors(timeline)[9:16] == [0, 20, 20, 20, 20, 20, 0]
 
 
-def test_where_nothing_could_be_judged_there_is_no_smoothed_error() -> None:
+def test_without_judged_slots_the_smoothed_error_is_nan() -> None:
     timeline = Timeline(10, [10], [0], [0], [0], [0])
 
     assert math.isnan(figures.smoothed_errors(timeline)[0])
@@ -177,10 +177,10 @@ def test_functions_that_learners_share_keep_one_colour_and_stay_apart() -> None:
     assert colours["g"] not in (colours["f"], colours["h"])
 
 
-def test_beyond_eight_learners_the_page_says_that_colours_repeat() -> None:
+def test_with_more_than_eight_learners_the_page_warns_that_colours_repeat() -> None:
     page = report.html(make_outcome([*SITES, "ninth"]), title="A replay")
 
-    assert "Hues repeat after 8 learners" in shown_words(page)
+    assert "Colours repeat after 8 learners" in shown_words(page)
 
 
 @pytest.mark.parametrize(
@@ -192,5 +192,5 @@ def test_names_are_cut_with_an_ellipsis(name: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.0, NONE), (0.001, "<1%"), (0.126, "13%")])
-def test_little_and_nothing_look_different(share: float, shown: str) -> None:
+def test_small_shares_differ_from_zero(share: float, shown: str) -> None:
     assert figures.percent(share) == shown

@@ -1,4 +1,4 @@
-"""Exponents, intervals and ratios against laws that are known."""
+"""Exponents, intervals and ratios of known distributions."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_the_earlier_half_of_a_curve_does_not_matter() -> None:
     assert exponent(SLOTS, late) == pytest.approx(0.75, abs=1e-12)
 
 
-def test_points_without_regret_are_left_out() -> None:
+def test_points_without_regret_are_omitted() -> None:
     law = [slot**0.5 for slot in SLOTS]
 
     assert exponent(SLOTS, [*law[:4], 0.0, *law[5:]]) == pytest.approx(0.5, abs=1e-12)
@@ -94,7 +94,7 @@ def test_one_seed_gives_a_mean_and_no_interval() -> None:
     assert (found.mean, found.low, found.high) == (3.0, None, None)
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     rng = np.random.default_rng(0)
     found = [estimate(rng.normal(2.0, 1.0, 5).tolist()) for _ in range(4000)]
 
@@ -147,5 +147,5 @@ def test_the_ratio_is_the_same_each_time() -> None:
     assert ratio([1.0, 2.0, 4.0], [3.0, 1.0, 2.0]) == ratio([1.0, 2.0, 4.0], [3.0, 1.0, 2.0])
 
 
-def test_nothing_is_compared_with_no_regret() -> None:
+def test_a_ratio_to_zero_regret_is_none() -> None:
     assert ratio([1.0, 2.0], [0.0, 0.0]) is None

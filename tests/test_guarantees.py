@@ -1,4 +1,4 @@
-"""What theory says of a policy in a world, beside what a run does."""
+"""Theoretical bounds of a policy in an environment, compared with a run."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_cos_has_t1_and_dcza_its_case_at_every_checkpoint(case: str) -> None:
     assert limits(zoom, "p", "w") == [bound(case, told, form="cautious").value] * 24
 
 
-def test_a_grid_that_is_made_for_longer_has_the_bound_of_longer() -> None:
+def test_a_grid_for_a_longer_horizon_has_the_bound_of_that_horizon() -> None:
     patient = chosen({**THEOREM, "horizon": 50 * T}, {})
 
     assert (
@@ -76,13 +76,11 @@ def test_a_grid_that_is_made_for_longer_has_the_bound_of_longer() -> None:
         ]}),
     ],
 )  # fmt: skip
-def test_nothing_is_promised_where_no_theorem_speaks(
-    policy: dict[str, Any], world: dict[str, Any]
-) -> None:
+def test_there_is_no_bound_without_a_theorem(policy: dict[str, Any], world: dict[str, Any]) -> None:
     assert limits(chosen(policy, world), "p", "w") is None
 
 
-def test_a_score_has_the_bound_where_it_says_anything() -> None:
+def test_a_score_has_the_bound_where_it_is_below_one_per_slot() -> None:
     far = 10**13
     # The theorems' parameters on a grid; the run is made up, nobody could play it.
     plan = chosen(
@@ -154,7 +152,7 @@ def test_a_peer_beyond_reach_is_not_waited_for() -> None:
         ({"name": "p", "explore": {"scale": 5.0, "power": 0.99}}, {"dimension": 4}),
     ],
 )
-def test_where_nobody_can_tell_when_it_exploits_there_is_no_number(
+def test_the_start_of_exploitation_is_none_if_unknown(
     policy: dict[str, Any], world: dict[str, Any]
 ) -> None:
     assert exploits_from(chosen(policy, world), "p", "w") is None

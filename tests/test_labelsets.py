@@ -47,7 +47,7 @@ def test_a_label_fits_if_it_is_one_of_the_classes_in_kind_and_value(
             labels.check([classes[0], label])
 
 
-def test_a_sentence_names_a_few_of_many_classes() -> None:
+def test_a_message_names_a_few_of_many_classes() -> None:
     with pytest.raises(UnfitLabel) as caught:
         LabelSet(range(100)).check([100])
 
@@ -56,7 +56,7 @@ def test_a_sentence_names_a_few_of_many_classes() -> None:
     )
 
 
-def test_a_label_outside_the_classes_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_label_outside_the_classes_is_rejected_without_effect(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
         for truth in UNFIT:
@@ -89,7 +89,7 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_of_many_rows_none_is_taken_if_one_label_is_unfit(tmp_path: Path) -> None:
+def test_one_invalid_label_rejects_all_rows(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a", inputs=rows(3)))
         for truth in ([0, 1, "1"], [True, 0, 1], [2, 0, 0]):
@@ -173,7 +173,7 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> sites.Se
     return sites.load(folder / "site.toml")
 
 
-def test_the_classes_of_the_site_precede_those_of_its_functions(
+def test_classes_of_the_site_override_those_of_its_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = SET.replace('["zero", "one"]', '["zero", "one", "x"]') + PYTHON.format("x", '["a"]')
@@ -186,20 +186,20 @@ def test_the_classes_of_the_site_precede_those_of_its_functions(
     [
         ("[]", "two or more"),
         ("[1]", "two or more"),
-        ("[1, 1.0]", "all different"),
-        ('["", "a"]', "no empty text"),
+        ("[1, 1.0]", "two or more different labels"),
+        ('["", "a"]', "without empty text"),
         ("[nan, 1]", "not a label"),
         ("[[1], 2]", r"\[node\] classes"),
     ],
 )
-def test_invalid_classes_are_refused(tmp_path: Path, classes: str, says: str) -> None:
+def test_invalid_classes_are_rejected(tmp_path: Path, classes: str, says: str) -> None:
     (tmp_path / "site.toml").write_text(SET.replace("[0, 1]", classes))
 
     with pytest.raises(ConfigError, match=says):
         sites.load(tmp_path / "site.toml")
 
 
-def test_classes_must_be_among_those_of_the_previous_label(
+def test_classes_must_be_valid_previous_labels(
     tmp_path: Path,
 ) -> None:
     data = '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1] }]\n'
@@ -234,7 +234,7 @@ class Pupil:
         self.lessons.append(label)
 
 
-def test_an_unfit_label_of_a_peer_trains_nothing_and_is_not_sent_again() -> None:
+def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
     pupil = Pupil()
 
     async def main() -> None:

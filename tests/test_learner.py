@@ -482,7 +482,9 @@ def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:
 @settings(max_examples=60)
 @given(
     order=st.lists(st.integers(0, 39), unique=True),
-    settings_=st.sampled_from([CoS(slices=3), CoS(slices=3, pending=True), CoS(reading={"count": "uses"})]),
+    settings_=st.sampled_from(
+        [CoS(slices=3), CoS(slices=3, pending=True), CoS(reading={"count": "uses"})]
+    ),
 )
 def test_counters_equal_the_fold_over_settled_rows_in_any_order(
     order: list[int], settings_: Settings

@@ -1,4 +1,4 @@
-"""Peers that lie of themselves, and learners that hold their word against own records."""
+"""Peers that report falsely, and learners that check claims against own statistics."""
 
 import math
 
@@ -47,7 +47,7 @@ def phase_at(table: Table, slot: int, claim: int) -> int:
     return decision & 3
 
 
-def test_a_peer_that_denies_what_was_sent_to_it_is_trained_no_more() -> None:
+def test_a_peer_that_underreports_its_arrivals_is_not_trained_again() -> None:
     table = wary_table(True)
 
     assert [phase_at(table, slot, 0) for slot in range(1, 7)] == [
@@ -60,7 +60,7 @@ def test_a_peer_that_denies_what_was_sent_to_it_is_trained_no_more() -> None:
     ]
 
 
-def test_who_trusts_trains_a_liar_for_ever() -> None:
+def test_without_claim_checks_a_false_reporter_is_trained_for_ever() -> None:
     table = wary_table(False)
 
     assert [phase_at(table, slot, 0) for slot in range(1, 7)] == [EXPLORE] + [TRAIN] * 5
@@ -99,7 +99,7 @@ POLICIES = st.fixed_dictionaries(
 
 @settings(max_examples=40)
 @given(world=WORLDS, policy=POLICIES, seed=st.integers(0, 1000))
-def test_nobody_who_tells_the_truth_is_doubted(
+def test_claim_checks_do_not_affect_honest_peers(
     world: dict[str, object], policy: dict[str, object], seed: int
 ) -> None:
     environment = environment_from({"name": "x", **world})
@@ -170,7 +170,7 @@ def slow_arms(right: np.ndarray, liar: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_index_is_believed_only_as_far_as_the_own_record_goes(seed: int) -> None:
+def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
     flat = [{"at": [0.5], "high": high, "low": high} for high in (0.5, 0.75, 0.3, 0.6)]
     environment = environment_from(
         {
@@ -208,11 +208,11 @@ def test_a_liar_gets_at_most_3_percent_of_any_cell(case: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["cos", "auto", "balance", "cos-ce"])
-def test_a_liar_gets_most_of_what_trusting_learners_have(preset: str) -> None:
+def test_without_claim_checks_a_false_reporter_gets_most_requests(preset: str) -> None:
     assert liar_shares(preset, "C1", check_claims=False)["overall"] > 0.5
 
 
-def test_without_liars_nothing_is_said_of_them() -> None:
+def test_without_false_reporters_no_shares_are_reported() -> None:
     environment = environment_from({"name": "x"})
 
     assert play(environment, CoS(), seed=0, horizon=50, checkpoints=[50]).to_liars == {}

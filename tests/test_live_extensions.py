@@ -257,10 +257,10 @@ def test_the_context_decides_which_columns_a_function_gets_to_see() -> None:
 @pytest.mark.parametrize(
     ("view", "sentence"),
     [
-        ({"columns": []}, "shows no columns"),
+        ({"columns": []}, "has no columns"),
         ({"columns": ["x"], "arms": ["sout"]}, "did you mean 'south'"),
         ({"columns": ["x"], "where": {"nigh": [0, 1]}}, "did you mean 'night'"),
-        ({"columns": ["x"], "where": {"night": [0.7, 0.2]}}, "0 <= from <= to <= 1"),
+        ({"columns": ["x"], "where": {"night": [0.7, 0.2]}}, "must be an interval in [0, 1]"),
     ],
 )
 def test_a_view_that_cannot_be_is_refused_with_a_sentence(

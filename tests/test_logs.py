@@ -57,7 +57,7 @@ def test_gzipped_csv_is_read_as_csv(tmp_path: Path) -> None:
     assert read(path, "label", "nb") == {"label": ["1"], "nb": ["0"]}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_bytes(b"\xef\xbb\xbflabel,nb\n1,0\n")
 
@@ -65,13 +65,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_lines_may_end_as_on_any_system(tmp_path: Path, end: str) -> None:
+def test_all_line_endings_are_read(tmp_path: Path, end: str) -> None:
     path = csv_log(tmp_path, end.join(["label,nb", "1,0", "0,1", ""]))
 
     assert read(path, "nb") == {"nb": ["0", "1"]}
 
 
-def test_the_last_line_need_not_end(tmp_path: Path) -> None:
+def test_the_last_line_break_is_optional(tmp_path: Path) -> None:
     assert read(csv_log(tmp_path, "label,nb\n1,0"), "nb") == {"nb": ["0"]}
 
 
@@ -81,7 +81,7 @@ def test_quotes_keep_commas_and_line_breaks_and_blanks_together(tmp_path: Path) 
     assert read(path, "label", "nb") == {"label": ["a,b", "d\ne"], "nb": [" c", 'say "f"']}
 
 
-def test_blank_lines_at_the_end_are_no_rows(tmp_path: Path) -> None:
+def test_trailing_blank_lines_are_ignored(tmp_path: Path) -> None:
     assert read(csv_log(tmp_path, "label,nb\n1,0\n\n\r\n\n"), "label") == {"label": ["1"]}
 
 
@@ -98,7 +98,7 @@ def test_a_ragged_row_is_named(tmp_path: Path, row: str, fields: int) -> None:
     assert sentence_of(path, "label") == f"row 3 has {fields} fields, but the header has 2"
 
 
-def test_rows_are_counted_on_over_chunks(tmp_path: Path) -> None:
+def test_row_numbers_continue_across_chunks(tmp_path: Path) -> None:
     path = csv_log(tmp_path, "label,nb\n" + "1,0\n" * ROWS_PER_CHUNK + "1,0\n1\n")
 
     assert sentence_of(path, "label") == "row 65538 has 1 fields, but the header has 2"
@@ -126,7 +126,7 @@ def test_rows_that_fill_their_chunks_leave_no_empty_one(tmp_path: Path) -> None:
     assert len(list(open_log(path, ["label"]).chunks())) == 1
 
 
-def test_a_csv_of_a_header_has_no_chunks(tmp_path: Path) -> None:
+def test_a_csv_with_only_a_header_has_no_chunks(tmp_path: Path) -> None:
     assert list(open_log(csv_log(tmp_path, "label,nb\n"), ["label"]).chunks()) == []
 
 
@@ -158,13 +158,13 @@ def test_a_missing_column_is_named_with_the_nearest(
     assert sentence_of(table, "label", wanted) == f"log.parquet {sentence}"
 
 
-def test_a_wanted_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_wanted_column_is_rejected(tmp_path: Path) -> None:
     path = csv_log(tmp_path, "nb,label,nb\n1,0,1\n")
 
-    assert sentence_of(path, "nb") == "log.csv has more than one column 'nb'; names must differ"
+    assert sentence_of(path, "nb") == "log.csv has duplicate columns 'nb'; rename one"
 
 
-def test_an_unwanted_name_may_stand_twice(tmp_path: Path) -> None:
+def test_a_duplicate_unwanted_column_is_ignored(tmp_path: Path) -> None:
     assert read(csv_log(tmp_path, "nb,label,nb\n1,0,1\n"), "label") == {"label": ["0"]}
 
 
@@ -197,17 +197,17 @@ def test_times_in_parquet_stay_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [["a", None], [1, None], [True, None], [None, None]])
-def test_what_parquet_lacks_is_none(tmp_path: Path, values: list[Any]) -> None:
+def test_a_parquet_null_is_none(tmp_path: Path, values: list[Any]) -> None:
     assert read(parquet_log(tmp_path, x=values), "x") == {"x": values}
 
 
-def test_whole_numbers_stay_whole_beside_one_that_parquet_lacks(tmp_path: Path) -> None:
+def test_integers_stay_integers_beside_a_parquet_null(tmp_path: Path) -> None:
     (first, _) = read(parquet_log(tmp_path, x=[2**60 + 1, None]), "x")["x"]
 
     assert (type(first), first) == (int, 2**60 + 1)
 
 
-def test_a_fraction_that_parquet_lacks_is_not_a_number(tmp_path: Path) -> None:
+def test_a_float_null_in_parquet_is_nan(tmp_path: Path) -> None:
     first, second = read(parquet_log(tmp_path, x=[0.5, None]), "x")["x"]
 
     assert (first, np.isnan(second)) == (0.5, True)
@@ -227,14 +227,14 @@ def test_only_csv_writes_numbers_as_text(tmp_path: Path) -> None:
     assert (text.is_typed, table.is_typed) == (False, True)
 
 
-def test_only_parquet_knows_its_rows_beforehand(tmp_path: Path) -> None:
+def test_only_parquet_knows_its_number_of_rows(tmp_path: Path) -> None:
     text = open_log(csv_log(tmp_path, "x\n1\n"), ["x"])
     table = open_log(parquet_log(tmp_path, x=[1, 2, 3]), ["x"])
 
     assert (text.rows_total, table.rows_total) == (None, 3)
 
 
-def test_a_suffix_says_how_to_read(tmp_path: Path) -> None:
+def test_the_suffix_selects_the_reader(tmp_path: Path) -> None:
     table = parquet_log(tmp_path, x=[1])
     short = table.rename(tmp_path / "log.pq")
 
@@ -243,7 +243,7 @@ def test_a_suffix_says_how_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_share_that_is_read_grows_from_nothing_to_all(tmp_path: Path, kind: str) -> None:
+def test_the_fraction_read_grows_from_zero_to_one(tmp_path: Path, kind: str) -> None:
     rows = 2 * ROWS_PER_CHUNK + 1
     path = (
         csv_log(tmp_path, "x\n" + "1\n" * rows)
@@ -257,20 +257,20 @@ def test_the_share_that_is_read_grows_from_nothing_to_all(tmp_path: Path, kind: 
     assert shares == sorted(shares)
 
 
-def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
 
-    assert sentence_of(path, "x") == f"there is no log at {path}"
+    assert sentence_of(path, "x") == f"log {path} does not exist"
 
 
-def test_a_folder_is_no_log(tmp_path: Path) -> None:
-    assert sentence_of(tmp_path, "x") == f"there is no log at {tmp_path}"
+def test_a_folder_is_rejected_as_a_log(tmp_path: Path) -> None:
+    assert sentence_of(tmp_path, "x") == f"log {tmp_path} does not exist"
 
 
 @pytest.mark.parametrize("name", ["log.txt", "log", "log.json.gz", "log.csv.bz2"])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
     assert sentence_of(csv_log(tmp_path, "x\n1\n", name), "x") == (
-        f"{name} is neither .csv, .csv.gz nor .parquet; convert the log to one"
+        f"log {name} must be .csv, .csv.gz or .parquet; convert it"
     )
 
 
@@ -284,7 +284,7 @@ BROKEN_CSV = {
 
 
 @pytest.mark.parametrize(("name", "content"), BROKEN_CSV.values(), ids=BROKEN_CSV)
-def test_csv_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
+def test_unreadable_csv_gives_one_message(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     sentence = sentence_of(path, "x")
@@ -296,15 +296,15 @@ def test_csv_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, cont
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('x,y\n1,2\n1,"2"3\n', "line 3: this is not CSV (',' expected after '\"')"),
-        ('x,y\n1,"2\n1,2\n', "line 3: this is not CSV (unexpected end of data)"),
+        ('x,y\n1,2\n1,"2"3\n', "line 3: invalid CSV (',' expected after '\"')"),
+        ('x,y\n1,"2\n1,2\n', "line 3: invalid CSV (unexpected end of data)"),
     ],
 )
 def test_a_line_that_is_not_csv_is_named(tmp_path: Path, text: str, problem: str) -> None:
     assert sentence_of(csv_log(tmp_path, text), "x") == f"log.csv, {problem}"
 
 
-def test_parquet_that_is_something_else_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_gives_one_message(tmp_path: Path) -> None:
     path = csv_log(tmp_path, "x,y\n1,2\n", "log.parquet")
     sentence = sentence_of(path, "x")
 
@@ -312,7 +312,7 @@ def test_parquet_that_is_something_else_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in sentence
 
 
-def test_parquet_that_is_spoilt_in_the_middle_is_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_gives_one_message(tmp_path: Path) -> None:
     path = parquet_log(tmp_path, x=np.random.default_rng(1).integers(0, 10**9, 1000))
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * 40 + content[44:])

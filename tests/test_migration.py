@@ -6,6 +6,7 @@ labels are kept apart.
 """
 
 import json
+import os
 import sqlite3
 import struct
 from collections import Counter
@@ -237,35 +238,75 @@ def test_a_store_is_migrated_once(old: Path) -> None:
     assert not copy.exists()
 
 
-def test_a_whole_copy_is_not_written_again_and_a_torn_one_is(tmp_path: Path) -> None:
+def test_a_copy_of_another_file_is_not_overwritten(tmp_path: Path) -> None:
     path = written(tmp_path / "a", "whole")
-    copy = written(tmp_path / "a.v1.bak", "pruned")
-    earlier = dump(copy)
-    Store(path).close()
-    assert dump(copy) == earlier
+    earlier = written(tmp_path / "a.v1.bak", "pruned")
+    (tmp_path / "a.v1.bak.2").write_bytes(b"torn")
+    before = dump(path), dump(earlier)
+    store = Store(path)
 
-    path.unlink()
-    path = written(path, "whole")
-    before = dump(path)
-    copy.write_bytes(copy.read_bytes()[:5000])
-    Store(path).close()
-    assert dump(copy) == before
+    assert store.copy == tmp_path / "a.v1.bak.3"
+    store.close()
+    assert (dump(tmp_path / "a.v1.bak.3"), dump(earlier)) == before
 
 
-def test_a_copy_that_cannot_be_written_leaves_the_store_as_it_is(tmp_path: Path) -> None:
+def test_a_migration_that_is_repeated_has_one_copy(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "whole")
+    content = path.read_bytes()
+    for _ in range(2):
+        path.write_bytes(content)  # as after a crash between the copy and the migration
+        Store(path).close()
+
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "a.v1.bak"]
+
+
+def test_a_store_that_cannot_be_copied_stays_as_it_is(tmp_path: Path) -> None:
     path = written(tmp_path / "a", "whole")
     before = dump(path)
-    (tmp_path / "a.v1.bak").mkdir()
+    (tmp_path / f".a.{os.getpid()}.part").mkdir()
 
-    with pytest.raises(StoreError, match=r"a\.v1\.bak cannot be written"):
+    with pytest.raises(StoreError, match=r"a is to be migrated, and no copy of it can be written"):
         Store(path)
 
     assert dump(path) == before
 
 
-def test_check_of_an_old_store_agrees(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_an_old_store_agrees_and_says_where_the_old_file_is(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = dump(old)
     assert cli.main(["check", str(old)]) == 0
-    assert "every counter is the sum of its labels" in capsys.readouterr().out
+    first = capsys.readouterr()
+    assert cli.main(["check", str(old)]) == 0
+    again = capsys.readouterr()
+
+    assert "every counter is the sum of its labels" in first.out
+    assert first.err == (
+        f"{old} was written by covey 0.1.0 and is migrated now; the old file is {old}.v1.bak\n"
+    )
+    assert dump(Path(f"{old}.v1.bak")) == before
+    assert (again.out, again.err) == (first.out, "")
+
+
+def test_check_as_json_has_the_keys_of_0_1_0_beside_the_new_ones(
+    old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    single = rows(old, "SELECT COUNT(*) AS tickets, COUNT(truth) AS labels FROM tickets")[0]
+    many = rows(old, "SELECT COUNT(*) AS lots, SUM(rows) AS rows FROM lots")[0]
+    labels = rows(old, "SELECT COALESCE(SUM(labels), 0) AS labels FROM lot_labels")[0]["labels"]
+    outbox = rows(old, "SELECT COUNT(*) AS labels FROM outbox")[0]["labels"]
+    assert cli.main(["check", str(old), "--json"]) == 0
+
+    count = single["tickets"] + many["rows"]
+    assert json.loads(capsys.readouterr().out) == {
+        "requests": single["tickets"] + many["lots"],
+        "rows": count,
+        "tickets": count,
+        "labels": single["labels"] + labels,
+        "deliveries": outbox,
+        "owed": outbox,
+        "differences": [],
+    }
 
 
 def test_a_migrated_store_has_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def load(
     return sites.load(path)
 
 
-def test_what_is_not_said_is_denied() -> None:
+def test_the_default_permissions_deny() -> None:
     (one,) = neighbours.read([{"name": "south", "key": KEY}], own_name="north").values()
 
     assert one == Neighbour(
@@ -91,7 +91,7 @@ def test_a_neighbour_is_shown_what_it_may_see(
         ({"name": "south"}, "[[peer]] 'south': missing required field key"),
         ({"key": KEY}, "[[peer]] 1: missing required field name"),
         ({"name": "south", "key": "00"}, "key of south: not a key hash"),
-        ({"name": "South", "key": KEY}, "[[peer]] 'South' name: 'South' cannot be the name"),
+        ({"name": "South", "key": KEY}, "[[peer]] 'South' name: 'South' is not a valid site name"),
         ({"name": "north", "key": KEY}, "is this site itself"),
         ({"name": "south", "key": KEY, "shares": "data"}, "did you mean 'share'?"),
         ({"name": "south", "key": KEY, "share": "all"}, "share: invalid enum value 'all'"),
@@ -108,19 +108,19 @@ def test_a_neighbour_is_shown_what_it_may_see(
         ({"name": "south", "key": KEY, "url": "https://s/path"}, "without a path"),
         ({"name": "south", "key": KEY, "url": "https://me@s"}, "write it like https://"),
         ({"name": "south", "key": KEY, "url": "https://s?x=1"}, "without ? and #"),
-        ({"name": "south", "key": KEY, "url": "https://s_1"}, "is no host"),
+        ({"name": "south", "key": KEY, "url": "https://s_1"}, "is not a valid host"),
         ("south", "[[peer]] 1 is not a table"),
     ],
 )
-def test_every_mistake_has_a_sentence(table: Any, sentence: str) -> None:
+def test_every_invalid_table_has_a_message(table: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         neighbours.read([table], own_name="north")
 
     assert sentence in str(refused.value)
 
 
-def test_two_tables_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="stands twice"):
+def test_duplicate_peer_tables_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="duplicate"):
         neighbours.read([{"name": "south", "key": KEY}] * 2, own_name="north")
 
 
@@ -149,7 +149,7 @@ THEOREM = 'cos"\nparameters = "theorem'
 URL = 'url = "https://127.0.0.1:8443"\n'
 
 
-def test_a_site_that_lists_no_peers_asks_nobody(tmp_path: Path) -> None:
+def test_a_site_without_listed_peers_queries_none(tmp_path: Path) -> None:
     served = load(tmp_path, "", SOUTH + "may-ask = true\n" + URL + 'share = "data"\n')
 
     assert served.learner.behind() == []
@@ -178,7 +178,7 @@ def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) ->
     assert served.learner.behind() == [("south", True)]
 
 
-def test_how_long_peers_are_trained_goes_by_their_functions(tmp_path: Path) -> None:
+def test_training_of_peers_depends_on_their_number_of_functions(tmp_path: Path) -> None:
     table = SOUTH + URL + 'share = "data"\n'
 
     def train_at(functions: str) -> float:
@@ -201,7 +201,7 @@ def label(learner: Learner, truth: int, *, slot: int) -> str:
     return request.group(0).cell
 
 
-def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> None:
+def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> None:
     def has_memory(more: str) -> bool:
         learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
         label(learner, 0, slot=1)
@@ -212,9 +212,7 @@ def test_labels_are_kept_by_cell_only_for_who_may_ask_by_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("policy", ["", 'preset = "auto"', "slices = 4"])
-def test_who_may_ask_by_the_cell_changes_nothing_in_how_the_site_decides(
-    tmp_path: Path, policy: str
-) -> None:
+def test_asks_by_context_does_not_change_decisions(tmp_path: Path, policy: str) -> None:
     site = SITE.replace('preset = "cos"\nslices = 2', policy)
     asks = SOUTH + "may-ask = true\n"
     by_data = load(tmp_path, "", asks, site=site)
@@ -236,20 +234,20 @@ def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: 
 @pytest.mark.parametrize(
     ("peers", "tables", "sentence"),
     [
-        ("peers = { south = 0.1 }", "", "'south' in peers, but there is no [[peer]] table"),
+        ("peers = { south = 0.1 }", "", "'south' in peers, but [[peer]] 'south' is missing"),
         ("peers = { suoth = 0.1 }", SOUTH, "did you mean 'south'?"),
         ("peers = { north = 0.1 }", SOUTH, "lists itself"),
         ("peers = { south = 0.1 }", SOUTH + 'share = "data"\n', "has no url"),
-        ("peers = { south = 0.1 }", SOUTH + URL, "which takes share = 'data'"),
+        ("peers = { south = 0.1 }", SOUTH + URL, "which needs share = 'data'"),
         (
             "peers = { south = 0.1 }",
             SOUTH + URL + 'share = "context"\n',
-            "which takes share = 'data'",
+            "which needs share = 'data'",
         ),
         (
             "peers = {}\ncontext-peers = { south = 0.1 }",
             SOUTH + URL,
-            "which takes share = 'context'",
+            "which needs share = 'context'",
         ),
         (
             "[[link]]\nbetween = ['north', 'south']\ncost = 0.1",
@@ -258,7 +256,7 @@ def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: 
         ),
     ],
 )
-def test_who_is_asked_must_be_shown_what_that_takes(
+def test_a_queried_peer_needs_the_matching_share(
     tmp_path: Path, peers: str, tables: str, sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -285,6 +283,6 @@ def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
     }
 
 
-def test_serving_costs_of_others_are_not_known_here(tmp_path: Path) -> None:
+def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="put them into the prices"):
         load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')

@@ -1,4 +1,4 @@
-"""Partitions: levels, names and the theorem's slices, by hand."""
+"""Partitions: levels, names and the theorem's slices, computed by hand."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ def test_the_name_of_a_dyadic_cell_can_be_read_back(cell: Cell) -> None:
 
 
 @given(name=st.from_regex(r"[gz][0-9:]{0,12}", fullmatch=True))
-def test_what_is_read_is_the_one_name_of_its_cell(name: str) -> None:
+def test_cell_names_are_unique(name: str) -> None:
     partition = Uniform(12) if name.startswith("g") else Zooming()
     try:
         cell = partition.parse(name)
@@ -89,7 +89,7 @@ def test_a_cell_is_named_by_its_grid_or_level_and_its_coordinates(
     assert partition.name(cell) == name
 
 
-NOT_A_NAME = "{!r} is not the name of a cell; expected one like '{}4:3:7'"
+NOT_A_NAME = "{!r} is not a cell name; expected a name like '{}4:3:7'"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ NOT_A_NAME = "{!r} is not the name of a cell; expected one like '{}4:3:7'"
         "g12:99999999999999999999",
     ],
 )
-def test_what_is_not_the_name_of_a_grid_cell_is_refused(name: str) -> None:
+def test_an_invalid_grid_cell_name_is_rejected(name: str) -> None:
     with pytest.raises(DataError) as caught:
         Uniform(12).parse(name)
 
@@ -108,7 +108,7 @@ def test_what_is_not_the_name_of_a_grid_cell_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "z", "g4:3", "z-1", "z04:3", "z4:003", "z4:3 "])
-def test_what_is_not_the_name_of_a_dyadic_cell_is_refused(name: str) -> None:
+def test_an_invalid_dyadic_cell_name_is_rejected(name: str) -> None:
     with pytest.raises(DataError) as caught:
         Zooming().parse(name)
 
@@ -118,27 +118,27 @@ def test_what_is_not_the_name_of_a_dyadic_cell_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("partition", "name", "sentence"),
     [
-        (Uniform(12), "g11:3", "cell 'g11:3' is not one of a grid of 12 slices"),
-        (Uniform(12), "g12:3:12", "cell 'g12:3:12' has a coordinate beyond 11"),
-        (Zooming(), "z2:4", "cell 'z2:4' has a coordinate beyond 3"),
-        (Zooming(), "z0:1", "cell 'z0:1' has a coordinate beyond 0"),
-        (Zooming(max_level=5), "z6:0", "cell 'z6:0' lies below the finest level, 5"),
-        (Zooming(), "z9999999999", "cell 'z9999999999' lies below the finest level, 40"),
-        (Layered(3), "z4:0", "cell 'z4:0' lies below the finest level, 3"),
+        (Uniform(12), "g11:3", "cell 'g11:3' is not in a grid of 12 slices"),
+        (Uniform(12), "g12:3:12", "cell 'g12:3:12' has a coordinate above 11"),
+        (Zooming(), "z2:4", "cell 'z2:4' has a coordinate above 3"),
+        (Zooming(), "z0:1", "cell 'z0:1' has a coordinate above 0"),
+        (Zooming(max_level=5), "z6:0", "cell 'z6:0' is finer than the finest level, 5"),
+        (Zooming(), "z9999999999", "cell 'z9999999999' is finer than the finest level, 40"),
+        (Layered(3), "z4:0", "cell 'z4:0' is finer than the finest level, 3"),
         (
             Layered(3, step=2),
             "z2:0",
-            "cell 'z2:0' lies between the levels, which are 2 apart",
+            "cell 'z2:0' is between two levels; levels are 2 apart",
         ),
         (
             Layered(3, step=2),
             "z0:0",
-            "cell 'z0:0' lies between the levels, which are 2 apart",
+            "cell 'z0:0' is between two levels; levels are 2 apart",
         ),
-        (Layered(3, step=2), "z3:8", "cell 'z3:8' has a coordinate beyond 7"),
+        (Layered(3, step=2), "z3:8", "cell 'z3:8' has a coordinate above 7"),
     ],
 )
-def test_a_cell_that_the_partition_does_not_have_is_refused(
+def test_a_cell_outside_the_partition_is_rejected(
     partition: Partition, name: str, sentence: str
 ) -> None:
     with pytest.raises(DataError) as caught:
@@ -174,7 +174,7 @@ def test_an_offset_of_one_splits_a_cell_as_late_as_the_next_finer_one() -> None:
         (Layered(0, step=2), [1]),
     ],
 )
-def test_layers_are_so_many_levels_apart_from_the_finest_one_up(
+def test_layers_are_step_levels_apart_from_the_finest_up(
     layered: Layered, sides: list[int]
 ) -> None:
     *coarse, finest = [Level(side, 0.0) for side in sides]
@@ -189,11 +189,11 @@ def test_a_power_of_zero_splits_every_cell_at_the_scale() -> None:
     assert [level.split_at for level in levels] == [5.0, 5.0, 5.0]
 
 
-def test_the_cap_on_levels_is_the_finest_one_there_is() -> None:
+def test_max_level_is_the_finest_level() -> None:
     assert [level.side for level in Zooming(max_level=0).levels(1)] == [1]
 
 
-def test_forty_levels_lie_below_the_whole_space_unless_told() -> None:
+def test_the_default_is_forty_levels_below_the_whole_space() -> None:
     assert Zooming().levels(1)[40:] == (Level(2**40, 2.0**160),)
 
 
@@ -249,24 +249,24 @@ def test_a_context_without_coordinates_lies_in_the_only_cell() -> None:
         (20_000, 1.0, 0, 1),
     ],
 )
-def test_the_theorem_rounds_its_root_up_and_leaves_a_whole_one_alone(
+def test_slices_round_the_root_up_and_keep_integer_roots(
     horizon: int, alpha: float, dimension: int, slices: int
 ) -> None:
     assert slices_for(horizon, alpha=alpha, dimension=dimension) == slices
 
 
 @given(root=st.integers(1, 3000), dimension=st.integers(1, 3))
-def test_the_root_of_a_whole_power_is_exact(root: int, dimension: int) -> None:
+def test_the_root_of_an_integer_power_is_exact(root: int, dimension: int) -> None:
     assert slices_for(root ** (3 + dimension), alpha=1.0, dimension=dimension) == root
 
 
 @pytest.mark.parametrize("slices", [1, 12, 2**31])
-def test_a_grid_may_have_from_one_to_two_thousand_million_slices(slices: int) -> None:
+def test_a_grid_can_have_one_to_two_billion_slices(slices: int) -> None:
     assert checked_slices(slices) == slices
 
 
 @pytest.mark.parametrize("slices", [0, -3, 2**31 + 1])
-def test_a_grid_of_no_slices_or_of_too_many_is_refused(slices: int) -> None:
+def test_zero_or_too_many_slices_are_rejected(slices: int) -> None:
     with pytest.raises(ConfigError) as caught:
         checked_slices(slices)
 
@@ -284,7 +284,7 @@ def test_a_grid_of_no_slices_or_of_too_many_is_refused(slices: int) -> None:
         ),
     ],
 )
-def test_a_cap_that_is_reached_is_named(policy: dict[str, Any], sentence: str) -> None:
+def test_a_reached_limit_is_named(policy: dict[str, Any], sentence: str) -> None:
     points = np.linspace(0, 1, 9)[:, np.newaxis]
     with pytest.raises(LimitError) as caught:
         covey.replay(

@@ -262,7 +262,7 @@ def test_a_peer_that_fails_again_and_again_is_logged_once_a_minute(
 def test_the_log_says_once_a_minute_why_a_peer_declines_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    said = "status 422 (invalid): cell 'z1:0' is not one of a grid of 4 slices"
+    said = "status 422 (invalid): cell 'z1:0' is not in a grid of 4 slices"
 
     async def main() -> None:
         one = breaker(Scripted(*[PeerDeclined(said)] * 40))

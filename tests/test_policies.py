@@ -1,4 +1,4 @@
-"""Policies: the paper's parameters by hand, what is given directly, and the readings."""
+"""Policies: the paper's parameters computed by hand, explicit values, and the readings."""
 
 from typing import Any
 
@@ -86,27 +86,27 @@ def test_the_theorem_of_dcza(alpha: float, dimension: int, split: float, power: 
     assert policy.partition.power == split
 
 
-def test_most_functions_may_be_told() -> None:
+def test_most_functions_can_be_set() -> None:
     settings = DCZA(parameters="theorem", most_functions=7)
 
     assert policy_of(settings, most_functions=2).train.scale == 7.0
 
 
-def test_the_theorem_of_cos_asks_for_a_horizon() -> None:
+def test_the_theorem_parameters_of_cos_need_a_horizon() -> None:
     with pytest.raises(ConfigError) as caught:
         policy_of(CoS(parameters="theorem"))
 
     assert str(caught.value) == (
-        "the theorem's parameters for cos need a horizon (in slots), or slices"
+        '[policy] parameters = "theorem" needs a horizon (in slots), or slices'
     )
 
 
 @pytest.mark.parametrize("parameters", ["z1", "theorem"])
-def test_slices_given_directly_need_no_horizon(parameters: str) -> None:
+def test_explicit_slices_need_no_horizon(parameters: str) -> None:
     assert policy_of(CoS(parameters=parameters, slices=5)).partition == Uniform(5)
 
 
-def test_slices_given_directly_win_over_the_horizon() -> None:
+def test_explicit_slices_override_the_horizon() -> None:
     assert policy_of(CoS(horizon=20_000, slices=5)).partition == Uniform(5)
 
 
@@ -114,14 +114,14 @@ def test_a_horizon_gives_slices_with_any_parameters() -> None:
     assert policy_of(CoS(parameters="z1", horizon=10_000)).partition == Uniform(10)
 
 
-def test_a_horizon_that_asks_for_too_many_slices_is_refused() -> None:
+def test_a_horizon_with_too_many_slices_is_rejected() -> None:
     with pytest.raises(ConfigError, match="must be a whole number from 1 to 2"):
         policy_of(CoS(horizon=2**53, alpha=0.001))
 
 
 @pytest.mark.parametrize("parameters", ["z1", "z2", "theorem"])
 @pytest.mark.parametrize("preset", [CoS, DCZA])
-def test_thresholds_given_directly_win_over_the_parameters(preset: Any, parameters: str) -> None:
+def test_explicit_thresholds_override_the_parameters(preset: Any, parameters: str) -> None:
     settings = preset(
         parameters=parameters,
         horizon=100,
@@ -133,20 +133,20 @@ def test_thresholds_given_directly_win_over_the_parameters(preset: Any, paramete
     assert thresholds_of(policy_of(settings)) == [(3.0, 0.0), (0.0, 0.25), (0.5, 0.75)]
 
 
-def test_one_threshold_given_directly_leaves_the_others() -> None:
+def test_one_explicit_threshold_keeps_the_others() -> None:
     policy = policy_of(CoS(parameters="z2", train={"scale": 9.0, "power": 0.0}))
 
     assert policy.explore == policy.explore_peers == Threshold(1.0, 0.5)
 
 
-def test_a_split_given_directly_wins_and_leaves_the_thresholds() -> None:
+def test_an_explicit_split_power_keeps_the_thresholds() -> None:
     policy = policy_of(DCZA(parameters="z2", split_scale=3.0, split_power=2.0))
 
     assert policy.partition == Zooming(3.0, 2.0, 0, 40)
     assert policy.explore.power == pytest.approx(0.561552812808830)
 
 
-def test_spec_is_the_pseudocode_as_it_stands() -> None:
+def test_mode_spec_follows_the_pseudocode() -> None:
     assert CoS().reading == Reading(
         order="own-train-peers",
         helper="explore-first",
@@ -159,7 +159,7 @@ def test_spec_is_the_pseudocode_as_it_stands() -> None:
     )
 
 
-def test_paper_is_what_fits_the_published_tables() -> None:
+def test_mode_paper_fits_the_published_tables() -> None:
     assert CoS(mode="paper").reading == Reading(
         order="train-own-peers",
         helper="explore-first",
@@ -192,13 +192,13 @@ def test_every_key_of_a_reading_is_tested_here() -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in OTHER_READINGS.items() for value in values]
 )
-def test_a_reading_given_directly_wins_over_the_mode(mode: str, key: str, value: Any) -> None:
+def test_an_explicit_reading_overrides_the_mode(mode: str, key: str, value: Any) -> None:
     settings = CoS(mode=mode, reading={key: value})
 
     assert settings.reading == msgspec.structs.replace(READINGS[mode], **{key: value})
 
 
-def test_a_reading_may_be_given_as_a_record() -> None:
+def test_a_reading_can_be_a_record() -> None:
     reading = Reading(order="train-own-peers", level_offset=1)
 
     assert CoS(reading=reading).reading == reading
@@ -233,7 +233,7 @@ def test_the_level_offset_reaches_the_partition() -> None:
     assert policy_of(DCZA(mode="paper")).partition == Zooming(1.0, 4.0, 1, 40)
 
 
-def test_a_rule_tells_the_kernel_the_reading() -> None:
+def test_a_rule_contains_the_reading() -> None:
     settings = DCZA(
         mode="paper", reading={"helper": "greedy", "count": "uses"}, pending=True, max_cells=9
     )
@@ -271,7 +271,7 @@ def test_random_ties_have_another_seed_at_every_learner() -> None:
         ),
     ],
 )
-def test_a_title_says_what_is_run(settings: Settings, title: str) -> None:
+def test_a_title_describes_the_policy(settings: Settings, title: str) -> None:
     assert policy_of(settings).title == title
 
 
@@ -297,8 +297,8 @@ def test_levels_and_the_alarm_of_a_preset_and_given_directly(
     assert (policy.partition, policy.by_index.alarm) == (partition, alarm)
 
 
-def test_slices_and_a_finest_level_are_one_too_many() -> None:
+def test_slices_and_finest_level_together_are_rejected() -> None:
     with pytest.raises(ConfigError) as caught:
         policy_of(settings_from({"slices": 4, "finest-level": 3}))
 
-    assert str(caught.value) == "[policy] has slices and finest-level; choose one"
+    assert str(caught.value) == "[policy] has slices and finest-level; remove one of them"

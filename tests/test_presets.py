@@ -92,7 +92,7 @@ def test_an_index_that_is_named_is_refused_in_such_a_network(preset: str, what: 
         preset_within({"preset": preset}, **NEEDS_PHASES[what])
 
     assert str(caught.value) == (
-        f"[policy] preset '{preset}' does not go with {what}; use cos, dcza or cos-ce"
+        f"[policy] preset '{preset}' does not support {what}; use cos, dcza or cos-ce"
     )
 
 
@@ -103,17 +103,18 @@ def test_an_alarm_is_refused_where_nothing_would_go_off(preset: str, alarm: floa
         settings_from({"preset": preset, "alarm": alarm})
 
     assert str(caught.value) == (
-        f"[policy] alarm does not go with {preset}; use auto, multi-resolution or share-ucb"
+        f"[policy] preset {preset!r} does not support alarm; use auto, multi-resolution or "
+        "share-ucb"
     )
 
 
 @pytest.mark.parametrize("key", PHASES_ONLY)
 def test_an_alarm_and_what_only_the_three_phases_know_do_not_go_together(key: str) -> None:
-    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+    with pytest.raises(ConfigError, match="'cos' does not support alarm"):
         settings_from({**phases_only(key), "alarm": 9.0})
 
 
 @pytest.mark.parametrize("what", NEEDS_PHASES)
 def test_an_alarm_is_refused_in_a_network_that_only_the_three_phases_serve(what: str) -> None:
-    with pytest.raises(ConfigError, match="alarm does not go with cos"):
+    with pytest.raises(ConfigError, match="'cos' does not support alarm"):
         preset_within({"alarm": 9.0}, **NEEDS_PHASES[what])

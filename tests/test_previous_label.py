@@ -1,4 +1,4 @@
-"""The previous label is the last one that had come, as a plain look back finds it."""
+"""The previous label equals a direct search for the latest known label."""
 
 import numpy as np
 from hypothesis import given
@@ -36,15 +36,15 @@ def test_an_array_of_labels_is_read_as_a_list_is():
     assert previous(np.array(["attack", "probe", "normal"])) == [0.25, 1.0, 0.5]
 
 
-def test_an_empty_label_leaves_the_one_before():
+def test_an_empty_label_keeps_the_previous_one():
     assert previous(["attack", None, "normal", None]) == [0.25, 1.0, 1.0, 0.0]
 
 
-def test_a_hidden_label_never_comes():
+def test_a_hidden_label_never_arrives():
     assert previous(["attack", "normal", "probe"], revealed=[1, 0, 1]) == [0.25, 1.0, 1.0]
 
 
-def test_a_delayed_label_comes_that_many_slots_later():
+def test_a_delayed_label_arrives_that_many_slots_later():
     found = previous(["attack", "normal", None, None, None], delay=[0, 2, 0, 0, 0])
 
     assert found == [0.25, 1.0, 1.0, 1.0, 0.0]
@@ -68,7 +68,7 @@ def test_two_previous_labels_share_one_memory():
 
 
 @given(histories())
-def test_previous_label_is_what_a_plain_look_back_finds(history):
+def test_previous_label_equals_a_naive_search(history):
     labels, told = history
 
     assert previous(labels, **told) == slow_previous(labels, **told)
@@ -96,7 +96,7 @@ def test_a_log_may_be_entered_in_the_middle():
     assert reader.extract({}, first_slot=50, labels=["attack", None])[:, 0].tolist() == [0.25, 1.0]
 
 
-def test_one_record_leaves_the_memory_of_a_log_alone():
+def test_one_record_does_not_change_the_state_of_a_log():
     reader = contexts.parse([CLASSES])
     reader.extract({}, first_slot=1, labels=["attack"])
     reader.extract_one({}, slot=1, previous_label="probe")
@@ -104,5 +104,5 @@ def test_one_record_leaves_the_memory_of_a_log_alone():
     assert reader.extract({}, first_slot=2, labels=[None]).tolist() == [[1.0]]
 
 
-def test_a_label_that_nobody_looks_at_need_not_have_a_place():
+def test_an_unused_label_can_be_invalid():
     assert previous(["worm", "probe", "worm"], revealed=[0, 1, 1]) == [0.25, 0.25, 0.5]

@@ -130,7 +130,7 @@ def test_more_is_folded_in_a_commit_than_comes_but_never_all_at_once(
     assert store.size()["rows"] == 101 - (2 * 1 + 4)
 
 
-def test_a_sum_that_was_tampered_with_is_found() -> None:
+def test_check_finds_folded_sums_that_were_changed_in_the_file() -> None:
     store = Store(":memory:", rows_kept=KEPT)
     store.load("north", "fingerprint")
     for k in range(1, 31):

@@ -18,13 +18,13 @@ from covey.errors import ContextError, DataError, FunctionError, UnknownTicket
         ([[1, 2], [1]], CONTEXTS[:2], "row 1 of the batch has 1 values and row 0 has 2 values"),
         ([[1], 3], CONTEXTS[:2], "row 1 of the batch has no values to count and row 0 has 1"),
         (ROWS, CONTEXTS[:3], "the batch has 8 instances and 3 contexts"),
-        ("spam", CONTEXTS[:4], "the instances of a batch are a str; give a list or an array"),
+        ("spam", CONTEXTS[:4], "the instances of a batch are a str; pass a list or an array"),
         (iter([1]), CONTEXTS[:1], "the instances of a batch are a list_iterator"),
         (ROWS[:2], [(0.5,), (1.5,)], "row 1 of the batch: context coordinate 0 is 1.5"),
         (ROWS[:2], [(0.5,), ()], "contexts are not 1 numbers in every row"),
     ],
 )
-def test_a_batch_that_does_not_fit_together_is_refused_and_moves_nothing(
+def test_an_inconsistent_batch_is_rejected_without_effect(
     instances: Any, contexts: Any, message: str
 ) -> None:
     sites = network()
@@ -44,7 +44,9 @@ def test_a_bad_context_in_a_batch_is_a_context_error() -> None:
 def test_a_batch_longer_than_the_wait_for_labels_is_refused() -> None:
     sites = network(**{"label-wait": 6})
 
-    with pytest.raises(DataError, match="the batch has 8 rows, but label-wait of learner 'north' is 6 slots"):
+    with pytest.raises(
+        DataError, match="the batch has 8 rows, but label-wait of learner 'north' is 6 slots"
+    ):
         sites["north"].predict_batch(ROWS, CONTEXTS)
     assert len(sites["north"].predict_batch(ROWS[:7], CONTEXTS[:7])) == 7
 
@@ -83,10 +85,10 @@ class Broken:
         (lambda rows: np.zeros((len(rows), 2)), "answered a list, which is not a label"),
         (lambda rows: 1.5, "raised TypeError"),
         (lambda rows: np.float64(1.5), "raised TypeError"),
-        (lambda rows: "x" * len(rows), "gave one text for"),
+        (lambda rows: "x" * len(rows), "returned one string for"),
     ],
 )
-def test_a_function_that_fails_is_named_and_the_whole_batch_is_taken_back(
+def test_a_failing_function_is_named_and_the_batch_is_rolled_back(
     preset: str, name: str, answer: Any, message: str
 ) -> None:
     """Both are the most accurate of their owner by then, and north still trains south."""
@@ -115,7 +117,7 @@ def _without_empty(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_peer_that_has_answered_takes_it_back_if_another_peer_fails() -> None:
+def test_answers_of_peers_are_rolled_back_if_another_peer_fails() -> None:
     learners = [
         {"name": "north", "functions": ["a"], "peers": {"south": 0.1, "west": 0.1}},
         {"name": "south", "functions": ["b"], "peers": {}},

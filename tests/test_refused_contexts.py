@@ -11,28 +11,28 @@ from covey import contexts
 from covey.errors import ConfigError, ContextError, DataError
 
 WRONG_ENTRIES = [
-    (3, "context[1]: write a column's name or a table, not 3"),
+    (3, "context[1]: expected a column name or a table, got 3"),
     ("", "context[1].column: Expected `str` of length >= 1"),
-    ({"colum": "x"}, "context[1]: scale 'as-is' takes no key 'colum'; did you mean 'column'?"),
+    ({"colum": "x"}, "context[1]: unknown key 'colum' of scale 'as-is'; did you mean 'column'?"),
     ({"scale": "log", "high": 5}, "context[1]: scale 'log' needs the key 'column'"),
     ({"column": 3}, "context[1].column: Expected `str`, got `int`"),
     ({"column": "x", "clip": 1}, "context[1].clip: Expected `bool`, got `int`"),
     (
         {"column": "x", "scale": "lienar"},
-        "context[1]: there is no scale 'lienar'; did you mean 'linear'?",
+        "context[1]: unknown scale 'lienar'; did you mean 'linear'?",
     ),
     (
         {"column": "x", "scale": [3]},
-        "context[1]: there is no scale [3]; known: as-is, hour, linear, log, "
+        "context[1]: unknown scale [3]; known: as-is, hour, linear, log, "
         "previous-label, rank, slot",
     ),
     (
         {**LOG, "hihg": 3},
-        "context[1]: scale 'log' takes no key 'hihg'; did you mean 'high'?",
+        "context[1]: unknown key 'hihg' of scale 'log'; did you mean 'high'?",
     ),
     (
         {**SLOT, "clip": True},
-        "context[1]: scale 'slot' takes no key 'clip'; known: horizon",
+        "context[1]: unknown key 'clip' of scale 'slot'; known: horizon",
     ),
     ({"column": "x", "scale": "log"}, "context[1]: scale 'log' needs the key 'high'"),
     ({**LOG, "high": "big"}, "context[1].high: Expected `float`, got `str`"),
@@ -58,21 +58,24 @@ WRONG_ENTRIES = [
     ),
     (
         {**RANK, "sample_rows": 9},
-        "context[1]: scale 'rank' takes no key 'sample_rows'; did you mean 'sample-rows'?",
+        "context[1]: unknown key 'sample_rows' of scale 'rank'; did you mean 'sample-rows'?",
     ),
     (
         {"column": "x", "scale": "rank", "sample-rows": 0},
         "context[1].sample-rows: Expected `int` >= 1",
     ),
-    ({**RANK, "sample": []}, "context[1].sample: give one or more finite numbers"),
-    ({**RANK, "sample": [1.0, math.nan]}, "context[1].sample: give one or more finite numbers"),
-    ({**RANK, "sample": ["a"]}, "context[1].sample: give one or more finite numbers"),
-    ({**RANK, "sample": 3}, "context[1].sample: give one or more finite numbers"),
+    ({**RANK, "sample": []}, "context[1].sample: expected one or more finite numbers"),
+    ({**RANK, "sample": [1.0, math.nan]}, "context[1].sample: expected one or more finite numbers"),
+    ({**RANK, "sample": ["a"]}, "context[1].sample: expected one or more finite numbers"),
+    ({**RANK, "sample": 3}, "context[1].sample: expected one or more finite numbers"),
     ({"scale": "slot"}, "context[1]: scale 'slot' needs the key 'horizon'"),
     ({"scale": "slot", "horizon": 0}, "context[1].horizon: Expected `int` >= 1"),
     ({"scale": "slot", "horizon": 2.5}, "context[1].horizon: Expected `int`, got `float`"),
-    ({**CLASSES, "classes": ["a"]}, "context[1]: classes must be two or more, all different"),
-    ({**CLASSES, "classes": ["a", "a"]}, "context[1]: classes must be two or more, all different"),
+    ({**CLASSES, "classes": ["a"]}, "context[1]: classes must be two or more different labels"),
+    (
+        {**CLASSES, "classes": ["a", "a"]},
+        "context[1]: classes must be two or more different labels",
+    ),
     ({**CLASSES, "initial": 2}, "context[1].initial: Expected `float` <= 1.0"),
 ]
 
@@ -85,7 +88,7 @@ def test_a_wrong_entry_is_named(entry, sentence):
     assert str(caught.value) == sentence
 
 
-NOT_A_NUMBER = "which is not a number; correct the row or leave it out"
+NOT_A_NUMBER = "which is not a number; correct or remove the row"
 NOT_A_TIME = "which is not a time; write 2024-05-01T13:30:00, or seconds since the epoch"
 UNUSABLE_VALUES = [
     ("x", "abc", f"column 'x' is 'abc', {NOT_A_NUMBER}"),
@@ -118,8 +121,8 @@ def test_a_value_that_cannot_be_read_is_named(entry, value, sentence):
     assert str(caught.value) == f"slot 17: {sentence}"
 
 
-OUTSIDE = "contexts must lie in [0, 1] (scale the column, or ask for clip = true)"
-BOUNDS = "move low or high, or ask for clip = true"
+OUTSIDE = "contexts must lie in [0, 1] (scale the column, or set clip = true)"
+BOUNDS = "change low or high, or set clip = true"
 OUTSIDE_VALUES = [
     ("x", 1.3, f"context 'x' is 1.3; {OUTSIDE}"),
     ("x", -0.001, f"context 'x' is -0.001; {OUTSIDE}"),
@@ -155,7 +158,7 @@ UNPLACED_LABELS = [
 
 
 @pytest.mark.parametrize(("entry", "label", "sentence"), UNPLACED_LABELS)
-def test_a_label_without_a_place_is_named(entry, label, sentence):
+def test_an_invalid_previous_label_is_named(entry, label, sentence):
     reader = contexts.parse([entry])
     with pytest.raises(DataError, match=re.escape(f"slot 17: the previous label {sentence}")):
         reader.extract_one({}, slot=17, previous_label=label)
@@ -178,7 +181,7 @@ def test_a_column_that_the_log_lacks_is_named_with_the_nearest():
     assert sentence == "slot 9: there is no column 'bytes'; did you mean 'byte'?"
 
 
-def test_a_field_that_the_record_lacks_is_named_with_what_there_is():
+def test_a_missing_field_of_a_record_is_named_with_the_known_ones():
     sentence = sentence_of(contexts.parse([LOG]).extract_one, {"x": 1, "y": 2}, slot=9)
 
     assert sentence == "slot 9: there is no column 'bytes'; known: x, y"
@@ -189,16 +192,16 @@ def test_columns_of_unequal_length_are_refused():
         contexts.parse(["x"]).extract, {"x": [0, 1]}, first_slot=9, labels=["a", "b", "c"]
     )
 
-    assert sentence == "slot 9: columns and labels must be equally long; got 'x': 2, labels: 3"
+    assert sentence == "slot 9: columns and labels differ in length; got 'x': 2, labels: 3"
 
 
-def test_rows_that_nothing_counts_are_refused():
+def test_rows_without_columns_are_rejected():
     sentence = sentence_of(contexts.parse([SLOT]).extract, {}, first_slot=1)
 
-    assert sentence == "slot 1: columns and labels must be equally long; got none of them"
+    assert sentence == "slot 1: columns and labels differ in length; got none of them"
 
 
-def test_previous_label_asks_for_labels():
+def test_previous_label_needs_labels():
     sentence = sentence_of(contexts.parse([CLASSES]).extract, {"x": [1]}, first_slot=1)
 
     assert sentence == "slot 1: scale 'previous-label' needs the labels; pass them"
@@ -210,7 +213,7 @@ def test_previous_label_refuses_chunks_out_of_order():
     sentence = sentence_of(reader.extract, {}, first_slot=7, labels=["attack"])
 
     assert sentence == (
-        "slot 7: slot 3 was to come next; scale 'previous-label' needs the chunks of a log in order"
+        "slot 7: expected slot 3 next; scale 'previous-label' needs the chunks of a log in order"
     )
 
 
@@ -218,7 +221,7 @@ def test_previous_label_refuses_chunks_out_of_order():
 def test_a_delay_below_zero_is_refused(delay):
     sentence = sentence_of(previous, ["attack", "normal"], delay=[0, delay])
 
-    assert sentence == f"slot 2: the delay is {delay}; give 0 slots or more"
+    assert sentence == f"slot 2: the delay is {delay}; it must be 0 slots or more"
 
 
 def test_slots_past_the_horizon_are_refused():
@@ -226,23 +229,23 @@ def test_slots_past_the_horizon_are_refused():
     with pytest.raises(ContextError) as caught:
         reader.extract({"x": [0, 0, 0]}, first_slot=7)
 
-    assert str(caught.value) == "slot 9: the horizon ends at slot 8; give a longer horizon"
+    assert str(caught.value) == "slot 9 is after the horizon of 8 slots; set a longer horizon"
 
 
-def test_ranks_ask_for_their_sample():
+def test_ranks_need_a_sample():
     reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 50}])
 
     assert sentence_of(reader.extract_one, {"x": 1}, slot=4) == (
-        "slot 4: column 'x' has no sample to rank against; "
-        "show learn_sample the first 50 rows, or configure a sample"
+        "slot 4: column 'x' has no sample; "
+        "pass the first 50 rows to learn_sample, or configure a sample"
     )
 
 
-def test_an_empty_log_is_no_sample():
+def test_an_empty_log_is_rejected_as_a_sample():
     reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 50}])
 
     assert sentence_of(reader.learn_sample, {"x": []}) == (
-        "column 'x' has no rows to rank against; show it some"
+        "column 'x' has no rows for a sample; pass at least one"
     )
 
 
@@ -268,12 +271,10 @@ def test_contexts_of_another_length_than_the_names_are_refused(shape):
     with pytest.raises(ContextError) as caught:
         contexts.check_unit(np.zeros(shape), names=["hour", "bytes"])
 
-    assert str(caught.value) == (
-        f"slot 1: 2 contexts per row wanted, not an array of shape {shape}"
-    )
+    assert str(caught.value) == (f"slot 1: expected 2 contexts per row, got shape {shape}")
 
 
-def test_a_request_is_told_of_its_rows_not_of_slots() -> None:
+def test_messages_about_a_request_name_rows() -> None:
     reader = contexts.parse([{"column": "age", "scale": "linear", "low": 0, "high": 100}, "share"])
 
     for ages, shares, says in (

@@ -16,17 +16,17 @@ from two_sites import NORTH, SOUTH, stream
         (
             {"context": ["x"], "candidates": ["y"]},
             {},
-            "[data] has context and candidates; choose one of them",
+            "[data] has context and candidates; remove one of them",
         ),
         (
             {},
             {"context": ["x"], "candidates": ["y"]},
-            "learner 'north' has context and candidates; choose one of them",
+            "learner 'north' has context and candidates; remove one of them",
         ),
         (
             {},
             {"candidates": ["x", ["x", "y"], ["x"]]},
-            "learner 'north' has the same candidate twice; keep one",
+            "learner 'north' has a duplicate candidate; remove one",
         ),
         ({"candidates": []}, {}, "[data] candidates is empty; list contexts to choose from"),
         ({"candidates": "x"}, {}, "[data] candidates: expected array, got str"),
@@ -34,7 +34,8 @@ from two_sites import NORTH, SOUTH, stream
         (
             {},
             {"cost-columns": {"suth": "fee"}},
-            "learner 'north' has a cost column for 'suth', which is none of its arms; did you mean "
+            "learner 'north' has a cost column for 'suth', which is not one of its arms; did you "
+            "mean "
             "'south'?",
         ),
         (
@@ -55,14 +56,14 @@ from two_sites import NORTH, SOUTH, stream
         (
             {"loss": {"kind": "squared", "bound": 1.0}},
             {"context-peers": {"south": 0.1}},
-            "[data] has a loss, but peers that see only the cell answer with whole labels",
+            "[data] loss cannot be combined with context-peers",
         ),
         ({}, {"answer-wait": -1}, "learner 'north': answer-wait is -1; it must be 0 slots or more"),
         ({}, {"answer-delay": -2}, "answer-delay is -2; it must be 0 slots or more"),
         ({}, {"answer-wait": "long"}, "[[learner]] 1 answer-wait: expected int, got str"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_an_invalid_configuration_is_rejected(
     data: dict[str, Any], north: dict[str, Any], sentence: str
 ) -> None:
     config = {
@@ -78,7 +79,7 @@ def test_what_makes_no_sense_is_refused(
 def test_weights_per_cell_need_one_context_space() -> None:
     learners = [{**NORTH, "context": ["x"]}, {**SOUTH, "context": ["y"]}]
 
-    with pytest.raises(ConfigError, match="the learners do not share one context space"):
+    with pytest.raises(ConfigError, match="needs one context space for all learners"):
         load({"ensemble": {"weights": "cell"}, "learner": learners})
     assert load({"ensemble": {"weights": "global"}, "learner": learners}).ensemble is not None
 
@@ -94,7 +95,7 @@ def test_weights_per_cell_need_one_context_space() -> None:
         (None, "the configuration names column 'fee'; give it in columns; did you mean 'fees'?"),
     ],
 )
-def test_a_column_of_costs_that_is_none_is_refused(values: Any, sentence: str) -> None:
+def test_an_invalid_cost_column_is_rejected(values: Any, sentence: str) -> None:
     config = {"learner": [{**NORTH, "cost-columns": {"a": "fee"}}]}
     columns = {"fees": [0, 0]} if values is None else {"fee": values}
 
@@ -104,7 +105,7 @@ def test_a_column_of_costs_that_is_none_is_refused(values: Any, sentence: str) -
 
 
 @pytest.mark.parametrize("slots", [-1, 0.5, "soon"])
-def test_an_answer_delay_that_is_no_number_of_slots_is_refused_with_its_row(slots: Any) -> None:
+def test_an_invalid_answer_delay_is_rejected_with_its_row(slots: Any) -> None:
     config = {"learner": [NORTH, {**SOUTH, "answer-delay": "late"}]}
 
     with pytest.raises(DataError) as raised:

@@ -1,4 +1,4 @@
-"""Regret: against a slow oracle that goes decision by decision, in exact fractions."""
+"""Regret equals that of a slow oracle in exact fractions."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -130,7 +130,7 @@ def oracle(sites: Sequence[Site], smoothness: tuple[float, float] = (1.0, 1.0)) 
 
 
 @given(played(), st.sampled_from([(0.2, 1.0), (0.7, 0.5)]))
-def test_every_decision_loses_what_a_slow_oracle_says_and_for_that_cause(
+def test_losses_and_causes_equal_those_of_the_reference_oracle(
     game: tuple[list[Site], Trace, np.ndarray], smoothness: tuple[float, float]
 ) -> None:
     sites, trace, accuracy = game
@@ -163,7 +163,7 @@ def test_causes_and_learners_add_up_to_the_regret_without_an_error(
 
 
 @given(played())
-def test_what_is_paid_is_the_sum_of_the_costs(
+def test_the_paid_total_is_the_sum_of_the_costs(
     game: tuple[list[Site], Trace, np.ndarray],
 ) -> None:
     sites, trace, accuracy = game
@@ -177,7 +177,7 @@ def test_what_is_paid_is_the_sum_of_the_costs(
 
 
 @given(played())
-def test_who_knows_all_accuracies_loses_nothing(
+def test_the_oracle_itself_has_no_regret(
     game: tuple[list[Site], Trace, np.ndarray],
 ) -> None:
     sites, _, accuracy = game
@@ -251,7 +251,7 @@ def test_in_a_finer_cell_the_same_loss_is_a_wrong_choice() -> None:
     assert named(one_decision(accuracy, 0, CELLS.index("z9:17"))) == {"wrong choice": 0.25}
 
 
-def test_a_learner_that_only_serves_loses_nothing_and_is_not_counted() -> None:
+def test_a_learner_without_arrivals_has_no_regret_and_is_not_counted() -> None:
     config = {
         "learner": [
             {"name": "asker", "functions": ["a"]},

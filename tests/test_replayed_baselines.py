@@ -1,4 +1,4 @@
-"""Baselines get from a log what a learner gets: the same labels, at the same time."""
+"""Baselines get the same labels at the same time as learners."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, Baselin
     return contest.outcome()
 
 
-def test_a_log_of_several_chunks_gives_baselines_what_it_gives_in_one_piece(tmp_path: Path) -> None:
+def test_baselines_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
     columns = stream(70_000)
     names = ["previous-label", "win-stay", "follow-the-leader", "adaboost", "oza-russell"]
     path = write(columns, tmp_path / "log.parquet")

@@ -1,4 +1,4 @@
-"""The page of a replay: one file that loads nothing and shows every name as it is written."""
+"""The page of a replay is one self-contained file with escaped names."""
 
 import re
 
@@ -76,10 +76,10 @@ def test_a_log_without_rows_still_gives_a_page() -> None:
     page = report.html(small_outcome(idle_learner("a"), idle_learner("b")), title="A replay")
 
     assert len(drawings(page)) == 1
-    assert "The log holds no rows" in shown_words(page)
+    assert "The log has no rows" in shown_words(page)
 
 
-def test_without_contexts_a_sentence_says_what_each_learner_prefers() -> None:
+def test_without_contexts_a_sentence_names_each_preferred_arm() -> None:
     first = small_learner("a", slots=200, errors=20, alone_errors=30)
     page = report.html(small_outcome(first), title="A replay")
 
@@ -90,7 +90,7 @@ def test_beyond_two_dimensions_the_twelve_most_visited_cells_are_listed() -> Non
     outcome = make_outcome(["north", "east"], dimension=3)
     visits = [cell.arrivals for learner in outcome.learners for cell in learner.cells]
     page = report.html(outcome, title="A replay")
-    listed = page[page.index("<h2>Whom each region prefers") :]
+    listed = page[page.index("<h2>Preferred arm per region") :]
     shown = [int(number) for number in re.findall(r"<td>(\d+)</td>", listed)]
 
     assert shown == sorted(visits, reverse=True)[:12]

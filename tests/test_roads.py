@@ -1,4 +1,4 @@
-"""Links whose costs are learnt as a replay goes on: prices, what is paid, and a slow loop."""
+"""Links with learnt costs in a replay: prices, payments, and a slow reference loop."""
 
 import itertools
 from pathlib import Path
@@ -94,7 +94,7 @@ def by_hand(
 
 @pytest.mark.parametrize("preset", ["cos", "dcza"])
 @pytest.mark.parametrize("every", [1, 7, 40, 10_000])
-def test_a_replay_pays_and_learns_what_a_network_does_that_is_told_slot_by_slot(
+def test_a_replay_pays_and_learns_like_a_network_driven_slot_by_slot(
     preset: str, every: int
 ) -> None:
     given = stream()
@@ -124,7 +124,7 @@ FREE_AT_FIRST = [
 ]
 
 
-def test_a_link_that_looked_cheap_is_left_once_it_has_been_seen_to_be_dear() -> None:
+def test_an_expensive_link_is_avoided_after_its_cost_is_learnt() -> None:
     given = stream(6_000)
     trace = covey.replay(table(link=FREE_AT_FIRST), **given)
     slot, is_direct = asks_directly(trace, given)
@@ -147,7 +147,7 @@ def test_prices_stay_as_they_are_between_two_looks() -> None:
     assert is_direct.tolist() == (slot <= 700).tolist()
 
 
-def test_who_is_too_dear_at_the_guess_is_an_arm_that_others_may_open() -> None:
+def test_a_peer_with_a_high_initial_price_can_become_available() -> None:
     """West is out of north's reach until south has found out what its link to west costs."""
     links = [
         {"from": "north", "to": "south", "cost": 0.2},
@@ -162,7 +162,7 @@ def test_who_is_too_dear_at_the_guess_is_an_arm_that_others_may_open() -> None:
     assert asks[trace.slot > 1_500].sum() > 100
 
 
-def test_what_was_learnt_of_links_is_handed_on_from_epoch_to_epoch() -> None:
+def test_learnt_link_costs_carry_over_between_epochs() -> None:
     given = stream(3_000)
     policy = {"slices": 2, "relearn-every": 400, "horizon": "doubling", "first-epoch": 500}
     slot, is_direct = asks_directly(
@@ -173,7 +173,7 @@ def test_what_was_learnt_of_links_is_handed_on_from_epoch_to_epoch() -> None:
     assert is_direct.tolist() == (slot <= 400).tolist()
 
 
-def test_a_file_in_chunks_is_replayed_as_its_arrays_are(
+def test_a_file_in_chunks_gives_the_same_replay_as_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("covey.logs.ROWS_PER_CHUNK", 130)
@@ -201,7 +201,7 @@ def test_a_file_in_chunks_is_replayed_as_its_arrays_are(
     }
 
 
-def test_random_costs_of_a_peer_come_on_top_of_its_path() -> None:
+def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
     given = stream()
     given["columns"]["fee"] = np.full(SLOTS, 0.125)
     setup = table()
@@ -251,7 +251,7 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
         (None, "the configuration names column 'toll'; give it in columns"),
     ],
 )
-def test_a_column_of_what_a_link_costs_that_is_none_is_refused(toll: Any, sentence: str) -> None:
+def test_an_invalid_link_cost_column_is_refused(toll: Any, sentence: str) -> None:
     links = [{"from": "north", "to": "west", "cost-column": "toll"}]
     given = stream(2) | {"columns": {} if toll is None else {"toll": toll}}
 
@@ -261,19 +261,19 @@ def test_a_column_of_what_a_link_costs_that_is_none_is_refused(toll: Any, senten
 
 
 @pytest.mark.parametrize("every", [0, -3])
-def test_to_learn_anew_takes_a_slot_at_least(every: int) -> None:
+def test_relearn_every_is_at_least_one_slot(every: int) -> None:
     with pytest.raises(ConfigError, match=rf"\[policy\] relearn-every is {every}; it must lie"):
         config.load(table(policy={"relearn-every": every}))
 
 
-def test_a_network_refuses_links_whose_cost_a_log_would_tell() -> None:
+def test_a_network_refuses_links_with_a_cost_column() -> None:
     functions = {f"{name}-f": lambda x: 0 for name in SITES}
 
     with pytest.raises(ConfigError, match="a \\[\\[link\\]\\] with cost-column"):
         covey.Network(table(), functions=functions, dimension=1)
 
 
-def test_links_take_what_many_uses_cost_in_all() -> None:
+def test_links_learn_from_the_total_cost_of_many_uses() -> None:
     links = Links(["a", "b", "c"], [("a", "b", 0.5)], learnt=[("a", "c", 0.0), ("c", "b", 0.25)])
 
     assert links.path("a", "b") == ("a", "c", "b")

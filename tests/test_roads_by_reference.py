@@ -1,4 +1,4 @@
-"""Links whose costs are learnt, held to the reference: every decision, and every figure paid."""
+"""Links with learnt costs equal the reference in every decision and payment."""
 
 from dataclasses import replace
 from typing import Any
@@ -145,7 +145,7 @@ def rows_of(trace: covey.Trace) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("preset", ["cos", "dcza"])
 @pytest.mark.parametrize("every", [1, 7, 100, 1_000])
-def test_a_replay_decides_and_pays_as_the_slow_loop_does(every: int, preset: str) -> None:
+def test_a_replay_decides_and_pays_like_the_reference(every: int, preset: str) -> None:
     given = stream()
     trace = covey.replay(table(preset=preset, slices=2, **{"relearn-every": every}), **given)
 

@@ -1,4 +1,4 @@
-"""Runs: the same world for every policy, sums against a slow count, bad input."""
+"""Runs: the same world for every policy, sums equal to a slow count, invalid input."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def lost(run: Run) -> np.ndarray:
     ],
     ids=lambda environment: environment.name,
 )
-def test_a_run_loses_what_a_replay_of_the_same_arrays_loses(
+def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
     environment: Environment, settings: Settings
 ) -> None:
     slots = 1_500
@@ -89,7 +89,7 @@ def test_a_run_loses_what_a_replay_of_the_same_arrays_loses(
 
 @pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
 @pytest.mark.parametrize("correlation", ["independent", 0.5])
-def test_learners_with_streams_of_their_own_lose_against_the_truth_of_their_own_stream(
+def test_regret_of_separate_streams_uses_the_accuracies_of_each_stream(
     correlation: Any, settings: Settings
 ) -> None:
     environment = Environment(name="x", correlation=correlation, dimension=2, prices=0.05)
@@ -116,7 +116,7 @@ def test_learners_with_streams_of_their_own_lose_against_the_truth_of_their_own_
 
 
 @pytest.mark.parametrize("correlation", ["independent", 0.5])
-def test_with_nobody_to_ask_each_decides_as_if_its_stream_were_all_there_is(
+def test_without_peers_each_learner_depends_on_its_stream_only(
     correlation: Any,
 ) -> None:
     environment = Environment(name="x", correlation=correlation, learners=3, prices=2.0)
@@ -211,7 +211,7 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
     assert run.messages == {"requests": requests / 4, "labels": labels / 4}
 
 
-def test_where_all_labels_come_each_request_has_one() -> None:
+def test_with_all_labels_each_request_forwards_one() -> None:
     run = play(PRICED, CoS(), seed=5, horizon=1_000, checkpoints=[])
 
     assert run.messages["requests"] == run.messages["labels"] > 0
@@ -226,7 +226,7 @@ def test_a_peer_dearer_than_a_right_answer_is_never_asked() -> None:
     assert (sites[0].costs, sites[1].costs) == ((0.0, 0.0), (0.0, 0.0, 0.1))
 
 
-def test_whom_a_policy_lets_ask_does_not_change_the_oracle() -> None:
+def test_restricted_askers_do_not_change_the_oracle() -> None:
     alone = CoS(mode="paper")
     run = play(PRICED, alone, seed=4, horizon=4_000, checkpoints=[4_000])
     stretch = World(PRICED, seed=4, horizon=4_000).draw(4_000)
@@ -249,8 +249,7 @@ WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
         CoS(),
         100,
         [],
-        "environment 'x' has liars that pass on false labels, and a run cannot play them yet; "
-        "leave them out",
+        "environment 'x': liars with false-labels cannot be simulated yet; remove them",
     ),
     (
         {},
@@ -264,23 +263,23 @@ WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
         CoS(),
         100,
         [10, 10],
-        "checkpoint 10 comes after 10 in a run of 100 slots; checkpoints must be slots of the run, "
-        "each later than the one before",
+        "checkpoint 10 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
+        "increasing order",
     ),
     (
         {},
         CoS(),
         100,
         [10, 101],
-        "checkpoint 101 comes after 10 in a run of 100 slots; checkpoints must be slots of the "
-        "run, each later than the one before",
+        "checkpoint 101 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
+        "increasing order",
     ),
     ({}, CoS(), 2**54, [], f"the horizon is {2**54}; it must lie from 1 to {2**53:g}"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "settings", "horizon", "checkpoints", "sentence"), WRONG)
-def test_what_cannot_be_played_is_one_sentence(
+def test_an_invalid_run_is_refused_with_a_message(
     kind: dict[str, Any], settings: Settings, horizon: int, checkpoints: list[int], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""A scenario is checked as a whole, and refused with one sentence."""
+"""A scenario is checked as a whole, and refused with a message."""
 
 import copy
 import math
@@ -23,7 +23,7 @@ TABLES: dict[str, Any] = {
 }
 
 
-def test_a_scenario_holds_what_was_written() -> None:
+def test_a_scenario_holds_the_configured_values() -> None:
     found = scenario.load(TABLES)
 
     assert (found.name, found.horizon, found.seeds, found.workers) == (
@@ -53,7 +53,7 @@ def test_the_embedded_scenario_is_the_four_cases_for_both_policies() -> None:
     } == {(case, 4, (2, 2, 2, 2), 1.2, "bumps") for case in ("C1", "C2", "C3", "C4")}
 
 
-def test_what_is_given_apart_stands_instead_of_what_is_written() -> None:
+def test_changes_override_the_file() -> None:
     found = scenario.load(TABLES, seeds=3, horizon_slots=50, workers=None)
 
     assert (found.seeds, found.horizon, found.workers) == ((0, 1, 2), 50, 2)
@@ -86,7 +86,7 @@ def test_counted_checkpoints_lie_evenly_on_a_logarithmic_scale(horizon: int, cou
         assert slot == pytest.approx(math.exp(exact), abs=0.51, rel=1e-12)
 
 
-def test_every_policy_and_environment_is_told_in_one_line() -> None:
+def test_every_policy_and_environment_has_a_one_line_description() -> None:
     found = scenario.load(TABLES)
 
     assert found.titles()["grid"].startswith("CoS (spec): 4 slices per dimension")
@@ -96,7 +96,7 @@ def test_every_policy_and_environment_is_told_in_one_line() -> None:
     }
 
 
-def test_a_policy_that_means_something_else_in_each_dimension_is_told_for_each() -> None:
+def test_a_policy_that_differs_by_dimension_is_described_for_each() -> None:
     tables = changed("policy", 0, {"name": "grid", "horizon": 1000})
 
     assert "6 slices" in scenario.load(tables).titles()["grid"]
@@ -112,13 +112,13 @@ def test_a_policy_that_means_something_else_in_each_dimension_is_told_for_each()
         ("scenario", "seeds", 0, "[scenario] seeds is 0"),
         ("scenario", "seeds", [], "their number is 0"),
         ("scenario", "seeds", [1, -1], "seeds holds -1"),
-        ("scenario", "seeds", [1, 2, 1], "seeds holds 1 more than once"),
+        ("scenario", "seeds", [1, 2, 1], "duplicate seed 1;"),
         ("scenario", "checkpoints", [5, 1001], "checkpoints holds 1001"),
         ("scenario", "checkpoints", 10**6, "checkpoints is 1000000; it must lie from 1 to 1000"),
         ("scenario", "workers", 0, "[scenario] workers is 0"),
         ("policy", 0, {"slices": 4}, "[[policy]] 1 name is None"),
         ("policy", 0, {"name": "../up"}, "[[policy]] 1 name is '../up'; it must begin with"),
-        ("policy", 0, {"name": "Zoom"}, "'zoom' stands twice among the [[policy]] names"),
+        ("policy", 0, {"name": "Zoom"}, "duplicate [[policy]] name 'zoom'"),
         ("policy", 0, {"name": "grid", "slice": 4}, "unknown key 'slice' in [[policy]] 'grid'"),
         ("policy", 0, {"name": "grid", "preset": "csa"}, "unknown preset 'csa'"),
         ("policy", 0, {"name": "grid", "parameters": "theorem"}, "need a horizon"),
@@ -128,11 +128,11 @@ def test_a_policy_that_means_something_else_in_each_dimension_is_told_for_each()
         ("environment", 0, {"name": "one", "dimension": 9}, "dimension is 9; it must"),
         ("environment", 0, {"name": "one", "kase": "C1"}, "unknown key 'kase' in [[environment]]"),
         ("environment", 0, "C1", "[[environment]] 1 name is None"),
-        ("environment", 0, {"name": "one", "liars": {"learner-2": "false-labels"}}, "has liars"),
+        ("environment", 0, {"name": "one", "liars": {"learner-2": "false-labels"}}, "liars with"),
         ("policy", 0, {"name": "grid", "horizon": 999}, "horizon is 999 slots, but the run has 1"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_simulated_is_refused_in_one_sentence(
+def test_an_invalid_scenario_is_refused_with_a_message(
     table: str, key: str | int, value: object, sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -143,7 +143,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("kind", ["policy", "environment"])
-def test_without_policies_or_environments_there_is_nothing_to_play(kind: str) -> None:
+def test_a_scenario_needs_policies_and_environments(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"no {kind}; add a"):
         scenario.load({**TABLES, kind: []})
 
@@ -174,7 +174,7 @@ def test_a_grid_opens_at_most_its_cells_and_at_most_one_per_arrival(arrivals: in
     assert most_cells(policy, arrivals) == min(1000, arrivals)
 
 
-def test_zooming_cells_are_bounded_by_what_it_takes_to_split_them() -> None:
+def test_the_number_of_zooming_cells_is_bounded_by_the_split_thresholds() -> None:
     """A cell of level l splits after 2 ** l arrivals, so that 1,000 open at most 4000 / 2 ** l."""
     policy = resolve(DCZA(split_power=1.0, max_level=8), dimension=1, most_functions=2)
 

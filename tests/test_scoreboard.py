@@ -1,4 +1,4 @@
-"""What a person reads of a simulation: the table in a terminal and the page."""
+"""Reports of a simulation: terminal table and page."""
 
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -49,13 +49,13 @@ def test_a_slot_too_far_to_write_out_is_a_power_of_ten(found: Comparison) -> Non
         assert [line.split()[-1] for line in text.splitlines()[4:8]] == [printed] * 4
 
 
-def test_the_verdict_counts_only_what_the_seeds_tell(found: Comparison) -> None:
+def test_the_verdict_counts_only_significant_ratios(found: Comparison) -> None:
     assert "zoom had less regret than grid in 0 of 2 environments, more in 2." in scoreboard.text(
         found
     )
 
 
-def test_where_an_interval_reaches_to_both_sides_of_1_the_seeds_do_not_tell() -> None:
+def test_an_interval_around_1_is_undecided() -> None:
     grid = [run for run in runs() if run.policy == "grid"]
     zoom = [
         msgspec.structs.replace(run, policy="zoom", seed=1 - run.seed)
@@ -69,13 +69,13 @@ def test_where_an_interval_reaches_to_both_sides_of_1_the_seeds_do_not_tell() ->
     assert "less regret than grid in 1 of 2 environments, more in 0; in 1 these seeds" in text
 
 
-def test_one_seed_is_said_to_tell_nothing_of_certainty() -> None:
+def test_one_seed_gives_no_confidence_interval() -> None:
     lonely = compare(CHOSEN._replace(seeds=(0,)), [run for run in runs() if run.seed == 0])
 
     text = " ".join(scoreboard.text(lonely).split())
-    assert "One seed tells nothing about certainty" in text
+    assert "One seed gives no confidence interval" in text
     assert "±" not in text
-    assert "in 2 these seeds do not tell" in text
+    assert "2 undecided" in text
     assert scoreboard.html(lonely).startswith("<!doctype html>")
 
 
@@ -111,7 +111,7 @@ def test_the_page_has_a_drawing_of_growth_and_of_causes_per_environment(page: st
     ]
 
 
-def test_the_page_says_every_number_of_the_table(page: str, found: Comparison) -> None:
+def test_the_page_has_every_number_of_the_table(page: str, found: Comparison) -> None:
     cells = [line.split("  ") for line in scoreboard.text(found).splitlines()[4:8]]
     numbers = {cell.strip() for line in cells for cell in line[2:] if cell.strip()}
 

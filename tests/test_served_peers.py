@@ -180,13 +180,15 @@ def test_a_learner_with_peers_needs_keys(offices: Offices) -> None:
     node, policy, rest = text.partition("[policy]")
     bare = without(node, "certificate", "key", "authority", "peer-address")
 
-    assert "`covey keys` makes them" in refused(offices, f"{bare}\n{policy}{rest}")
+    assert "with `covey keys`" in refused(offices, f"{bare}\n{policy}{rest}")
 
 
 def test_who_may_ask_needs_somewhere_to(offices: Offices) -> None:
     text = without(north(offices, asks=False, **{"may-ask": True}), "peer-address")
 
-    assert "[[peer]] 'south' may ask, but there is nowhere to" in refused(offices, text)
+    assert "[[peer]] 'south' has may-ask = true; [node] needs peer-address" in refused(
+        offices, text
+    )
 
 
 # -- a peer that hangs --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every setting has its range, and a wrong one is one sentence."""
+"""Every setting has a range, and an invalid one gives a one-line message."""
 
 import math
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from covey.policies import DCZA, CoS, settings_from
 from covey.settings import Settings, Threshold
 
 
-def test_python_names_and_toml_keys_say_the_same() -> None:
+def test_python_names_and_toml_keys_are_equivalent() -> None:
     table = {"preset": "dcza", "split-scale": 2.0, "explore-peers": {"scale": 1, "power": 0}}
 
     assert settings_from(table) == DCZA(split_scale=2.0, explore_peers={"scale": 1, "power": 0})
@@ -36,7 +36,7 @@ RANGES = [
 ]
 
 
-def test_every_number_has_its_range_here() -> None:
+def test_every_numeric_setting_has_a_range() -> None:
     numbers = [
         field.encode_name
         for field in msgspec.structs.fields(Settings)
@@ -59,14 +59,14 @@ def test_a_value_out_of_range_is_named(key: str, value: float, span: str) -> Non
 
 
 @pytest.mark.parametrize("key", ["alpha", "split-scale", "split-power", "alarm"])
-def test_not_a_number_is_out_of_every_range(key: str) -> None:
+def test_nan_is_out_of_every_range(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"\[policy\] {key} is nan; it must lie from"):
         settings_from({key: math.nan})
 
 
 @pytest.mark.parametrize("key", ["explore", "train", "explore-peers"])
 @pytest.mark.parametrize("scale", [-1.0, math.inf, math.nan])
-def test_a_scale_below_zero_or_without_end_is_named(key: str, scale: float) -> None:
+def test_a_negative_or_infinite_scale_is_named(key: str, scale: float) -> None:
     with pytest.raises(ConfigError) as caught:
         settings_from({key: {"scale": scale, "power": 0.5}})
 

@@ -1,4 +1,4 @@
-"""What `covey bounds` prints, as tables and as JSON, and what it says to bad input."""
+"""`covey bounds` prints tables and JSON, and refuses invalid input."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_the_summary_has_a_line_for_every_theorem_and_fits_a_terminal(capsys: Ca
         "within a horizon of at least       3.45e9   6.89e7  10,349  1,286",
     ],
 )
-def test_the_summary_says(capsys: Captured, line: str) -> None:
+def test_the_summary_contains(capsys: Captured, line: str) -> None:
     assert line in printed(capsys)
 
 
@@ -49,7 +49,7 @@ def test_the_summary_says(capsys: Captured, line: str) -> None:
         "- Left out, which the cautious form puts in: losses of 1 + cost in a slot, not of 1;",
     ],
 )
-def test_one_theorem_is_told_term_by_term(capsys: Captured, line: str) -> None:
+def test_one_theorem_is_printed_by_term(capsys: Captured, line: str) -> None:
     assert line in printed(capsys, "cos")
 
 
@@ -65,13 +65,13 @@ def test_one_theorem_is_told_term_by_term(capsys: Captured, line: str) -> None:
         ("C2", "corrected", "Needs the same context at every learner in every slot"),
     ],
 )
-def test_notes_say_which_form_is_which(theorem: str, form: str, note: str) -> None:
+def test_notes_name_the_form(theorem: str, form: str, note: str) -> None:
     notes = bounds.bound(theorem, form=form).notes  # type: ignore[arg-type]
 
     assert note in " ".join(notes)
 
 
-def test_what_never_comes_is_said_so(capsys: Captured) -> None:
+def test_a_horizon_that_does_not_exist_is_printed_as_never(capsys: Captured) -> None:
     text = printed(capsys, "T1", "--alpha", "0.05", "--dimension", "8")
 
     assert "below T at no horizon up to 1e30, below 2T at no horizon up to 1e30" in text
@@ -150,7 +150,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert sentence in err
 
 
-def test_what_is_no_number_is_refused_with_the_usage(capsys: Captured) -> None:
+def test_an_invalid_number_is_refused_with_the_usage(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bounds", "--alpha", "rough"])
 

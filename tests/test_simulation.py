@@ -1,4 +1,4 @@
-"""Runs of a scenario: all of them, each once, whatever interrupts them."""
+"""A simulation runs every task once and resumes after interruptions."""
 
 import multiprocessing
 import sys
@@ -68,7 +68,7 @@ def test_results_have_a_row_per_run_checkpoint_and_cause(whole: Path) -> None:
     } in table  # fmt: skip
 
 
-def test_an_interrupted_simulation_goes_on_and_ends_as_if_nothing_had_happened(
+def test_an_interrupted_simulation_resumes_with_the_same_results(
     whole: Path, chosen: Scenario, tmp_path: Path
 ) -> None:
     told: list[float] = []
@@ -107,7 +107,7 @@ def test_an_interruption_leaves_no_process_and_no_part_of_a_file(
     ]
 
 
-def test_a_finished_simulation_plays_nothing_again(whole: Path, chosen: Scenario) -> None:
+def test_a_finished_simulation_runs_nothing_again(whole: Path, chosen: Scenario) -> None:
     before = {path: stamp(path) for path in run_files(whole)}
     told: list[float] = []
 
@@ -120,7 +120,7 @@ def test_a_finished_simulation_plays_nothing_again(whole: Path, chosen: Scenario
     assert {path: stamp(path) for path in run_files(whole)} == before
 
 
-def test_more_seeds_are_played_beside_those_that_are_there(whole: Path, tmp_path: Path) -> None:
+def test_more_seeds_extend_a_finished_simulation(whole: Path, tmp_path: Path) -> None:
     simulation.simulate(scenario.load(TABLES, seeds=1), tmp_path, play=play)
     before = {path: stamp(path) for path in run_files(tmp_path)}
 
@@ -132,9 +132,7 @@ def test_more_seeds_are_played_beside_those_that_are_there(whole: Path, tmp_path
     assert contents(tmp_path) == contents(whole)
 
 
-def test_a_run_that_a_power_loss_left_in_pieces_is_played_again(
-    whole: Path, chosen: Scenario, tmp_path: Path
-) -> None:
+def test_a_damaged_run_file_is_run_again(whole: Path, chosen: Scenario, tmp_path: Path) -> None:
     simulation.simulate(scenario.load(TABLES, seeds=1), tmp_path, play=play)
     torn = tmp_path / "runs/grid/one/0.json"
     torn.write_bytes(torn.read_bytes()[:40])
@@ -181,7 +179,7 @@ def test_a_folder_of_another_version_is_refused(chosen: Scenario, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b""])
-def test_a_folder_whose_owner_cannot_be_read_is_refused(
+def test_a_folder_with_an_unreadable_scenario_file_is_refused(
     chosen: Scenario, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "scenario.json").write_bytes(content)
@@ -199,14 +197,14 @@ def test_a_run_that_fails_is_named_and_those_before_it_are_kept(tmp_path: Path) 
     assert len(run_files(tmp_path)) == 8
 
 
-def test_a_worker_that_is_killed_is_told_in_a_sentence(chosen: Scenario, tmp_path: Path) -> None:
-    with pytest.raises(LimitError, match="a worker process was ended from outside"):
+def test_a_killed_worker_is_reported(chosen: Scenario, tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="a worker process was killed"):
         simulation.simulate(chosen, tmp_path, play=die)
 
     assert multiprocessing.active_children() == []
 
 
-def test_without_pyarrow_nothing_is_begun(
+def test_without_pyarrow_no_run_starts(
     chosen: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -1,4 +1,4 @@
-"""Unknown horizon and unknown alpha: epochs, the fit, and replays that start anew."""
+"""Unknown horizon and unknown alpha: epochs, the fit, and replays that restart."""
 
 import math
 from pathlib import Path
@@ -45,7 +45,7 @@ def exact(side: int, accuracy: Any, labels: int = 10**6) -> list[Seen]:
 
 
 @given(st.integers(1, 50), st.integers(1, 5_000))
-def test_epochs_hold_every_slot_exactly_once(first: int, until: int) -> None:
+def test_epochs_contain_every_slot_exactly_once(first: int, until: int) -> None:
     slots = [
         slot
         for epoch in epochs(first, until)
@@ -56,11 +56,11 @@ def test_epochs_hold_every_slot_exactly_once(first: int, until: int) -> None:
     assert slots == list(range(1, len(slots) + 1))
 
 
-def test_epochs_double_and_the_last_is_as_long_as_if_the_end_were_unknown() -> None:
+def test_epochs_double_and_the_last_is_not_truncated() -> None:
     assert list(epochs(1000, 3001)) == [Epoch(1, 1000), Epoch(1001, 2000), Epoch(3001, 4000)]
 
 
-def test_epochs_go_on_for_ever_where_no_end_is_told() -> None:
+def test_epochs_without_an_end_are_infinite() -> None:
     endless = epochs(1)
 
     assert [next(endless).slots for _ in range(20)][-1] == 2**19
@@ -133,7 +133,7 @@ def test_the_least_smooth_function_counts() -> None:
     assert found.alpha < 0.7
 
 
-def test_functions_that_tell_little_one_by_one_are_judged_together() -> None:
+def test_functions_with_noisy_estimates_are_pooled() -> None:
     rng = np.random.default_rng(2)
     arms = [arm(wave(rng), rng, side=12, labels=10**5) for _ in range(4)]
 
@@ -141,7 +141,7 @@ def test_functions_that_tell_little_one_by_one_are_judged_together() -> None:
     assert estimate(arms) is not None
 
 
-def test_alpha_is_moved_into_its_range() -> None:
+def test_alpha_is_clipped_to_its_range() -> None:
     rng = np.random.default_rng(8)
     rough = arm(brownian(rng), rng, side=256, labels=10**6)
     found = estimate([rough], lowest=0.75)
@@ -150,7 +150,7 @@ def test_alpha_is_moved_into_its_range() -> None:
     assert found.alpha == 0.75
 
 
-def test_chance_is_taken_off_the_spread() -> None:
+def test_the_spread_is_corrected_for_noise() -> None:
     rng = np.random.default_rng(4)
     few = arm(wave(rng), rng, side=64, labels=50)
     finest = spreads(few)[0]
@@ -173,11 +173,11 @@ def test_chance_is_taken_off_the_spread() -> None:
     ],
     ids=["no functions", "no cells", "flat", "few labels", "few cells", "gaps", "no context"],
 )
-def test_too_little_to_tell_is_said(arms: list[list[Seen]]) -> None:
+def test_too_little_data_gives_no_estimate(arms: list[list[Seen]]) -> None:
     assert estimate(arms) is None
 
 
-def test_labels_that_only_vary_by_chance_tell_nothing() -> None:
+def test_pure_noise_gives_no_estimate() -> None:
     rng = np.random.default_rng(6)
     arms = [
         [Seen(64, (k,), 100, int(n)) for k, n in enumerate(rng.binomial(100, 0.7, 64))]
@@ -272,7 +272,7 @@ def test_a_doubling_replay_of_a_file_is_that_of_the_arrays(
     assert outcome.policy.endswith("epoch of 800 slots from slot 701")
 
 
-def test_a_policy_without_a_horizon_explores_anew_in_every_epoch() -> None:
+def test_exploration_restarts_in_every_epoch() -> None:
     table = {
         "policy": {"horizon": "doubling", "first-epoch": 8, "slices": 1},
         "learner": [{"name": "north", "functions": ["nb", "tree"]}],
@@ -287,9 +287,7 @@ def test_a_policy_without_a_horizon_explores_anew_in_every_epoch() -> None:
 
 
 @pytest.mark.parametrize(("curve", "least", "most"), [(brownian, 40, 200), (wave, 14, 25)])
-def test_the_slices_of_the_next_epoch_follow_the_alpha_that_the_last_one_showed(
-    curve: Any, least: int, most: int
-) -> None:
+def test_the_next_epoch_uses_the_estimated_alpha(curve: Any, least: int, most: int) -> None:
     first = 12**4
     rng = np.random.default_rng(12)
     x = rng.random(first + 1)
@@ -315,7 +313,7 @@ def test_the_slices_of_the_next_epoch_follow_the_alpha_that_the_last_one_showed(
     assert least <= slices[1] <= most
 
 
-def test_the_title_says_which_alpha_was_estimated(tmp_path: Path) -> None:
+def test_the_title_contains_the_estimated_alpha(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("label,nb\n" + "1,1\n" * 30)
     policy = {"horizon": "doubling", "first-epoch": 8, "alpha": "estimated"}
@@ -330,18 +328,17 @@ def test_an_estimated_alpha_needs_epochs() -> None:
         CoS(alpha="estimated", horizon=1_000)
 
     assert str(caught.value) == (
-        'alpha = "estimated" is found out from epoch to epoch; it needs horizon = "doubling"'
+        'alpha = "estimated" needs horizon = "doubling"; it is estimated per epoch'
     )
 
 
 @pytest.mark.parametrize("preset", [CoS, DCZA])
-def test_who_does_not_replay_needs_a_number_of_slots(preset: Any) -> None:
+def test_a_doubling_horizon_is_rejected_outside_a_replay(preset: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(preset(horizon="doubling"), dimension=1, most_functions=1)
 
     assert str(caught.value) == (
-        'horizon = "doubling" starts anew in epochs, which only a replay does; give the number of '
-        "slots"
+        'horizon = "doubling" is for replays only; set the number of slots'
     )
 
 

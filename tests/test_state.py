@@ -22,8 +22,8 @@ from covey.errors import ConflictingLabel, FunctionError, LateLabel
 from covey.learner import Learner
 from covey.node.handler import Handler
 from covey.node.network import run
-from covey.node.requests import AskRow, Assistance, Request, schema_fingerprint
 from covey.node.recorded import RecordedState
+from covey.node.requests import AskRow, Assistance, Request, schema_fingerprint
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.policies import Policy, resolve, settings_from

@@ -1,4 +1,4 @@
-"""How a node stands, for a person: what is printed, and what is said if nothing can be."""
+"""`covey status` prints the state of a node, or an error."""
 
 import asyncio
 import json
@@ -57,10 +57,10 @@ starts                3
 up for                1 d 2 h 3 min 4 s
 known cells           8
 open tickets          42
-labels owed to peers  17
+undelivered labels    17
 labels from peers     1,650
-their open tickets    3
-their further cells   2
+open tickets of peers 3
+extra cells for peers 2
 
 phase    decisions*   share
 ---------------------------
@@ -75,21 +75,21 @@ south          peer   0.05      300   15.00       ~       ~
 west   context only      ~        ~       ~       ~       ~
 * since the start; labels are of all starts
 
-peer        is  labels owed
----------------------------
-south     open            0
-west   resting           17""".replace("~", NONE)
+peer     state  undelivered labels
+----------------------------------
+south     open                   0
+west   resting                  17""".replace("~", NONE)
 
 
-def test_a_state_is_a_few_small_tables() -> None:
+def test_a_state_is_printed_as_tables() -> None:
     assert status.text(json.dumps(FULL).encode()) == SHOWN
 
 
-def test_a_node_that_says_little_is_shown_all_the_same() -> None:
+def test_a_state_with_missing_fields_is_printed() -> None:
     assert status.text(b'{"name": "north", "slot": 7}') == "site north\n\nslot                  7"
 
 
-def test_words_of_another_version_are_shown_as_they_are() -> None:
+def test_unknown_values_of_another_version_are_printed() -> None:
     shown = status.text(b'{"name": "north", "peers": [{"name": "south", "state": "unavailable"}]}')
 
     assert "unavailable" in shown
@@ -105,7 +105,7 @@ def test_names_cannot_steer_the_terminal() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b'{"slot": 1}', b'{"name": 3}', b"[" * 9999]
 )
-def test_what_is_no_state_is_told_in_a_sentence(body: bytes) -> None:
+def test_an_invalid_state_is_an_error(body: bytes) -> None:
     with pytest.raises(PeerError, match="not the state of a covey node"):
         status.text(body)
 
@@ -116,7 +116,7 @@ def test_what_is_no_state_is_told_in_a_sentence(body: bytes) -> None:
         ("north", "write http://host:port"),
         ("ftp://north/v2/models/north", "write http://host:port"),
         ("http://127.0.0.1:99999/v2/models/north", "write http://host:port"),
-        ("http://me:word@127.0.0.1/v2/models/north", "holds a user name or a password"),
+        ("http://me:word@127.0.0.1/v2/models/north", "contains a user name or a password"),
         ("http://127.0.0.1:8080", "is not the URL of a model"),
         ("http://127.0.0.1:8080/v2/models/north/infer", "is not the URL of a model"),
         ("http://north.example/v2/models/north", "token would be sent unencrypted"),
@@ -127,7 +127,9 @@ def test_a_url_that_cannot_be_used_is_refused_before_anything_is_sent(url: str, 
         status.client(url, token="covey_secret")  # noqa: S106
 
 
-def test_nobody_there_is_a_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_node_gives_a_message_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -139,7 +141,9 @@ def test_nobody_there_is_a_sentence_and_exit_code_2(capsys: pytest.CaptureFixtur
     )
 
 
-def test_a_node_is_asked_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_state_of_a_node_is_requested_and_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
         await client.post(FEEDBACK, {"id": "a", "truth": 0})
@@ -168,7 +172,7 @@ def test_a_model_of_another_name_is_not_there(
     assert "status 404; give the URL that `covey serve` prints" in capsys.readouterr().err
 
 
-def test_a_node_is_watched_until_somebody_interrupts(tmp_path: Path) -> None:
+def test_watching_ends_with_an_interrupt(tmp_path: Path) -> None:
     def watch(url: str) -> tuple[list[str], int]:
         process = subprocess.Popen(
             [sys.executable, "-m", "covey", "status", url, "--json", "--watch", "0.1"],

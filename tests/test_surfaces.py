@@ -1,4 +1,4 @@
-"""Surfaces: as smooth as they are said to be, and as changeable."""
+"""Surfaces have the configured smoothness and drift."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def pairs(at: tuple[float, ...], rng: np.random.Generator) -> tuple[np.ndarray, 
 
 
 @given(environments(), st.integers(0, 1000))
-def test_no_surface_varies_by_more_than_it_is_said_to(environment: Environment, seed: int) -> None:
+def test_no_surface_exceeds_its_lipschitz_constant(environment: Environment, seed: int) -> None:
     smoothness = {"lipschitz": environment.lipschitz, "alpha": environment.alpha}
     for surface in drawn_surfaces(environment, seed):
         first, second = pairs(surface.at, np.random.default_rng(seed))
@@ -54,7 +54,7 @@ def test_no_surface_varies_by_more_than_it_is_said_to(environment: Environment, 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 @pytest.mark.parametrize("shape", ["bumps", "ramps", "steps"])
-def test_a_surface_is_somewhere_as_steep_as_it_is_said_to_be(shape: Any, alpha: float) -> None:
+def test_a_surface_attains_its_lipschitz_constant(shape: Any, alpha: float) -> None:
     environment = Environment(name="x", shape=shape, lipschitz=2.0, alpha=alpha, low=0.0)
     points = np.linspace(0, 1, 2001)[:, None]
     steepest = []
@@ -117,7 +117,7 @@ def test_a_switch_of_full_severity_exchanges_the_surfaces() -> None:
     assert accuracy[1].tolist() == [0.25, 0.25, 0.25, 0.75, 0.75, 0.75, 0.25]
 
 
-def test_a_switch_of_half_the_severity_goes_half_the_way() -> None:
+def test_a_switch_of_half_the_severity_changes_half_as_much() -> None:
     drift = Drift(severity=0.25, every_slots=2)
     environment = Environment(name="x", surfaces=(flat(0.75), flat(0.25)), drift=drift)
     accuracy = World(environment, seed=1, horizon=6).draw(6).accuracy[0]
@@ -125,7 +125,7 @@ def test_a_switch_of_half_the_severity_goes_half_the_way() -> None:
     assert accuracy[0].tolist() == [0.75, 0.75, 0.5, 0.5, 0.75, 0.75]
 
 
-def test_at_a_switch_every_function_takes_over_another_surface() -> None:
+def test_a_switch_permutes_the_surfaces() -> None:
     heights = [k / 16 for k in range(1, 9)]
     environment = Environment(
         name="x",
@@ -169,7 +169,7 @@ def test_gradual_drift_changes_no_accuracy_by_more_than_its_severity_in_its_time
         assert steps.max(initial=0) <= severity * (lag / every) ** environment.alpha + ROUNDING
 
 
-def test_gradual_drift_goes_on_and_comes_back() -> None:
+def test_gradual_drift_is_reflected_at_the_walls() -> None:
     drift = Drift(kind="gradual", severity=0.1, every_slots=100)
     bump = Surface(at=(0.5,), high=0.9, low=0.1)
     environment = Environment(

@@ -1,4 +1,4 @@
-"""The tally: what two sites did, added up by hand, in one piece or in many."""
+"""Totals of a replay equal hand-computed ones, in one chunk or many."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,7 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
     )
 
 
-def test_every_learner_has_its_own_rows_only() -> None:
+def test_every_learner_counts_only_its_rows() -> None:
     _, south, _ = learners_of(slice(6))
 
     assert (south.slots, south.errors, south.alone_errors, south.arms) == (2, 1, 0, {"svm": 2})
@@ -136,7 +136,7 @@ def test_a_learner_without_rows_is_all_zeros() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
-def test_chunks_add_up_to_the_whole(cut: int) -> None:
+def test_sums_over_chunks_equal_the_whole(cut: int) -> None:
     assert learners_of(slice(cut), slice(cut, 6)) == learners_of(slice(6))
 
 
@@ -144,16 +144,14 @@ def test_chunks_add_up_to_the_whole(cut: int) -> None:
     ("slots", "per_bucket", "buckets"),
     [(255, 1, 255), (256, 1, 256), (257, 2, 129), (512, 2, 256), (513, 4, 129), (3000, 16, 188)],
 )
-def test_stretches_of_time_double_so_that_there_are_never_more_than_256(
-    slots: int, per_bucket: int, buckets: int
-) -> None:
+def test_buckets_double_in_length_at_256(slots: int, per_bucket: int, buckets: int) -> None:
     timeline = long_tally(slots).timeline
 
     assert (timeline.slots_per_bucket, len(timeline.slots)) == (per_bucket, buckets)
 
 
 @pytest.mark.parametrize("rows_per_chunk", [1, 7, 3000])
-def test_stretches_of_time_lose_nothing_when_they_double(rows_per_chunk: int) -> None:
+def test_doubling_the_buckets_keeps_all_counts(rows_per_chunk: int) -> None:
     north = long_tally(3000, rows_per_chunk=rows_per_chunk)
 
     assert north.timeline.slots == [16] * 187 + [8]
@@ -175,7 +173,7 @@ def test_functions_that_were_never_judged_have_no_error() -> None:
     assert set(outcome_of(tally).functions.values()) == {None}
 
 
-def test_an_outcome_says_what_was_replayed() -> None:
+def test_an_outcome_describes_the_replay() -> None:
     tally = Tally(SITES)
     tally.add_functions(log_of([1, -1, 0], np.zeros((FUNCTIONS, 3))))
     outcome = outcome_of(tally)
@@ -184,7 +182,7 @@ def test_an_outcome_says_what_was_replayed() -> None:
     assert (outcome.context_names, outcome.policy) == (["hour"], "CoS")
 
 
-def test_slots_in_which_an_own_function_stood_in_for_a_peer_are_counted() -> None:
+def test_slots_in_which_an_own_function_replaced_a_peer_are_counted() -> None:
     tally = Tally(SITES)
     for function in (2, 0, 4):  # the peer's, an own one, and what a peer remembers for north
         trace = trace_of(SIX_ROWS, function_of_south=function)

@@ -145,7 +145,7 @@ def test_a_label_that_cannot_be_learnt_is_not_counted_and_can_be_sent_again() ->
         answer = await node.predict("x", (0.5,))
         before = node.learner.snapshot()
 
-        with pytest.raises(FunctionError, match="raised ValueError when it was taught: nine"):
+        with pytest.raises(FunctionError, match="raised ValueError in training: nine"):
             await node.learn(answer.ticket, 9)
         assert node.learner.snapshot() == before
         assert world.stores["north"].counters() == {}

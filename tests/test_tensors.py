@@ -141,7 +141,7 @@ def test_any_bytes_are_plain_finite_values_or_refused(
         ("BYTES", struct.pack("<I", 2**32 - 1) + b"a"),
     ],
 )
-def test_a_value_that_json_could_not_say_is_refused(datatype: str, part: bytes) -> None:
+def test_non_finite_values_are_rejected(datatype: str, part: bytes) -> None:
     with pytest.raises(Problem) as refused:
         read(datatype, part, [1])
 
@@ -172,7 +172,7 @@ def call(body: bytes, length: Any, kind: str = "application/octet-stream") -> Ca
 
 
 @pytest.mark.parametrize("length", ["", "x", "-1", "3", "+1", "1.0", "²", "9" * 30])
-def test_a_length_that_the_body_does_not_have_is_400(length: str) -> None:
+def test_a_wrong_binary_size_is_400(length: str) -> None:
     with pytest.raises(Problem) as refused:
         wire.halves(call(b"{}", length), SiteLimits())
 
@@ -247,7 +247,7 @@ def test_bytes_and_json_are_answered_alike(tmp_path: Path, count: int) -> None:
     assert tickets == (["a"] if count == 1 else [f"a:{k}" for k in range(count)])
 
 
-def test_outputs_come_in_bytes_if_that_is_wanted(tmp_path: Path) -> None:
+def test_outputs_are_binary_on_request(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         _, plain, tail = await post(client, INFER, {"id": "a"}, rows_of(3))
         assert tail == b""
@@ -288,7 +288,7 @@ def test_rows_are_one_record_and_labelled_by_id_and_row(tmp_path: Path) -> None:
     assert sum(labels for labels, _ in store.counters().values()) == 4
 
 
-def test_labels_that_cannot_be_taken_move_nothing(tmp_path: Path) -> None:
+def test_rejected_labels_have_no_effect(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, {"id": "a", "inputs": as_json(rows_of(2))})
         await client.post(INFER, {"id": "b", "inputs": as_json(rows_of(1))})
@@ -363,7 +363,7 @@ def broken() -> dict[str, tuple[list[tuple[Any, bytes]], int]]:
     }
 
 
-def test_bytes_that_make_no_sense_are_refused_and_decide_nothing(tmp_path: Path) -> None:
+def test_invalid_bytes_are_rejected_without_a_decision(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         told = {
             name: (await post(client, INFER, {"id": "a"}, parts))[0]

@@ -1,4 +1,4 @@
-"""The theorems against formulas typed off the paper, their forms, and what must hold of them."""
+"""The theorems against formulas copied from the paper, their forms, and their properties."""
 # ruff: noqa: N806 - the paper's letters
 
 import itertools
@@ -24,7 +24,7 @@ from theory import PAPER, changed, cos_by_hand, dcza_by_hand, forms, letters, pr
                7453566.50]),
     ],
 )  # fmt: skip
-def test_the_known_figures_come_out(horizon: float, values: list[float]) -> None:
+def test_the_known_values_are_reproduced(horizon: float, values: list[float]) -> None:
     problem = Problem(horizon=horizon, label_probability=0.5)
 
     found = [value(name, problem) for name in ("T1", "T4", "T2", "C1", "C2", "C3", "C4")]
@@ -33,7 +33,7 @@ def test_the_known_figures_come_out(horizon: float, values: list[float]) -> None
 
 
 @given(problems)
-def test_printed_forms_are_what_the_paper_prints(problem: Problem) -> None:
+def test_printed_forms_match_the_paper(problem: Problem) -> None:
     d, printed = problem.dimension, {name: value(name, problem, "printed") for name in PAPER}
     p = split_power(problem.alpha, d)
     time = d / (3 * problem.alpha + d + 1)
@@ -45,7 +45,7 @@ def test_printed_forms_are_what_the_paper_prints(problem: Problem) -> None:
 
 
 @given(problems)
-def test_corrected_forms_differ_where_the_paper_slips(problem: Problem) -> None:
+def test_corrected_forms_differ_where_the_paper_is_wrong(problem: Problem) -> None:
     alpha, d = problem.alpha, problem.dimension
 
     assert value("T2", problem) == pytest.approx(cos_by_hand(problem, d + 1), rel=1e-12)
@@ -56,7 +56,7 @@ def test_corrected_forms_differ_where_the_paper_slips(problem: Problem) -> None:
 
 
 @given(problems)
-def test_missing_labels_make_exploring_take_longer(problem: Problem) -> None:
+def test_missing_labels_prolong_exploration(problem: Problem) -> None:
     assume(problem.label_probability < 1)
     p_r = problem.label_probability
 
@@ -105,7 +105,7 @@ def test_the_cautious_form_is_never_below_the_corrected_one(problem: Problem, na
                 (13.28771 + 6) / (13.28771 + 3)]),
     ],
 )  # fmt: skip
-def test_the_cautious_form_puts_in_just_what_was_left_out(name: str, ratios: list[float]) -> None:
+def test_the_cautious_form_adds_the_omitted_terms(name: str, ratios: list[float]) -> None:
     """At T = 10,000 with 2 functions and 3 peers: T^(1/4) is 10 and log2(T) is 13.28771."""
     problem = Problem(horizon=10_000, cost=0.5)
 
@@ -131,7 +131,7 @@ def test_a_single_context_is_cos_in_one_dimension(problem: Problem) -> None:
     assert value("T5", problem) == value("T1", problem)
 
 
-def test_a_learner_alone_pays_nothing_for_helpers() -> None:
+def test_without_peers_the_helper_terms_are_zero() -> None:
     terms = THEOREMS["T1"].state(Problem(learners=1), "corrected").terms
 
     assert {term.name for term in terms if term.value == 0} == {
@@ -189,7 +189,7 @@ def test_the_cautious_form_of_dcza_covers_its_lemmas(problem: Problem, case: str
     assert lemmas <= value(case, problem, "cautious") * (1 + 1e-9)
 
 
-def test_the_corrected_form_does_not() -> None:
+def test_the_corrected_form_does_not_cover_all_lemmas() -> None:
     dear = Problem(horizon=3_000, learners=20, most_functions=9, cost=1)
     rough = Problem(horizon=16, alpha=0.1, learners=7, functions=5, most_functions=7)
     flat = Problem(horizon=11, dimension=8, lipschitz=0.003, learners=17, most_functions=9)
@@ -213,17 +213,15 @@ def test_the_corrected_form_does_not() -> None:
         ({"horizon": None}, "horizon is None; it must be a number"),
         ({"learners": 0}, "learners is 0; it must lie from 1 to 10000"),
         ({"functions": 0}, "functions is 0; it must lie from 1 to 10000"),
-        ({"most_functions": 1}, "most-functions is 1, but the learner itself has 2"),
+        ({"most_functions": 1}, "most-functions is 1; it must be at least functions = 2"),
         ({"label_probability": 0}, "label-probability is 0; it must lie from 1e-09 to 1"),
         ({"longest_delay": -1}, "longest-delay is -1; it must lie from 0 to 9.0072e+15"),
         ({"split_scale": 0.5}, "split-scale is 0.5; it must lie from 1 to 1e+18"),
-        ({"split_power": 2}, "split-power is 2; it must lie above 2 alpha = 2"),
+        ({"split_power": 2}, "split-power is 2; it must exceed 2 (2 alpha)"),
         ({"cost": 2}, "cost is 2; it must lie from 0 to 1"),
     ],
 )
-def test_a_number_that_no_theorem_speaks_of_is_refused(
-    changes: dict[str, Any], sentence: str
-) -> None:
+def test_a_parameter_out_of_range_is_rejected(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Problem(**changes)
     with pytest.raises(ConfigError):

@@ -168,7 +168,7 @@ def test_a_site_that_has_a_listed_name_but_another_key_is_refused(network: Path)
     said, met = asyncio.run(call(server(network), twin, allow(network, "south")))
 
     assert said == b""
-    assert met[0].startswith("refused: site 'south' shows another key")
+    assert met[0].startswith("refused: site 'south' presented key")
 
 
 def test_the_careless_caller_of_these_tests_gets_in_with_the_right_certificate(
@@ -286,7 +286,7 @@ def test_an_authority_is_no_site(network: Path) -> None:
         ("south.crt", "north.key", "is not the key of"),
         ("south.crt", "south.crt", "is not a private key"),
         ("nowhere.crt", "south.key", "No such file"),
-        ("ca/ca.crt", "ca/ca.key", "is not the certificate of a site"),
+        ("ca/ca.crt", "ca/ca.key", "is not a site certificate"),
     ],
 )
 def test_files_that_cannot_be_used_are_named_before_a_port_is_opened(

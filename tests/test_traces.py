@@ -1,4 +1,4 @@
-"""Traces: integers with tables of names, and files that appear whole or not at all."""
+"""Traces: integers with name tables, and files that are complete or absent."""
 
 import csv
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_trace_has_a_row_per_receiving_learner_and_slot() -> None:
     assert len(trace) == 4
 
 
-def test_who_receives_nothing_has_no_rows() -> None:
+def test_a_learner_without_arrivals_has_no_rows() -> None:
     trace = trace_of(receivers=(1,))
 
     assert (trace.slot.tolist(), trace.learner.tolist()) == ([5, 6], [1, 1])
@@ -100,13 +100,13 @@ def test_columns_are_names_and_numbers_in_the_order_of_a_trace_file() -> None:
     ]
 
 
-def test_integers_stand_for_the_names_in_their_tables() -> None:
+def test_integers_index_the_name_tables() -> None:
     trace = trace_of()
 
     assert [trace.names["arm"][arm] for arm in trace.arm] == trace.columns()["arm"]
 
 
-def test_a_csv_trace_leaves_out_what_is_not_known(tmp_path: Path) -> None:
+def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     with TraceFile(path) as file:
         file.write(trace_of().columns())
@@ -146,7 +146,7 @@ def test_rows_written_later_come_later_under_one_header(tmp_path: Path, name: st
 
 
 @BOTH_KINDS
-def test_nothing_but_the_whole_trace_is_left(tmp_path: Path, name: str) -> None:
+def test_only_the_complete_trace_remains(tmp_path: Path, name: str) -> None:
     with TraceFile(tmp_path / name) as file:
         file.write({"slot": [1]})
 
@@ -154,7 +154,7 @@ def test_nothing_but_the_whole_trace_is_left(tmp_path: Path, name: str) -> None:
 
 
 @BOTH_KINDS
-def test_the_trace_does_not_appear_before_it_is_whole(tmp_path: Path, name: str) -> None:
+def test_the_trace_appears_only_when_complete(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with TraceFile(path) as file:
         file.write({"slot": [1]})
@@ -170,7 +170,7 @@ def write_and_fail(path: Path) -> None:
 
 
 @BOTH_KINDS
-def test_an_error_leaves_neither_the_trace_nor_a_part_of_it(tmp_path: Path, name: str) -> None:
+def test_an_error_leaves_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(LookupError, match="the log is bad"):
         write_and_fail(tmp_path / name)
 
@@ -178,7 +178,7 @@ def test_an_error_leaves_neither_the_trace_nor_a_part_of_it(tmp_path: Path, name
 
 
 @BOTH_KINDS
-def test_an_error_leaves_an_earlier_trace_as_it_was(tmp_path: Path, name: str) -> None:
+def test_an_error_keeps_an_earlier_trace(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("the trace of yesterday", encoding="utf-8")
     with pytest.raises(LookupError):
@@ -188,7 +188,7 @@ def test_an_error_leaves_an_earlier_trace_as_it_was(tmp_path: Path, name: str) -
 
 
 @BOTH_KINDS
-def test_a_trace_takes_the_place_of_an_earlier_one(tmp_path: Path, name: str) -> None:
+def test_a_trace_replaces_an_earlier_one(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("the trace of yesterday", encoding="utf-8")
     with TraceFile(path) as file:
@@ -206,7 +206,7 @@ def test_no_rows_leave_no_file(tmp_path: Path, name: str) -> None:
 
 
 @BOTH_KINDS
-def test_a_trace_that_cannot_take_its_place_leaves_no_part(tmp_path: Path, name: str) -> None:
+def test_a_failed_rename_leaves_no_partial_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.mkdir()
     with pytest.raises(OSError, match="directory"), TraceFile(path) as file:
@@ -226,7 +226,7 @@ def test_a_trace_that_cannot_take_its_place_leaves_no_part(tmp_path: Path, name:
         ([None], [None], [None, None]),
     ],
 )
-def test_parquet_takes_what_the_first_rows_did_not_show(
+def test_a_parquet_schema_widens_after_the_first_rows(
     tmp_path: Path, first: list[Any], second: list[Any], all_values: list[Any]
 ) -> None:
     path = tmp_path / "trace.parquet"
@@ -247,8 +247,8 @@ def test_a_trace_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
     assert str(caught.value) == f"the trace {name} must end in .csv or .parquet"
 
 
-def test_a_trace_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_trace_in_a_missing_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         TraceFile(tmp_path / "runs" / "trace.csv")
 
-    assert str(caught.value) == f"there is no folder {tmp_path / 'runs'} for the trace"
+    assert str(caught.value) == f"folder {tmp_path / 'runs'} of the trace does not exist; create it"

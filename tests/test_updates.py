@@ -1,4 +1,4 @@
-"""Update rules: weights after a few labels, worked out by hand, and what Hedge promises."""
+"""Update rules: weights after a few labels, computed by hand, and the bound of Hedge."""
 
 import itertools
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def noisy_rows(slots: int, accuracies: Sequence[float], rng: np.random.Generator
     return list(zip(votes.tolist(), labels.tolist(), strict=True))
 
 
-def test_a_gradient_step_takes_from_those_who_voted_wrongly_for_a_class() -> None:
+def test_a_gradient_step_reduces_the_weights_of_wrong_votes() -> None:
     # s = 0.5, so the first member moves by 0.1 * (0 - 0.5).
     assert weights_of(Gradient(0.1), ([1, 0], 0)) == pytest.approx((0.45, 0.5))
 
@@ -72,7 +72,7 @@ def test_a_decaying_step_is_divided_by_the_number_of_the_label() -> None:
     assert weights_of(Gradient(0.1, decay=True), *rows) == pytest.approx((0.4525, 0.5025))
 
 
-def test_a_gradient_step_treats_every_class_but_the_base_as_a_question_of_its_own() -> None:
+def test_a_gradient_step_treats_each_class_separately() -> None:
     # Both sums are 1/3: one is off by -1/3, the other by 2/3; the base has none.
     weights = weights_of(Gradient(0.3), ([1, 2, 0], 2))
 
@@ -86,7 +86,7 @@ def test_gradient_steps_find_the_member_that_is_always_right() -> None:
     assert weights_of(Gradient(0.1), *rows) == pytest.approx((0.0, 1.0), abs=1e-3)
 
 
-def test_a_mistake_costs_a_majority_weight_its_factor() -> None:
+def test_a_mistake_multiplies_a_majority_weight_by_beta() -> None:
     # Two of three were wrong: 0.5, 0.5, 1.
     assert weights_of(Majority(0.5), ([1, 1, 0], 0)) == (0.25, 0.25, 0.5)
 
@@ -98,7 +98,7 @@ def test_majority_weights_multiply() -> None:
     assert weights_of(Majority(0.5), *rows) == (0.4, 0.2, 0.4)
 
 
-def test_majority_weights_of_hopeless_members_do_not_all_vanish() -> None:
+def test_majority_weights_do_not_all_underflow() -> None:
     # 0.5 ** 5000 is 0 in floating point, their ratio is not.
     rows = [([1, 1], 0)] * 5_000 + [([1, 0], 0)]
 
@@ -116,19 +116,19 @@ def test_the_rate_of_hedge_falls_with_the_slots() -> None:
     assert weights_of(Hedge(), ([1, 0], 0)) == pytest.approx((0.159077, 0.840923), abs=1e-6)
 
 
-def test_hedge_weighs_all_mistakes_anew_at_the_present_rate() -> None:
+def test_hedge_reweighs_all_mistakes_at_the_current_rate() -> None:
     # One mistake each, the rate does not matter.
     assert weights_of(Hedge(), ([1, 0], 0), ([0, 1], 0)) == (0.5, 0.5)
 
 
-def test_fixed_share_deals_a_part_of_the_weight_out_evenly() -> None:
+def test_fixed_share_redistributes_a_share_evenly() -> None:
     # Hedge's 1/3 and 2/3, then 0.8 of each and 0.1 for everybody.
     weights = weights_of(FixedShare(0.2, LN_2), ([1, 0], 0))
 
     assert weights == pytest.approx((0.8 / 3 + 0.1, 1.6 / 3 + 0.1))
 
 
-def test_fixed_share_goes_on_from_the_shared_weights() -> None:
+def test_fixed_share_continues_from_the_shared_weights() -> None:
     # 0.366667 : 0.633333 / 2 is 0.536585 : 0.463415, then 0.8 of each and 0.1.
     rows = ([1, 0], 0), ([0, 1], 0)
 
@@ -136,7 +136,7 @@ def test_fixed_share_goes_on_from_the_shared_weights() -> None:
 
 
 @pytest.mark.parametrize("rate", [None, 0.1])
-def test_fixed_share_of_next_to_nothing_is_hedge(rate: float | None) -> None:
+def test_fixed_share_with_a_tiny_share_is_hedge(rate: float | None) -> None:
     rows = noisy_rows(50, [0.9, 0.5, 0.4], np.random.default_rng(1))
 
     # Losses go through a logarithm and back, hence the tolerance.
@@ -151,12 +151,12 @@ def test_a_single_member_has_all_the_weight() -> None:
     assert [weights_of(rule, *rows) for rule in (Majority(), Hedge(), FixedShare())] == [(1.0,)] * 3
 
 
-def test_the_bound_of_hedge_is_that_of_the_falling_rate() -> None:
+def test_the_bound_of_hedge_uses_the_decreasing_rate() -> None:
     # 2 * sqrt(5000 * ln 4) + sqrt(ln 4 / 8)
     assert Hedge().bound(10_000, learners=4) == pytest.approx(166.927, abs=1e-3)
 
 
-def test_the_bound_of_hedge_at_a_given_rate_is_that_of_the_rate() -> None:
+def test_the_bound_of_hedge_at_a_fixed_rate_uses_that_rate() -> None:
     # ln 4 / 0.1 + 0.1 * 1000 / 8
     assert Hedge(0.1).bound(1_000, learners=4) == pytest.approx(26.36294, abs=1e-5)
 
@@ -171,7 +171,7 @@ def test_the_regret_of_hedge_stays_below_its_bound(seed: int, rate: float | None
     assert regret <= Hedge(rate).bound(len(rows), learners=4)
 
 
-def test_the_regret_of_hedge_stays_below_its_bound_on_an_opponent_that_knows_the_weights() -> None:
+def test_the_regret_of_hedge_stays_below_its_bound_against_an_adaptive_opponent() -> None:
     """Whoever weighs more is wrong: the worst that can be done to two members."""
     rule, standing = Hedge(), start(2)
     rows: list[Row] = []
@@ -186,14 +186,14 @@ def test_the_regret_of_hedge_stays_below_its_bound_on_an_opponent_that_knows_the
 
 
 @pytest.mark.parametrize("rule", [Majority(0.7), Hedge(), Hedge(0.3)], ids=repr)
-def test_the_order_of_labels_does_not_matter_where_mistakes_are_counted(rule: Update) -> None:
+def test_label_order_does_not_matter_for_mistake_counts(rule: Update) -> None:
     rows = noisy_rows(5, [0.8, 0.5, 0.4], np.random.default_rng(6))
 
     assert len({weights_of(rule, *order) for order in itertools.permutations(rows)}) == 1
 
 
 @pytest.mark.parametrize("rule", [Gradient(0.3), FixedShare(0.2)], ids=repr)
-def test_the_order_of_labels_matters_where_each_one_starts_from_the_weights(rule: Update) -> None:
+def test_label_order_matters_for_rules_that_update_weights(rule: Update) -> None:
     rows = [([1, 0], 1), ([1, 1], 0), ([1, 0], 0)]
 
     assert weights_of(rule, *rows) != pytest.approx(weights_of(rule, *reversed(rows)))

@@ -1,4 +1,4 @@
-"""The ensemble of a replay: the same as the class driven by hand, and what a report says of it."""
+"""Ensembles in a replay equal the class driven directly, and are reported."""
 
 import csv
 import json
@@ -128,7 +128,7 @@ def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
-def test_a_replay_is_the_class_driven_by_hand(
+def test_a_replay_equals_the_ensemble_class_driven_directly(
     settings: Config, weights: str, tmp_path: Path
 ) -> None:
     chosen = {**settings, "weights": weights}
@@ -146,7 +146,7 @@ def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert play(stream(400), config, tmp_path) == whole
 
 
-def test_weights_per_cell_go_by_names_where_the_grid_is_made_anew(
+def test_weights_per_cell_survive_a_new_grid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each epoch of an unknown horizon has a finer grid, and numbers its cells from 0."""
@@ -214,7 +214,7 @@ def test_the_best_member_is_one_that_votes(tmp_path: Path) -> None:
     assert found.best_member in SITES
 
 
-def test_hidden_labels_count_as_errors_but_teach_nothing(tmp_path: Path) -> None:
+def test_hidden_labels_count_as_errors_but_do_not_train(tmp_path: Path) -> None:
     columns = {**stream(100), "seen": [0] * 100, "late": [0] * 100}
     found = ensemble_of(play(columns, config_of({"update": "hedge"}), tmp_path))
 
@@ -222,7 +222,7 @@ def test_hidden_labels_count_as_errors_but_teach_nothing(tmp_path: Path) -> None
     assert 0 < found.errors < found.judged == sum(map(bool, columns["label"]))
 
 
-def test_labels_later_than_the_label_wait_teach_nothing(tmp_path: Path) -> None:
+def test_labels_later_than_the_label_wait_do_not_train(tmp_path: Path) -> None:
     columns = {**stream(100), "seen": [1] * 100, "late": [4] * 100}
     columns["label"] = [label or "ham" for label in columns["label"]]
     waits = [
@@ -247,7 +247,7 @@ def test_the_base_may_be_named(tmp_path: Path) -> None:
 
 
 def test_a_base_that_the_log_does_not_hold_is_warned_of(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"base is 'hamm', which is no label of the log"):
+    with pytest.warns(UserWarning, match=r"base is 'hamm', which is not a label of the log"):
         play(stream(50), config_of({"base": "hamm"}), tmp_path)
 
 
@@ -282,29 +282,29 @@ def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> N
     assert found.mean_weights["south"] == pytest.approx(np.average(souths, weights=visits))
 
 
-def test_with_rows_for_one_site_there_is_nothing_to_vote_on() -> None:
+def test_an_ensemble_with_rows_for_one_site_is_refused() -> None:
     config = config_of({})
     config["data"]["at"] = "site"
 
     with pytest.raises(ConfigError) as caught:
         load(config)
     assert str(caught.value) == (
-        "[ensemble] needs every learner's vote on every row, but [data] has at = 'site'; leave one "
-        "of them out"
+        "[ensemble] needs a vote of every learner on every row, but [data] has at = 'site'; remove "
+        "one of them"
     )
 
 
-def test_arrays_that_say_who_receives_are_refused_too() -> None:
+def test_an_ensemble_with_an_array_at_is_refused() -> None:
     config = {"ensemble": {}, "learner": [{"name": "north", "functions": ["nb"]}]}
 
     with pytest.raises(ConfigError, match="every learner's vote on every row; leave out at"):
         covey.replay(config, predictions=[[1]], labels=[1], contexts=[[0.5]], at=["north"])
 
 
-def test_an_ensemble_of_nobody_is_refused() -> None:
+def test_an_empty_ensemble_is_refused() -> None:
     learners = [{"name": "north", "functions": ["nb"], "arrivals": False}]
 
-    with pytest.raises(ConfigError, match=r"\[ensemble\] has nobody to vote"):
+    with pytest.raises(ConfigError, match=r"\[ensemble\] has no voters"):
         load({"ensemble": {}, "learner": learners})
 
 
@@ -313,7 +313,7 @@ def test_a_wrong_key_of_the_table_is_named() -> None:
         load({"ensemble": {"stpe": 1}, "learner": [{"name": "north", "functions": ["nb"]}]})
 
 
-def test_the_trace_is_that_of_members_with_nobody_to_ask(tmp_path: Path) -> None:
+def test_the_trace_equals_that_of_members_without_peers(tmp_path: Path) -> None:
     for name, ensemble in (("with.csv", {}), ("without.csv", None)):
         with covey.traces.TraceFile(tmp_path / name) as trace:
             replay_file(write(stream(200), tmp_path), load(config_of(ensemble)), trace=trace)
@@ -337,7 +337,7 @@ def test_the_summary_holds_the_ensemble(tmp_path: Path) -> None:
     }
 
 
-def test_the_text_says_what_the_ensemble_came_to(tmp_path: Path) -> None:
+def test_the_text_reports_the_ensemble(tmp_path: Path) -> None:
     outcome = play(
         switching(600, 100),
         {
@@ -354,11 +354,11 @@ def test_the_text_says_what_the_ensemble_came_to(tmp_path: Path) -> None:
     assert "cooperation" not in said
 
 
-def test_without_true_labels_nothing_is_said_of_the_ensemble(tmp_path: Path) -> None:
+def test_without_true_labels_the_ensemble_is_not_judged(tmp_path: Path) -> None:
     columns = {**stream(50), "seen": [0] * 50, "label": [""] * 50}
     outcome = play(columns, config_of({}), tmp_path)
 
-    assert "what the ensemble gained cannot be said" in report.text(outcome)
+    assert "The gain of the ensemble is unknown" in report.text(outcome)
     assert report.summary(outcome)["ensemble"]["error_percent"] is None
     assert "The ensemble" in report.html(outcome, title="x")
 
@@ -388,7 +388,7 @@ def test_the_command_line_prints_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sum(summary["ensemble"]["weights"]["all"].values()) == pytest.approx(1)
 
 
-def test_a_step_that_loses_the_weights_ends_the_replay_with_a_sentence(tmp_path: Path) -> None:
+def test_a_step_that_loses_the_weights_raises_an_error(tmp_path: Path) -> None:
     learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
     config = {"ensemble": {"step": 1e200}, "learner": learners}
 

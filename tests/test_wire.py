@@ -96,8 +96,11 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        ([tensor(), tensor(name="sex", shape=[1], data=[1])], "so 'sex' cannot stand beside it"),
-        ([tensor(data=[1, None])], "holds null, which is no FP64"),
+        (
+            [tensor(), tensor(name="sex", shape=[1], data=[1])],
+            "contains all features; remove 'sex'",
+        ),
+        ([tensor(data=[1, None])], "holds null, which is not FP64"),
         ([tensor(data=[1, 10**400])], "holds 1000000000"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The tables of links: who may ask whom at what price, now and later, and every complaint."""
+"""The link tables: reachable peers and prices over time, and every error message."""
 
 import math
 import tomllib
@@ -81,7 +81,7 @@ def test_peers_and_prices_come_from_the_cheapest_paths() -> None:
     assert not setup.wiring.is_moving
 
 
-def test_a_peer_that_may_come_into_reach_is_an_arm_that_is_closed() -> None:
+def test_a_peer_that_becomes_reachable_later_is_a_closed_arm() -> None:
     north, south, west = config.load(table_of(CHAIN)).sites
 
     assert (north.peers, north.costs) == ((1, 2), (0.0, 0.25, 0.75))
@@ -109,7 +109,7 @@ def test_arms_are_repriced_as_links_change() -> None:
     ]
 
 
-def test_a_price_that_carries_serving_costs_still_does_when_a_link_changes() -> None:
+def test_prices_keep_serving_costs_when_a_link_changes() -> None:
     table = table_of(CHAIN, policy={"carry-serving-costs": True})
     table["learner"][1]["serving-cost"] = 0.0625
     setup = config.load(table)
@@ -122,17 +122,17 @@ def test_a_price_that_carries_serving_costs_still_does_when_a_link_changes() -> 
     ]
 
 
-def test_who_may_not_ask_is_not_repriced_either() -> None:
+def test_learners_without_peers_are_not_repriced() -> None:
     setup = config.load(table_of(CHAIN, policy={"reading": {"askers": "first"}}))
 
     assert {move.place for move in Roads(setup, setup.sites).moves(1000)} == {0}
 
 
-def test_no_links_at_all_is_nobody_to_ask() -> None:
+def test_an_empty_list_of_links_means_no_peers() -> None:
     assert [site.peers for site in config.load(linked()).sites] == [(), (), ()]
 
 
-def test_a_replay_asks_along_the_links_at_the_price_of_the_path() -> None:
+def test_a_replay_pays_the_price_of_the_path() -> None:
     table = linked(one_way("north", "south", 0.125), one_way("south", "west", 0.125))
     trace = covey.replay({**table, "policy": {"slices": 1}}, **perfect_west(3_000))
     columns = trace.columns()
@@ -171,7 +171,7 @@ CHANGING = linked(
 
 
 @pytest.mark.parametrize("policy", [{"slices": 1}, {"slices": 1, "horizon": "doubling"}])
-def test_a_replay_pays_what_the_links_cost_at_the_time(policy: dict[str, Any]) -> None:
+def test_a_replay_pays_the_current_link_costs(policy: dict[str, Any]) -> None:
     trace = covey.replay({**CHANGING, "policy": policy}, **perfect_west(2_000))
     north = trace.learner == 0
     asks = trace.arm[north] == trace.names["arm"].index("west")
@@ -183,7 +183,7 @@ def test_a_replay_pays_what_the_links_cost_at_the_time(policy: dict[str, Any]) -
     assert prices == [set(), {0.125}, {0.25}, set(), {0.125}]
 
 
-def test_what_was_learnt_of_a_peer_counts_when_it_comes_back() -> None:
+def test_statistics_of_a_peer_are_kept_while_it_is_unreachable() -> None:
     trace = covey.replay({**CHANGING, "policy": {"slices": 1}}, **perfect_west(2_000))
     back = np.flatnonzero((trace.learner == 0) & (trace.slot == 1601))
 
@@ -208,13 +208,13 @@ def test_a_file_is_replayed_with_the_same_changes(
     ]
 
 
-def test_a_link_dearer_than_a_right_label_is_warned_of() -> None:
+def test_a_link_cost_above_one_warns() -> None:
     with pytest.warns(UserWarning, match="its cost 1.5 is above 1") as caught:
         config.load(linked(one_way("north", "south", 1.5)))
 
     assert [str(warning.message) for warning in caught] == [
-        "no path takes the link from 'north' to 'south': its cost 1.5 is above 1, more than a "
-        "right label is worth"
+        "the link from 'north' to 'south' is never used: its cost 1.5 is above 1, the value of a "
+        "correct label"
     ]
 
 
@@ -231,15 +231,15 @@ def test_a_link_dearer_than_a_right_label_is_warned_of() -> None:
         ),
         (
             [one_way("north", "north")],
-            "a link leads from 'north' to itself; it must join two learners",
+            "a link leads from 'north' to itself; remove it",
         ),
         (
             [one_way("north", "south"), {"between": ["south", "north"], "cost": 0.1}],
-            "a link from 'north' to 'south' is there already; keep one",
+            "duplicate link from 'north' to 'south'; keep one",
         ),
         (
             [one_way("north", "south"), one_way("north", "south", "gone")],
-            "a link from 'north' to 'south' is there already; keep one",
+            "duplicate link from 'north' to 'south'; keep one",
         ),
         (
             [one_way("north", "south", -0.5)],
@@ -255,15 +255,15 @@ def test_a_link_dearer_than_a_right_label_is_warned_of() -> None:
         ),
         (
             [{"from": "north", "to": "south"}],
-            "[[link]] 1 needs either cost, or cost-column where it is to be learnt",
+            "[[link]] 1 needs either cost, or cost-column for a learnt cost",
         ),
         (
             [one_way("north", "south", 0.1, **{"cost-column": "toll"})],
-            "[[link]] 1 needs either cost, or cost-column where it is to be learnt",
+            "[[link]] 1 needs either cost, or cost-column for a learnt cost",
         ),
         (
             [one_way("north", "south", 0.1, guess=0.2)],
-            "[[link]] 1 has a cost and a guess of it; take one of them out",
+            "[[link]] 1 has cost and guess; remove one of them",
         ),
         (
             [one_way("north", "south", None, **{"cost-column": "toll", "guess": 1.5})],
@@ -305,8 +305,8 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
     [
         (
             [one_way("west", "south", slot=5)],
-            "[[link-change]] 1: no [[link]] leads from 'west' to 'south'; list it, with "
-            'cost = "gone" if it comes later',
+            "[[link-change]] 1: no [[link]] from 'west' to 'south'; add one, with "
+            'cost = "gone" if it is initially absent',
         ),
         (
             [one_way("west", "suoth", slot=5)],
@@ -314,21 +314,21 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
         ),
         (
             [one_way("north", "south", slot=9), one_way("north", "south", 0.1, slot=8)],
-            "[[link-change]] 2 slot is 8, but the one before has 9; list changes in order",
+            "[[link-change]] 2 slot is 8, but the previous one is 9; list changes in order",
         ),
         (
             [one_way("north", "south", slot=9), one_way("north", "south", "gone", slot=9)],
-            "[[link-change]] 2: the link from 'north' to 'south' changes twice at slot 9; keep one",
+            "[[link-change]] 2: duplicate change of the link from 'north' to 'south' at slot 9; "
+            "keep one",
         ),
         (
             [one_way("south", "north", "gone", slot=9)],
-            "[[link-change]] 1: the link from 'south' to 'north' is gone already; give it a cost, "
-            "or drop the change",
+            "[[link-change]] 1: the link from 'south' to 'north' is already gone; set a cost, "
+            "or remove the change",
         ),
         (
             [one_way("north", "south", slot=1)],
-            "[[link-change]] 1 slot is 1; it must be 2 or more: what holds at first stands in "
-            "[[link]]",
+            "[[link-change]] 1 slot is 1; it must be 2 or more ([[link]] sets the initial cost)",
         ),
         (
             [one_way("north", "south", math.nan, slot=9)],
@@ -338,7 +338,7 @@ def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
         (
             [one_way("west", "north", 0.1, slot=9)],
             "[[link-change]] 1: the cost of the link from 'west' to 'north' is learnt from 'toll'; "
-            "drop the change, or give the link a cost",
+            "remove the change, or set a cost for the link",
         ),
         (
             [one_way("north", "south", slot=9, **{"cost-column": "toll"})],
@@ -368,14 +368,14 @@ def test_changes_need_links() -> None:
     changes = [one_way("north", "south", slot=5)]
 
     assert sentence_of(table_of("", **{"link-change": changes})) == (
-        "there is a [[link-change]] but no [[link]]; list the links first"
+        "[[link-change]] without [[link]]; list the links first"
     )
 
 
-def test_peers_are_said_in_one_place() -> None:
+def test_peers_and_links_together_are_rejected() -> None:
     table = linked(one_way("north", "south"))
     table["learner"][1]["peers"] = {"north": 0.5}
 
     assert sentence_of(table) == (
-        "learner 'south' has peers, and there are [[link]] tables; choose one of them"
+        "learner 'south' has peers, but prices come from [[link]] tables; remove one"
     )

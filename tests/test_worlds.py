@@ -1,4 +1,4 @@
-"""Worlds: the same for everybody, contexts as the cases say, answers as accurate as said."""
+"""Worlds are reproducible, with the configured arrivals and accuracies."""
 
 import itertools
 from typing import Any
@@ -36,7 +36,7 @@ def arrays(stretches: list[Stretch]) -> list[np.ndarray | None]:
 
 
 @given(st.sampled_from(KINDS), st.lists(st.integers(1, 40), min_size=1, max_size=8))
-def test_a_world_does_not_depend_on_the_stretches_in_which_it_is_drawn(
+def test_a_world_does_not_depend_on_the_chunk_lengths(
     kind: dict[str, Any], lengths: list[int]
 ) -> None:
     environment = Environment(name="x", learners=3, **kind)
@@ -80,7 +80,7 @@ FAR = 4.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_are_right_as_often_as_the_accuracy_says(kind: dict[str, Any]) -> None:
+def test_answers_are_right_with_the_given_accuracy(kind: dict[str, Any]) -> None:
     stretch = World(Environment(name="x", **kind), seed=11, horizon=20_000).draw(20_000)
     accuracy = stretch.accuracy.astype(np.float64)
     deviation = np.sqrt((accuracy * (1 - accuracy)).sum(axis=2))
@@ -98,7 +98,7 @@ def test_functions_err_independently_of_each_other_and_of_the_slot_before() -> N
     assert max(abs((one * other).mean()) for one, other in pairs) < FAR / np.sqrt(20_000)
 
 
-def test_who_is_never_wrong_is_never_wrong() -> None:
+def test_a_function_of_accuracy_one_is_always_right() -> None:
     sure, lost = (Surface(at=(0.5,), high=h, low=h) for h in (1.0, 0.0))
     environment = Environment(name="x", surfaces=((sure, lost),))
     right = World(environment, seed=1, horizon=5_000).draw(5_000).right[0]
@@ -149,7 +149,7 @@ def test_the_worst_arrivals_fill_the_space_evenly(dimension: int, horizon: int) 
     )
 
 
-def test_the_worst_arrivals_come_in_no_order() -> None:
+def test_the_worst_arrivals_are_shuffled() -> None:
     world = World(Environment(name="x", case="C1"), seed=1, horizon=100_000)
     points = world.draw(10_000).points[:, 0, 0]
     quarters = np.bincount((points * 4).astype(int)) / 10_000
@@ -194,7 +194,7 @@ def test_learners_get_the_common_instance_in_their_share_of_slots(
     assert np.array_equal(stretch.right[0][:, is_same], stretch.right[1][:, is_same])
 
 
-def test_labels_come_within_the_delay_and_each_delay_as_often() -> None:
+def test_delays_are_uniform_up_to_the_maximum() -> None:
     stretch = World(Environment(name="x", delay_slots=3), seed=2, horizon=8_000).draw(8_000)
     assert stretch.delays is not None
     counts = np.bincount(stretch.delays)
@@ -213,7 +213,7 @@ def test_each_learner_misses_labels_on_its_own() -> None:
     assert abs(both - 0.49) < FAR * np.sqrt(0.25 / 8_000)
 
 
-def test_what_is_late_or_missing_changes_nothing_else() -> None:
+def test_delays_and_missing_labels_do_not_change_other_draws() -> None:
     plain = World(Environment(name="x"), seed=2, horizon=100).draw(100)
     late = World(Environment(name="x", delay_slots=9, label_probability=0.5), seed=2, horizon=100)
 
@@ -228,10 +228,10 @@ def test_a_world_ends_at_its_horizon() -> None:
         world.draw(1)
 
     assert str(caught.value) == (
-        "slot 11 lies beyond the horizon of 10 slots for which the world was made"
+        "slot 11 is beyond the horizon of 10 slots; create the world with a larger horizon"
     )
 
 
 def test_a_world_of_an_impossible_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="accuracies must lie in"):
+    with pytest.raises(ConfigError, match="high is 2.0; it must be from 0 to 1"):
         World(Environment(name="x", high=2.0), seed=1, horizon=10)

@@ -165,7 +165,7 @@ class World:
     limits = Limits()
     labels = ANY  # that the first site takes
 
-    def __init__(  # noqa: PLR0913 - a world is all that may differ between two of them
+    def __init__(
         self,
         config: Mapping[str, Any],
         functions: Mapping[str, Any],
@@ -302,9 +302,7 @@ class Link:
         )
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        return await self._send(
-            lambda node: node.take_labels(labels, source=self._source)
-        )
+        return await self._send(lambda node: node.take_labels(labels, source=self._source))
 
     async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
         world = self._world

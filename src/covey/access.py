@@ -37,7 +37,7 @@ examples:
 
 
 def add(commands: Commands, *, finish: Finish) -> None:
-    """Add both commands; `finish` gives each what all commands have."""
+    """Add both commands; `finish` adds the common options to each."""
     _add_keys(_group(commands, "keys", "keys and certificates of sites", KEYS_EXAMPLES), finish)
     _add_tokens(_group(commands, "tokens", "bearer tokens of clients", TOKENS_EXAMPLES), finish)
 
@@ -83,7 +83,7 @@ def _add_keys(verbs: Commands, finish: Finish) -> None:
     _add_days(verb, 90)
     finish(verb, _renew)
 
-    verb = _verb(verbs, "show", "say what a file holds, and its table for the files of peers")
+    verb = _verb(verbs, "show", "print a file's content, and its table for the files of peers")
     verb.add_argument("file", type=Path, metavar="FILE")
     verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
     verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
@@ -166,7 +166,7 @@ def _sign(options: argparse.Namespace) -> None:
     card = keys.sign(options.request, authority=options.ca, folder=options.out, days=options.days)
     _print_card(card, options)
     _say(
-        "before you send it back: ask the site, on another way, whether this is its key hash",
+        "before you send it back: confirm the key hash with the site over another channel",
         options,
     )
 

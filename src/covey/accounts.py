@@ -1,8 +1,8 @@
-"""Who gains from cooperation, and whether everybody together does.
+"""The utility of cooperation per learner, and of the whole system.
 
-A right answer is worth 1. Asking costs the asker its price and may cost the helper something too,
-its serving cost. Where prices carry that cost (`carry-serving-costs`), the asker pays it and the
-helper is made good, so that what is best for each is best for all.
+A right answer is worth 1. A request costs the asker its price and the helper its serving cost. If
+prices include that cost (`carry-serving-costs`), the asker reimburses the helper, so that the best
+choice for each learner is the best for the system.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from covey.types import Account, LearnerOutcome
 def settle(
     learners: Sequence[LearnerOutcome], serving_costs: Mapping[str, float], *, are_carried: bool
 ) -> dict[str, Account]:
-    """Return the account of every learner by name; utilities add up to the system's."""
+    """Return the account of every learner by name; utilities sum to the system's."""
     served = {learner.name: 0 for learner in learners}
     for learner in learners:
         for arm, times in learner.arms.items():

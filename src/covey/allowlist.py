@@ -1,4 +1,4 @@
-"""Names of sites, and the list that says which key each of them must show."""
+"""Site names, and the allow list of their keys."""
 
 import hmac
 import ipaddress
@@ -9,29 +9,29 @@ from covey.errors import ConfigError, PeerRefused
 
 LONGEST_NAME = 63
 LONGEST_HOST = 253
-# Labels of host names, so that TLS itself can check a site's name whatever its address is.
-# No double hyphens: `xn--` begins names that are decoded.
+# Valid as host name labels, so that TLS can verify a site's name independently of its address.
+# No double hyphens: `xn--` is the prefix of encoded names.
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.ASCII)
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*", re.ASCII)
 _KEY_HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """Return a site's name; raises `ConfigError` if it cannot stand in a certificate.
+    """Return a site's name; raise `ConfigError` if it is invalid.
 
     >>> check_name("north-2")
     'north-2'
     """
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{_short(name)} cannot be the name of a site; use a-z, 0-9 and single hyphens inside, "
+            f"{_short(name)} is not a valid site name; use a-z, 0-9 and single hyphens inside, "
             f"begin with a letter, at most {LONGEST_NAME} characters"
         )
     return name
 
 
 def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
-    """Return addresses and host names as certificates hold them, each once.
+    """Return addresses and host names in normal form, without duplicates.
 
     >>> check_hosts(["10.0.0.7", "Node.Example", "10.0.0.7", "::0001"])
     ('10.0.0.7', 'node.example', '::1')
@@ -40,12 +40,12 @@ def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def peer_table(name: str, key_hash: str) -> str:
-    """Return the beginning of the table by which a peer lets a site in."""
+    """Return the `[[peer]]` table that allows a site."""
     return f'[[peer]]\nname = "{name}"\nkey = "{key_hash}"'
 
 
 def read(table: object, where: str) -> dict[str, str]:
-    """Return an allow list, names and key hashes; raises `ConfigError` that names the line.
+    """Return an allow list of names and key hashes; raise `ConfigError` that names the line.
 
     >>> list(read({"south": "sha256:" + "0" * 64}, "[peers]"))
     ['south']
@@ -56,19 +56,16 @@ def read(table: object, where: str) -> dict[str, str]:
 
 
 def check_peer(name: str, key_hash: str, allowed: Mapping[str, str]) -> str:
-    """Return the name of a peer that shows the key it is listed with.
-
-    Raises `PeerRefused` for any other.
-    """
+    """Return the name of a peer with a listed key; raise `PeerRefused` for any other."""
     if name not in allowed:
         raise PeerRefused(
             f"site {name!r} is not on the allow list; "
-            f'to let it in, add [[peer]] with name = "{name}" and key = "{key_hash}"'
+            f'to allow it, add [[peer]] with name = "{name}" and key = "{key_hash}"'
         )
     if not hmac.compare_digest(key_hash.encode(), allowed[name].encode()):
         raise PeerRefused(
-            f"site {name!r} shows another key ({key_hash}) than the allow list has for it; "
-            "if its key was changed on purpose, change the list"
+            f"site {name!r} presented key {key_hash}, which differs from the allow list; "
+            "if the key was replaced on purpose, update the list"
         )
     return name
 
@@ -80,7 +77,7 @@ def _host(host: str) -> str:
         lower = host.lower()
     if len(lower) > LONGEST_HOST or not _HOST.fullmatch(lower):
         raise ConfigError(
-            f"{_short(host)} is no host; give an address like 10.0.0.7 "
+            f"{_short(host)} is not a valid host; use an address like 10.0.0.7 "
             "or a name like node.example, without a port"
         )
     return lower
@@ -96,8 +93,8 @@ def _listed_name(name: object, where: str) -> str:
 def _listed_hash(name: object, key_hash: object, where: str) -> str:
     if not isinstance(key_hash, str) or not _KEY_HASH.fullmatch(key_hash):
         raise ConfigError(
-            f"{where} {name}: not a key hash; paste the one that `covey keys show` prints, "
-            'like "sha256:" and 64 of 0-9 and a-f'
+            f"{where} {name}: not a key hash; use the output of `covey keys show`: "
+            '"sha256:" and 64 hexadecimal digits'
         )
     return key_hash
 

@@ -1,6 +1,6 @@
-"""`replay`: recorded predictions in, a trace of decisions out.
+"""Replay recorded predictions and return a trace of decisions.
 
-The same network is also played with nobody to ask, so that what cooperation gained can be said.
+The same network is also replayed without peers, to measure what cooperation gains.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from covey.traces import Trace, TraceFile
 from covey.types import Account, Outcome
 from covey.voting import Voting
 
-Progress = Callable[[float, int], None]  # share of the log that is done, slots so far
+Progress = Callable[[float, int], None]  # processed share of the log, slots so far
 
 
 def replay(
@@ -42,23 +42,25 @@ def replay(
     """Replay arrays and return the trace.
 
     `predictions` is functions x slots, in the order in which the learners list them; `labels` has
-    one entry per slot, `contexts` is slots x dimensions. `at` (names of the receiving learners),
-    `revealed` (0 or 1) and `delay` (in slots) have one entry per slot, where they are given;
-    `columns` has those that the configuration names besides: costs, and how long answers take.
+    one entry per slot, `contexts` is slots x dimensions. The optional `at` (names of the receiving
+    learners), `revealed` (0 or 1) and `delay` (in slots) have one entry per slot; `columns` holds
+    the other columns that the configuration names: costs and answer delays.
 
     >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
     >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
     >>> trace.columns()["arm"], trace.columns()["correct"]
     (['nb', 'nb'], [1, 1])
     """
-    given = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
-    setup = _for_arrays(load(config), given)
-    slots = len(given["label"])
-    further = _further(setup, columns or {}, slots)
+    arrays = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    setup = _for_arrays(load(config), arrays)
+    slots = len(arrays["label"])
+    extra = _extra_columns(setup, columns or {}, slots)
     points = _points(setup, contexts, slots)
-    plain, vocabulary = _encoded(setup, given, predictions, points)
-    log = furnish(plain, setup, further, 1)
-    _check_horizon(setup, len(log.labels))
+    answers = _answers(setup, predictions, slots)
+    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
+    arrived = arrivals(setup, arrays, vocabulary, 1)
+    log = furnish(encode(answers, arrived, points, vocabulary, 1, Luck(setup)), setup, extra, 1)
+    _check_horizon(setup, slots)
     return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
 
 
@@ -70,11 +72,8 @@ def replay_file(
     progress: Progress = lambda share, slots: None,
     baselines: Sequence[str] = (),
 ) -> Outcome:
-    """Replay the log at `path`, chunk by chunk, and return what came of it.
-
-    `baselines` are the names of those that are to be compared with.
-    """
-    reader = logs.open_log(path, _wanted(setup))
+    """Replay the log at `path` in chunks, together with the named `baselines`."""
+    reader = logs.open_log(path, _used_columns(setup))
     vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
     width = setup.context.dimension
     together = start(setup, setup.sites, width, vocabulary.values)
@@ -85,19 +84,19 @@ def replay_file(
     _check_horizon(setup, reader.rows_total or 0)
     for log in _read(setup, reader, vocabulary):
         _check_horizon(setup, together.slots + len(log.labels))
-        played = together.play(log)
-        tally.add(played, alone.play(log) if voting is None else played)
+        chunk = together.play(log)
+        tally.add(chunk, alone.play(log) if voting is None else chunk)
         tally.add_functions(log)
         if voting is not None:
-            voting.add(played, log)
+            voting.add(chunk, log)
         if contest is not None:
             contest.add(log)
         if trace is not None:
-            trace.write(played.columns())
+            trace.write(chunk.columns())
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
-    views = [together.cells(place) for place in range(len(setup.sites))]
+    views = [together.cells(index) for index in range(len(setup.sites))]
     outcome = tally.outcome(setup.context.names, together.title, views, together.blind())
     return msgspec.structs.replace(
         outcome,
@@ -114,7 +113,7 @@ def _contest(setup: ReplayConfig, names: Sequence[str]) -> Contest:
         make(names, functions=functions, seed=setup.settings.seed),
         functions=functions,
         label_wait=setup.settings.label_wait,
-        receivers=[place for place, site in enumerate(setup.sites) if site.receives],
+        receivers=[index for index, site in enumerate(setup.sites) if site.receives],
     )
 
 
@@ -122,12 +121,13 @@ def _accounts(setup: ReplayConfig, outcome: Outcome) -> dict[str, Account] | Non
     serving = {site.name: site.serving_cost for site in setup.sites}
     if not any(serving.values()):
         return None
-    are_carried = setup.settings.carry_serving_costs
-    return accounts.settle(outcome.learners, serving, are_carried=are_carried)
+    return accounts.settle(
+        outcome.learners, serving, are_carried=setup.settings.carry_serving_costs
+    )
 
 
 def _voting(setup: ReplayConfig, vocabulary: Vocabulary) -> Voting | None:
-    """Return the ensemble that is asked for; its base class gets the first code of all."""
+    """Return the configured ensemble; its base class gets code 0."""
     if setup.ensemble is None:
         return None
     base = setup.ensemble.base
@@ -137,22 +137,23 @@ def _voting(setup: ReplayConfig, vocabulary: Vocabulary) -> Voting | None:
     return Voting(setup.ensemble, voters, label_wait=setup.settings.label_wait)
 
 
-def _wanted(setup: ReplayConfig) -> list[str]:
+def _used_columns(setup: ReplayConfig) -> list[str]:
     data = setup.data
-    named = [data.label, data.at, data.revealed, data.delay]
-    functions = [name for site in setup.sites for name in site.functions]
-    used = [*filter(None, named), *setup.context.columns, *functions, *_named(setup)]
+    keys = filter(None, [data.label, data.at, data.revealed, data.delay])
+    used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
     return list(dict.fromkeys(used))
 
 
-def _named(setup: ReplayConfig) -> list[str]:
-    """Return the columns of costs and of how long answers take."""
+def _functions(setup: ReplayConfig) -> list[str]:
+    return [name for site in setup.sites for name in site.functions]
+
+
+def _cost_and_delay_columns(setup: ReplayConfig) -> list[str]:
     return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
 def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> Iterator[Log]:
-    slot = 1
-    luck = Luck(setup)
+    slot, draws = 1, Luck(setup)
     for columns in _with_sample(setup.context, reader.chunks()):
         arrived = arrivals(setup, columns, vocabulary, slot)
         known = [*vocabulary.values, None]
@@ -164,14 +165,14 @@ def _read(setup: ReplayConfig, reader: logs.Reader, vocabulary: Vocabulary) -> I
             revealed=arrived.revealed,
             delay=arrived.delay,
         )
-        answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-        log = encode(answers, arrived, points, vocabulary, slot, luck)
+        answers = [(name, columns[name]) for name in _functions(setup)]
+        log = encode(answers, arrived, points, vocabulary, slot, draws)
         yield furnish(log, setup, columns, slot)
         slot += len(arrived.labels)
 
 
 def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
-    """Show the first rows to the scales that rank against a sample, then yield every chunk."""
+    """Give the first rows to the scales that rank against a sample, then yield every chunk."""
     held: list[logs.Columns] = []
     rows = 0
     while rows < context.sample_rows and (chunk := next(chunks, None)):
@@ -195,7 +196,7 @@ def _check_horizon(setup: ReplayConfig, slots: int) -> None:
 
 
 def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig:
-    """Return the set-up with the columns named as the arguments of `replay` are."""
+    """Return the set-up with columns named like the arguments of `replay`."""
     for name in ("at", "revealed", "delay"):
         if getattr(setup.data, name) is not None and name not in columns:
             raise ConfigError(
@@ -208,8 +209,8 @@ def _for_arrays(setup: ReplayConfig, columns: Mapping[str, Any]) -> ReplayConfig
     return setup._replace(data=data)
 
 
-def _columns(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    columns = {name: _array(values, name) for name, values in given.items() if values is not None}
+def _columns(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    columns = {name: _array(values, name) for name, values in arrays.items() if values is not None}
     slots = len(columns["label"]) if columns["label"].ndim else 0
     if not slots:
         raise DataError("there are no slots to replay; labels is empty")
@@ -218,20 +219,21 @@ def _columns(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return columns
 
 
-def _further(setup: ReplayConfig, given: Mapping[str, Any], slots: int) -> dict[str, np.ndarray]:
-    found = {}
-    for name in _named(setup):
-        if name not in given:
-            raise DataError(
-                f"the configuration names column {name!r}; give it in columns{nearest(name, given)}"
-            )
-        found[name] = _array(given[name], name)
-        _check_slots(found[name], name, slots)
-    return found
+def _extra_columns(
+    setup: ReplayConfig, columns: Mapping[str, Any], slots: int
+) -> dict[str, np.ndarray]:
+    extra = {}
+    for name in _cost_and_delay_columns(setup):
+        if name not in columns:
+            hint = nearest(name, columns)
+            raise DataError(f"the configuration names column {name!r}; give it in columns{hint}")
+        extra[name] = _array(columns[name], name)
+        _check_slots(extra[name], name, slots)
+    return extra
 
 
 def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:
-    functions = [name for site in setup.sites for name in site.functions]
+    functions = _functions(setup)
     if len(predictions) != len(functions):
         raise DataError(
             f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
@@ -246,15 +248,6 @@ def _answers(setup: ReplayConfig, predictions: Any, slots: int) -> list[tuple[st
     return answers
 
 
-def _encoded(
-    setup: ReplayConfig, columns: Mapping[str, Any], predictions: Any, points: np.ndarray
-) -> tuple[Log, Vocabulary]:
-    answers = _answers(setup, predictions, len(columns["label"]))
-    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
-    arrived = arrivals(setup, columns, vocabulary, 1)
-    return encode(answers, arrived, points, vocabulary, 1, Luck(setup)), vocabulary
-
-
 def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
     points = _array(contexts, "contexts", np.float64)
     if points.ndim != 2 or len(points) != slots:
@@ -266,8 +259,7 @@ def _points(setup: ReplayConfig, contexts: Any, slots: int) -> np.ndarray:
         raise ConfigError(
             f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
         )
-    names = names or [f"context {k}" for k in range(points.shape[1])]
-    check_unit(points, names=names)
+    check_unit(points, names=names or [f"context {k}" for k in range(points.shape[1])])
     return points
 
 
@@ -275,8 +267,8 @@ def _array(values: Any, name: str, kind: Any = None) -> np.ndarray:
     try:
         return np.asarray(values, kind)
     except (TypeError, ValueError):
-        wanted = "numbers of one shape" if kind else "one entry per slot"
-        raise DataError(f"{name} cannot be read as an array; it must hold {wanted}") from None
+        expected = "numbers of one shape" if kind else "one entry per slot"
+        raise DataError(f"{name} cannot be read as an array; it must hold {expected}") from None
 
 
 def _check_slots(column: np.ndarray, name: str, slots: int) -> None:

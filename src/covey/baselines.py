@@ -1,7 +1,4 @@
-"""What covey is compared with, by name; all hear every function and learn from every label.
-
-Boosting is in `boosting`, what River brings in `river_baselines`.
-"""
+"""The baselines by name; all receive every function's prediction and learn from every label."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,10 +12,7 @@ from covey.types import Array, Baseline, Chunk, Guess
 
 
 class PreviousLabel:
-    """Says what the label of the latest slot was, of those that have come.
-
-    Before any has, it says what the first function says.
-    """
+    """Predicts the known label of the latest slot; without any, the first function's prediction."""
 
     name = "previous-label"
 
@@ -27,17 +21,17 @@ class PreviousLabel:
         self._latest: tuple[int, int] | None = None  # slot, label
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer with the latest label."""
+        """Predict the latest label."""
         self._slots += 1
         return Guess(self._latest[1] if self._latest else said[0], said, self._slots)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Remember the label, unless that of a later slot came earlier."""
+        """Keep the label, unless one of a later slot is known."""
         if self._latest is None or guess.by > self._latest[0]:
             self._latest = (guess.by, label)
 
     def play(self, chunk: Chunk) -> Array:
-        """Answer all slots at once."""
+        """Predict all slots at once."""
         slots, labels = chunk.slots + self._slots + 1, chunk.labels
         is_known = self._latest is not None
         if self._latest is not None:
@@ -53,7 +47,7 @@ class PreviousLabel:
 
 
 class WinStay:
-    """Stays with a function while it is right, and shifts to the next one when it is wrong."""
+    """Uses a function while it is right, and changes to the next one when it is wrong."""
 
     name = "win-stay"
 
@@ -61,17 +55,17 @@ class WinStay:
         self._function = 0
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer as the present function does."""
+        """Predict as the current function does."""
         return Guess(said[self._function], said, self._function)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Shift if the present function was wrong; what a former one was does not matter."""
+        """Change the function if the current one was wrong."""
         if guess.by == self._function and guess.label != label:
             self._function = (self._function + 1) % len(guess.said)
 
 
 class FollowTheLeader:
-    """Answers as the function does that was right most often so far; of equals, the first."""
+    """Predicts as the function that was right most often so far; ties: the first."""
 
     name = "follow-the-leader"
 
@@ -80,13 +74,13 @@ class FollowTheLeader:
         self._leader = 0
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer as the leader does."""
+        """Predict as the leader does."""
         return Guess(said[self._leader], said, self._leader)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Count who was right, whether it was followed or not."""
-        for k, one in enumerate(guess.said):
-            self._right[k] += one == label
+        """Count the functions that were right."""
+        for k, prediction in enumerate(guess.said):
+            self._right[k] += prediction == label
         self._leader = self._right.index(max(self._right))
 
 
@@ -109,10 +103,10 @@ PLAIN = tuple(name for name in BASELINES if not name.startswith("river-"))
 
 
 def make(names: Iterable[str], *, functions: int, seed: int = 0) -> list[Baseline]:
-    """Return the baselines of these names, before their first slot.
+    """Return new baselines by name.
 
-    Raises `ConfigError` for a name that is unknown or stands twice, and `MissingExtra` where River
-    is needed and missing.
+    Raises `ConfigError` for an unknown or duplicate name, and `MissingExtra` if River is needed
+    and missing.
 
     >>> [baseline.name for baseline in make(["win-stay", "adaboost"], functions=3)]
     ['win-stay', 'adaboost']
@@ -122,5 +116,5 @@ def make(names: Iterable[str], *, functions: int, seed: int = 0) -> list[Baselin
         if name not in BASELINES:
             raise ConfigError(f"unknown baseline {name!r}{nearest(name, BASELINES)}")
         if chosen.count(name) > 1:
-            raise ConfigError(f"baseline {name!r} stands twice; name it once")
+            raise ConfigError(f"duplicate baseline {name!r}; name it once")
     return [BASELINES[name](functions, seed) for name in chosen]

@@ -1,4 +1,4 @@
-"""What is handed in -> checked rows, contexts and labels, or a sentence."""
+"""Validate the rows, contexts and labels of a batch."""
 
 import math
 import reprlib
@@ -12,28 +12,28 @@ from covey.types import Context, Label
 
 Rows = Sequence[Any] | np.ndarray
 Key = tuple[str, Label]
-PLAIN = (str, int, bool)  # what needs no look to be a label
-MOST_WHOLE = 2**53  # beyond, whole numbers are no longer exact as floating-point numbers
-MOST_TEXT = 1_000  # characters of a label that is stored or sent
+PLAIN = (str, int, bool)  # types that are always valid labels
+MOST_WHOLE = 2**53  # largest integer that is exact as a float
+MOST_TEXT = 1_000  # characters of a stored or sent label
 
 
 def rows_of(instances: Any) -> Rows:
     """Return the instances of a batch.
 
-    Raises `DataError` if they are no list or array, or if they are rows of different widths.
+    Raises `DataError` if they are not a list or an array, or if the rows differ in width.
     """
     if isinstance(instances, np.ndarray) and instances.ndim > 0:
         return instances
     if not isinstance(instances, Sequence) or isinstance(instances, str):
         raise DataError(
-            f"the instances of a batch are a {type(instances).__name__}; give a list or an array"
+            f"the instances of a batch are a {type(instances).__name__}; pass a list or an array"
         )
     widths = [len(row) if isinstance(row, list | tuple | np.ndarray) else -1 for row in instances]
     for place, width in enumerate(widths):
         if width != widths[0]:
             raise DataError(
                 f"row {place} of the batch has {_values(width)} and row 0 has "
-                f"{_values(widths[0])}; rows of a batch must have one width"
+                f"{_values(widths[0])}; all rows need the same width"
             )
     return instances
 
@@ -48,7 +48,7 @@ def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
 
 
 def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
-    """Return the contexts of rows as one array, each within the unit cube."""
+    """Return the contexts of rows as one array, checked to be in the unit cube."""
     given = np.empty((len(rows), 0)) if contexts is None else contexts
     try:
         points = np.ascontiguousarray(given, np.float64)
@@ -72,7 +72,7 @@ def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
 
 
 def first_outside(points: np.ndarray) -> tuple[int, int] | None:
-    """Return row and coordinate of the first number outside [0, 1]; None if there is none."""
+    """Return row and coordinate of the first number outside [0, 1], if any."""
     outside = ~((points >= 0.0) & (points <= 1.0))
     if not outside.any():
         return None
@@ -81,9 +81,9 @@ def first_outside(points: np.ndarray) -> tuple[int, int] | None:
 
 
 def as_label(value: Any) -> Label:
-    """Return `value` as a label: hashable, not None, not NaN; a NumPy scalar as Python's own.
+    """Return `value` as a label: hashable, not None, finite; NumPy scalars are converted.
 
-    Raises `ValueError` saying what it is instead.
+    Raises `ValueError` for an invalid label.
     """
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
@@ -97,7 +97,7 @@ def as_label(value: Any) -> Label:
 
 
 def plain_label(label: Any) -> Label:
-    """Return a label that can be stored and sent: text, a whole number, a number, true or false.
+    """Return a label that can be stored and sent: text, a number or a boolean.
 
     Raises `DataError` for any other.
     """
@@ -109,28 +109,28 @@ def plain_label(label: Any) -> Label:
         _check_text(plain)
     is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
     if is_large or not isinstance(plain, str | int | float):
-        raise DataError(f"the label is {reprlib.repr(plain)}; a node takes text and numbers")
+        raise DataError(f"the label is {reprlib.repr(plain)}; a node accepts text and numbers")
     return plain
 
 
 def _check_text(label: str) -> None:
     if len(label) > MOST_TEXT:
-        raise DataError(f"the label has {len(label)} characters; a node takes {MOST_TEXT}")
+        raise DataError(f"the label has {len(label)} characters; the limit is {MOST_TEXT}")
     try:
         label.encode()
     except UnicodeEncodeError:
-        raise DataError(f"the label is {label!r}, which is no text of UTF-8") from None
+        raise DataError(f"the label is {label!r}, which is not valid UTF-8") from None
 
 
 def key_of(label: Label) -> Key:
-    """Return a label with the kind of thing that it is, as JSON has it: 1 and 1.0 are the same."""
+    """Return a label with its JSON type: 1 and 1.0 are equal, 1 and true differ."""
     if isinstance(label, bool):
         return "truth value", label
     return ("text" if isinstance(label, str) else "number"), label
 
 
 def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
-    """Return the label of each ticket; a ticket that stands twice must have the same label."""
+    """Return the label of each ticket; duplicate tickets must have the same label."""
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     _check_lengths(len(tickets), "tickets", len(given), "labels")
     truths: dict[int, Label] = {}
@@ -141,8 +141,8 @@ def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
             raise DataError(f"label {place} of the batch is {error}") from None
         if truths.setdefault(ticket, label) != label:
             raise ConflictingLabel(
-                f"ticket {ticket!r} stands twice in the batch, with the labels "
-                f"{truths[ticket]!r} and {label!r}; none of the batch was taken"
+                f"duplicate ticket {ticket!r} in the batch, with the labels "
+                f"{truths[ticket]!r} and {label!r}; the batch was rejected"
             )
     return truths
 
@@ -150,7 +150,7 @@ def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
 def costs_of(
     tickets: Sequence[int], costs: Sequence[float | None] | None
 ) -> dict[int, float | None]:
-    """Return what each ticket cost, where costs are given."""
+    """Return the cost of each ticket, if costs are given."""
     if costs is None:
         return {}
     _check_lengths(len(tickets), "tickets", len(costs), "costs")
@@ -158,14 +158,14 @@ def costs_of(
 
 
 def share_of(rows: Rows, places: list[int]) -> Rows:
-    """Return the rows at `places`."""
+    """Return the rows at these indices."""
     if isinstance(rows, np.ndarray):
         return rows[places]
     return [rows[place] for place in places]
 
 
 def grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:
-    """Return the places of each key, in order."""
+    """Return the indices of each key, in order."""
     groups: dict[Any, list[int]] = {}
     for place, key in enumerate(keys):
         groups.setdefault(key, []).append(place)
@@ -179,6 +179,5 @@ def _values(width: int) -> str:
 def _check_lengths(count: int, what: str, other: int, others: str) -> None:
     if count != other:
         raise DataError(
-            f"the batch has {count} {what} and {other} {others}; give as many of the one as of "
-            "the other"
+            f"the batch has {count} {what} and {other} {others}; the numbers must be equal"
         )

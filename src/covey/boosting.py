@@ -1,7 +1,7 @@
-"""Boosting over fixed functions: weights for their votes, from whether they were right.
+"""Boosting over fixed functions: weights for their votes.
 
-Nothing here depends on what an observation looks like, only on which functions were right about it.
-So observations are kept as counts of such patterns, of which there are few.
+Weights depend only on which functions were right about an observation, so observations are kept as
+counts of such patterns.
 """
 
 import math
@@ -16,17 +16,14 @@ from covey.updates import sums_of
 
 ROUNDS = 10
 TRAINING = 1_000
-# Errors and sums that differ by less are the same but for the rounding, and the first one wins.
-_ALIKE = 1e-12
-_TIED = 1e-9
+# Errors and sums that differ by less are equal up to rounding; ties: the first.
+_ERROR_TOLERANCE = 1e-12
+_SUM_TOLERANCE = 1e-9
 _TINY = 1e-16
 
 
 class AdaBoost:
-    """Discrete AdaBoost (SAMME, of several classes) on the first labels, and the same ever after.
-
-    Until then every function has one vote.
-    """
+    """Discrete AdaBoost (SAMME) trained once on the first labels; before, a majority vote."""
 
     name = "adaboost"
 
@@ -37,11 +34,11 @@ class AdaBoost:
         self.weights = [1.0] * functions
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer with the weighted vote."""
+        """Predict the weighted vote."""
         return Guess(elect(self.weights, said), said)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Keep the label while the training lasts; the last one of it sets the weights."""
+        """Collect the label during training; the last one sets the weights."""
         if not self._left:
             return
         self._sample.add(_is_right(guess.said, label), label)
@@ -50,23 +47,23 @@ class AdaBoost:
             self.weights = self._sample.boost(self._rounds)
 
     def play(self, chunk: Chunk) -> Array:
-        """Answer all slots at once; the weights change once, at most."""
+        """Predict all slots at once; the weights change at most once."""
         before = self.weights
         missing = min(self._left, len(chunk.labels))
         rows, labels = chunk.asked[:missing].tolist(), chunk.labels[:missing].tolist()
-        for said, label in zip(rows, labels, strict=True):
-            self.learn(Guess(-1, tuple(said)), label)
+        for votes, label in zip(rows, labels, strict=True):
+            self.learn(Guess(-1, tuple(votes)), label)
         first = np.searchsorted(chunk.came, missing)
         early, late = chunk.said[:first], chunk.said[first:]
         return np.concatenate([elect_many(before, early), elect_many(self.weights, late)])
 
 
 class SlidingAdaBoost:
-    """AdaBoost trained anew in every slot, on the labels that came last."""
+    """AdaBoost retrained in every slot on a window of the latest labels."""
 
     def __init__(self, functions: int, *, window: int, rounds: int = ROUNDS) -> None:
         if window < 1:
-            raise ConfigError(f"a window of {window} labels holds nothing; give 1 or more")
+            raise ConfigError(f"the window is {window} labels; it must be 1 or more")
         self.name = f"sliding-adaboost-{window}"
         self._rounds = rounds
         self._seen: deque[tuple[tuple[bool, ...], int]] = deque(maxlen=window)
@@ -76,18 +73,18 @@ class SlidingAdaBoost:
 
     @property
     def weights(self) -> list[float]:
-        """What each vote weighs now."""
+        """The current weight of each vote."""
         if self._is_stale:
             self._weights = self._sample.boost(self._rounds)
             self._is_stale = False
         return self._weights
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer with the weighted vote."""
+        """Predict the weighted vote."""
         return Guess(elect(self.weights, said), said)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Let the label push the oldest one out of the window."""
+        """Add the label to the window and drop the oldest one."""
         newest = (_is_right(guess.said, label), label)
         if len(self._seen) == self._seen.maxlen:
             oldest = self._seen[0]
@@ -104,9 +101,8 @@ class SlidingAdaBoost:
 class OzaRussell:
     """Online boosting of Oza and Russell, with the functions as members, in their order.
 
-    A label goes from member to member with a weight that falls where a member is right and grows
-    where it is wrong. The Poisson draws of the original repeat the training of a member; functions
-    that are fixed are not trained, so there is nothing to draw.
+    A label passes through the members with a weight that falls after a right member and grows
+    after a wrong one. Functions are not trained here, so the original's Poisson draws are omitted.
     """
 
     name = "oza-russell"
@@ -117,58 +113,58 @@ class OzaRussell:
 
     @property
     def weights(self) -> list[float]:
-        """What each vote weighs; members worse than chance have none, unless all are."""
+        """The weight of each vote: 0 for members worse than chance, unless all are."""
         sums = zip(self.right, self.wrong, strict=True)
         logs = [max(0.0, math.log((right + _TINY) / (wrong + _TINY))) for right, wrong in sums]
         return logs if any(logs) else [1.0] * len(logs)
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer with the weighted vote."""
+        """Predict the weighted vote."""
         return Guess(elect(self.weights, said), said)
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Send the label through all members."""
+        """Pass the label through all members."""
         weight = 1.0
-        for k, one in enumerate(guess.said):
-            sums = self.right if one == label else self.wrong
+        for k, prediction in enumerate(guess.said):
+            sums = self.right if prediction == label else self.wrong
             sums[k] += weight
             weight *= (self.right[k] + self.wrong[k]) / (2 * sums[k])
 
 
 def elect(weights: Sequence[float], said: Sequence[int]) -> int:
-    """Return the class with the largest weight behind it; of equals, the one that is said first."""
+    """Return the class with the largest sum of weights; ties: the one predicted first."""
     sums = sums_of(weights, said)
-    enough = max(sums.values()) - _TIED
-    return next(one for one in said if sums[one] >= enough)
+    enough = max(sums.values()) - _SUM_TOLERANCE
+    return next(code for code in said if sums[code] >= enough)
 
 
 def elect_many(weights: Sequence[float], said: Array) -> Array:
-    """Return what `elect` says to each row."""
-    sums = np.array([(said == one[:, None]) @ np.array(weights) for one in said.T])
-    first = np.argmax(sums >= sums.max(axis=0) - _TIED, axis=0)
-    answers: Array = said[np.arange(len(said)), first]
-    return answers
+    """Return the result of `elect` for each row."""
+    sums = np.array([(said == votes[:, None]) @ np.array(weights) for votes in said.T])
+    first = np.argmax(sums >= sums.max(axis=0) - _SUM_TOLERANCE, axis=0)
+    elected: Array = said[np.arange(len(said)), first]
+    return elected
 
 
 def boost(wrong: Array, counts: Array, *, classes: int, rounds: int) -> list[float]:
-    """Return what each vote weighs: the sum of ln((1 - e) / e) + ln(classes - 1) of its rounds.
+    """Return the weight of each vote: the sum of ln((1 - e) / e) + ln(classes - 1) of its rounds.
 
-    `wrong` says for each function and pattern whether it is wrong there (1.0), `counts` how often
-    the pattern was seen. A round takes the function with the least weighted error e, as long as one
-    is better than chance. If none ever is, all votes weigh 1.
+    `wrong` is 1.0 where a function is wrong on a pattern, `counts` the frequency of the pattern. A
+    round takes the function with the least weighted error e, if it is better than chance. If none
+    ever is, all votes weigh 1.
     """
     share = counts / counts.sum()
     weights = [0.0] * len(wrong)
     chance = 1 - 1 / classes
     for _ in range(rounds):
         errors = wrong.dot(share).tolist()
-        enough = min(errors) + _ALIKE
+        enough = min(errors) + _ERROR_TOLERANCE
         best = next(k for k, error in enumerate(errors) if error <= enough)
         error = errors[best]
-        if error >= chance - _ALIKE:
+        if error >= chance - _ERROR_TOLERANCE:
             break
         if not error:
-            weights[best] = 1.0  # never wrong, so it decides alone
+            weights[best] = 1.0  # never wrong: it decides alone
             break
         weights[best] += math.log((1 - error) / error * (classes - 1))
         lowered, raised = (1 - chance) / (1 - error), chance / error
@@ -177,7 +173,7 @@ def boost(wrong: Array, counts: Array, *, classes: int, rounds: int) -> list[flo
 
 
 class _Sample:
-    """Labelled observations as counts: how often exactly these functions were right."""
+    """Labelled observations as counts per set of functions that were right."""
 
     def __init__(self, functions: int, most: int) -> None:
         columns = min(2**functions, most)
@@ -191,7 +187,7 @@ class _Sample:
         column = self._columns.get(is_right)
         if column is None:
             column = self._columns[is_right] = self._free.pop()
-            self._wrong[:, column] = [not one for one in is_right]
+            self._wrong[:, column] = [not right for right in is_right]
         self._counts[column] += 1
         self._labels[label] += 1
 
@@ -211,4 +207,4 @@ class _Sample:
 
 
 def _is_right(said: Sequence[int], label: int) -> tuple[bool, ...]:
-    return tuple([one == label for one in said])
+    return tuple([prediction == label for prediction in said])

@@ -1,4 +1,4 @@
-"""What the theorems come to: bounds term by term, the horizons they speak of, when CoS exploits.
+"""Values of the bounds: terms, horizons at which they become non-trivial, start of exploitation.
 
 >>> round(bound("T1").value)
 425653
@@ -20,8 +20,8 @@ from covey.problems import Problem
 from covey.settings import Threshold
 from covey.theorems import FORMS, THEOREMS, Form, Statement, Term
 
-FARTHEST = 1e30  # slots; a bound that says nothing by then never will in practice
-MOST_SLOTS = 2**53  # that can be told apart
+FARTHEST = 1e30  # slots; largest horizon of the search
+MOST_SLOTS = 2**53  # largest exact integer of a float
 
 ALIASES = {
     "cos": ("T1",),
@@ -33,7 +33,7 @@ ALIASES = {
     "dcza": ("C1", "C2", "C3", "C4"),
 }
 
-CASES = {"C1": "M F_max", "C2": "K", "C3": "M F_max", "C4": "K"}  # and what exploring multiplies
+CASES = {"C1": "M F_max", "C2": "K", "C3": "M F_max", "C4": "K"}  # case -> factor of exploration
 WORST_ARRIVALS = ("C1", "C2")
 WORST_CORRELATION = ("C1", "C3")
 
@@ -41,14 +41,14 @@ Thresholds = tuple[Threshold, Threshold, Threshold]  # explore, train, explore p
 
 
 class Control(msgspec.Struct, frozen=True):
-    """A threshold that a theorem prescribes."""
+    """A threshold of a theorem."""
 
     formula: str
     at_horizon: float
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A theorem for one problem; None where it has no such thing, or says nothing that early."""
+    """A theorem for one problem; None: does not apply, or no such horizon up to 1e30."""
 
     theorem: str
     title: str
@@ -62,15 +62,15 @@ class Bound(msgspec.Struct, frozen=True):
     thresholds: dict[str, Control]
     slices: int | None  # per dimension
     split_power: float | None
-    memory: float  # records, one for an arm in a cell
+    memory: float  # records: one per arm and cell
     memory_order: str
-    below_horizon_from: float | None  # the least horizon whose bound is below one per slot
+    below_horizon_from: float | None  # smallest horizon with a bound below one per slot
     below_twice_horizon_from: float | None
     notes: list[str]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """How regret grows in one of the paper's four cases, without logarithms."""
+    """Growth of regret in one of the paper's four cases, without logarithms."""
 
     algorithm: str
     case: str
@@ -79,15 +79,15 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Exploitation(msgspec.Struct, frozen=True):
-    """When CoS with the theorem's parameters begins to exploit in one of the four cases."""
+    """Start of exploitation of CoS with the theorem's parameters, in one of the four cases."""
 
     case: str
-    slot: int | None  # by which every cell has begun, with the slices of this horizon
-    least_horizon: int | None  # that is longer than that takes
+    slot: int | None  # at which every cell exploits, with the slices of this horizon
+    least_horizon: int | None  # smallest horizon that reaches exploitation
 
 
 class Sheet(msgspec.Struct, frozen=True):
-    """All that there is to say of one problem."""
+    """All results for one problem."""
 
     problem: Problem
     form: Form
@@ -99,9 +99,9 @@ class Sheet(msgspec.Struct, frozen=True):
 def sheet(
     names: Sequence[str] = (), problem: Problem | None = None, *, form: Form = "corrected"
 ) -> Sheet:
-    """Return the named bounds (all, if none is named) with the orders and the start of exploiting.
+    """Return the named bounds (default: all), the orders and the start of exploitation.
 
-    >>> [one.theorem for one in sheet(["cos", "T4"]).bounds]
+    >>> [bound.theorem for bound in sheet(["cos", "T4"]).bounds]
     ['T1', 'T4']
     """
     problem = problem or Problem()
@@ -136,7 +136,7 @@ def sweep(
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return the theorems that are meant by names like T1, C3, cos or dcza; none means all."""
+    """Return the theorems of names like T1, C3, cos or dcza; no names: all."""
     meanings: dict[str, tuple[str, ...]] = {name.lower(): (name,) for name in THEOREMS}
     meanings |= {alias.lower(): theorems for alias, theorems in ALIASES.items()}
     for name in names:
@@ -149,7 +149,7 @@ def chosen(names: Sequence[str]) -> list[str]:
 def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected") -> Bound:
     """Return the theorem `name` (a key of `THEOREMS`) for a problem.
 
-    Raises `ConfigError` if the bound is larger than the largest number there is.
+    Raises `ConfigError` if the bound overflows.
     """
     problem = problem or Problem()
     stated = _state(name, problem, form)
@@ -178,19 +178,20 @@ def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected"
 def below_from(
     name: str, problem: Problem, *, times: float = 1.0, form: Form = "corrected"
 ) -> float | None:
-    """Return the horizon from which the bound is below `times` as many slots; None: none to 1e30.
+    """Return the horizon from which the bound is below `times` per slot; None: above 1e30.
 
-    There is one at most: a bound is above two per slot until all that it has per slot falls.
+    It is unique: every term per slot decreases once the bound is below two per slot.
     """
 
     def is_below(horizon: float) -> bool:
-        return _value(_state(name, _at(problem, horizon), form)) < times * horizon
+        longer = msgspec.structs.replace(problem, horizon=horizon)
+        return _value(_state(name, longer, form)) < times * horizon
 
     return _least(is_below)
 
 
 def orders(problem: Problem, *, form: Form = "corrected") -> list[Order]:
-    """Return the table of the four cases for CoS, DCZA, and for owners that share statistics."""
+    """Return the four cases for CoS, DCZA and Share-UCB."""
     return [
         *[_cos_order(problem, case, form) for case in CASES],
         *[_dcza_order(problem, case, form) for case in CASES],
@@ -199,7 +200,7 @@ def orders(problem: Problem, *, form: Form = "corrected") -> list[Order]:
 
 
 def exploitation(problem: Problem, case: str) -> Exploitation:
-    """Return when CoS with the theorem's parameters begins to exploit in a case, C1 to C4."""
+    """Return the start of exploitation of CoS with the theorem's parameters, in case C1 to C4."""
 
     def begins(horizon: float, most: float) -> int | None:
         slices = slices_for(horizon, alpha=problem.alpha, dimension=problem.dimension)
@@ -227,21 +228,21 @@ def exploitation_begins(
     since: int = 0,
     most: float = MOST_SLOTS,
 ) -> int | None:
-    """Return the slot by which every one of `cells` evenly visited cells has begun to exploit.
+    """Return the slot at which all `cells`, evenly visited, exploit; None: not within `most`.
 
     A cell exploits once each own function has more than D1 labels, each of the `untrained` peers
-    (all, unless it is said) more than D2 trainings, and each peer more than D3 labels. The cells
-    are there from the slot after `since` on. None: not within `most` slots.
+    (default: all) more than D2 trainings, and each peer more than D3 labels. The cells exist from
+    the slot after `since`.
     """
     arms = (functions, peers if untrained is None else untrained, peers)
     slot = since + cells
-    # From below, so that the first fixed point is the least one: the first slot that suffices.
+    # Iterate from below: the first fixed point is the smallest one.
     while slot <= most:
-        owed = sum(
+        needed = sum(
             count * (math.floor(threshold.at(slot)) + 1)
             for count, threshold in zip(arms, thresholds, strict=True)
         )
-        enough = since + cells * (owed + 1)
+        enough = since + cells * (needed + 1)
         if enough <= slot:
             return slot
         slot = enough
@@ -249,7 +250,7 @@ def exploitation_begins(
 
 
 def theorem_thresholds(problem: Problem) -> Thresholds:
-    """Return the thresholds of CoS that T1 prescribes."""
+    """Return the thresholds of CoS in T1."""
     return _thresholds(problem, cos_power(problem.alpha, problem.dimension))
 
 
@@ -259,7 +260,7 @@ def _cos_order(problem: Problem, case: str, form: Form) -> Order:
     if case in WORST_ARRIVALS:
         return Order("CoS", case, f"{CASES[case]} T^{near:.4g}", near)
     formula = f"{CASES[case]} T^{exploring:.4g}"
-    if form == "printed":  # it counts exploring alone
+    if form == "printed":  # it counts exploration only
         return Order("CoS", case, formula, exploring)
     return Order("CoS", case, f"T^{near:.4g} + {formula}", near)
 
@@ -300,8 +301,8 @@ def _state(name: str, problem: Problem, form: Form) -> Statement:
         if math.isfinite(_value(stated)):
             return stated
     raise ConfigError(
-        f"{name} at a horizon of {problem.horizon:g} is larger than {sys.float_info.max:.3g}, the "
-        "largest number there is"
+        f"{name} at a horizon of {problem.horizon:g} overflows ({sys.float_info.max:.3g}); "
+        "use a smaller horizon"
     )
 
 
@@ -317,12 +318,8 @@ def _exponent(stated: Statement) -> float:
     return max(term.exponent for term in stated.terms)
 
 
-def _at(problem: Problem, horizon: float) -> Problem:
-    return msgspec.structs.replace(problem, horizon=horizon)
-
-
 def _least(holds: Callable[[float], bool]) -> float | None:
-    """Return the least horizon from which something holds, by bisection of its logarithm."""
+    """Return the smallest horizon for which `holds` is true, by bisection of its logarithm."""
     if not holds(FARTHEST):
         return None
     if holds(1.0):

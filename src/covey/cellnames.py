@@ -1,4 +1,4 @@
-"""The names of cells, under which peers speak of them and stores keep them."""
+"""Names of cells, as used between peers and in stores."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from covey.types import Cell
 
 
 class CellNames:
-    """Names in all context spaces of a learner; that of the space stands before the cell's own."""
+    """Cell names of all context spaces of a learner; the space name is the prefix."""
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         self._policies = policies
@@ -19,12 +19,12 @@ class CellNames:
         return f"{cell.space}/{name}" if cell.space else name
 
     def parse(self, name: str) -> Cell:
-        """Return the cell of a name; raise `DataError` if there can be none such."""
+        """Return the cell of a name; raise `DataError` for an invalid name."""
         space, _, rest = name.rpartition("/")
         policy = self._policies.get(space)
         if policy is None:
-            raise DataError(f"cell {name!r} lies in a context space that is not known here")
+            raise DataError(f"cell {name!r} is in an unknown context space")
         cell = policy.partition.parse(rest)
         if len(cell.coordinates) != policy.dimension:
-            raise DataError(f"cell {name!r} does not have {policy.dimension} coordinates")
+            raise DataError(f"cell {name!r} needs {policy.dimension} coordinates")
         return cell._replace(space=space) if space else cell

@@ -1,7 +1,7 @@
-"""Certificates as bytes: made, signed and read. The one file that names cryptography.
+"""Create, sign and read certificates. The only module that imports cryptography.
 
-Keys are EC P-256. A site's name is in its certificate as `covey://NAME`, and as a host name so
-that TLS can check it whatever the site's address is.
+Keys are EC P-256. A certificate contains the site's name as `covey://NAME`, and as a host name,
+so that TLS can verify it independently of the site's address.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ except ModuleNotFoundError:
 
 Span = tuple[datetime, datetime]
 _SCHEME = "covey://"
-_OTHER_KIND = "its key is of another kind than covey makes (EC P-256)"
+_OTHER_KIND = "unsupported key type; expected EC P-256"
 _UNREADABLE = (
     ValueError,
     TypeError,
@@ -61,7 +61,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_hash(self) -> str:
-        """The hash by which allow lists know the key."""
+        """The hash of the key in allow lists."""
         return f"sha256:{hashlib.sha256(self.public).hexdigest()}"
 
 
@@ -72,7 +72,7 @@ def new_key() -> bytes:
 
 
 def authority(key: bytes, name: str, span: Span) -> bytes:
-    """Return the certificate of an authority, signed by itself."""
+    """Return the self-signed certificate of an authority."""
     if not 1 <= len(name) <= 64 or not name.isascii() or not name.isprintable():
         raise ConfigError("an authority's name must be 1 to 64 printable ASCII characters")
     private = _private(key)
@@ -87,14 +87,14 @@ def authority(key: bytes, name: str, span: Span) -> bytes:
 
 
 def request(key: bytes, name: str, hosts: Iterable[str]) -> bytes:
-    """Return a request for an authority to sign."""
+    """Return a certificate request."""
     made = x509.CertificateSigningRequestBuilder(_subject(allowlist.check_name(name)))
     made = made.add_extension(_alternatives(name, hosts), critical=False)
     return made.sign(_private(key), hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def sign(asked: Reading, *, issuer: bytes, issuer_key: bytes, span: Span) -> bytes:
-    """Return a site's certificate; of what asked for it, name, hosts and public key are taken."""
+    """Return a site's certificate with the name, hosts and public key of a request."""
     if asked.name is None:
         raise ConfigError("only a request or a certificate of a site can be signed")
     private, parent = _private(issuer_key), x509.load_pem_x509_certificate(issuer)
@@ -115,9 +115,9 @@ def sign(asked: Reading, *, issuer: bytes, issuer_key: bytes, span: Span) -> byt
 
 
 def read(pem: bytes) -> Reading:
-    """Return the content of a file; raises `ConfigError` if covey cannot have made it.
+    """Return the content of a file (the first certificate of several).
 
-    Of several certificates in it, the first.
+    Raises `ConfigError` for a file that covey does not create.
     """
     with _sentences():
         if b"-----BEGIN CERTIFICATE REQUEST-----" in pem:
@@ -129,17 +129,17 @@ def read(pem: bytes) -> Reading:
 
 @lru_cache(maxsize=256)
 def read_verified(der: bytes) -> Reading:
-    """Return the content of the certificate that a TLS peer has shown.
+    """Return the content of a TLS peer's certificate.
 
-    Every request of a peer needs it and parsing takes longer than many requests do, so the latest
-    certificates are kept. Whether the site is allowed is not kept: the allow list may change.
+    Cached, because every request needs it and parsing is slow. The allow list is checked per
+    request, because it can change.
     """
     with _sentences():
         return _read_certificate(x509.load_der_x509_certificate(der))
 
 
 def is_signed(pem: bytes, authorities: bytes) -> bool:
-    """Whether one of several authorities, one after the other in a file, signed a certificate."""
+    """Return whether one of the authorities in a file signed a certificate."""
     with _sentences():
         found = x509.load_pem_x509_certificate(pem)
         return any(_issued(found, one) for one in x509.load_pem_x509_certificates(authorities))
@@ -167,7 +167,7 @@ def _read_certificate(found: x509.Certificate) -> Reading:
 
 def _read_request(found: x509.CertificateSigningRequest) -> Reading:
     if not found.is_signature_valid:
-        raise ConfigError("its signature is wrong; have the request made anew")
+        raise ConfigError("invalid signature; create a new request")
     name, hosts = _site(found.extensions)
     return Reading(kind="request", public=_spki(found.public_key()), name=name, hosts=hosts)
 
@@ -188,7 +188,7 @@ def _site(extensions: x509.Extensions) -> tuple[str, tuple[str, ...]]:
     links = held.get_values_for_type(x509.UniformResourceIdentifier)
     names = [link.removeprefix(_SCHEME) for link in links if link.startswith(_SCHEME)]
     if len(names) != 1:
-        raise ConfigError("it does not hold the name of one site, as covey://NAME")
+        raise ConfigError("it must contain exactly one site name, as covey://NAME")
     name = allowlist.check_name(names[0])
     hosts = [str(address) for address in held.get_values_for_type(x509.IPAddress)]
     hosts += held.get_values_for_type(x509.DNSName)
@@ -259,7 +259,7 @@ def _spki(public: object) -> bytes:
 
 @contextlib.contextmanager
 def _sentences() -> Iterator[None]:
-    """Turn what foreign bytes raise into a sentence that quotes nothing of them."""
+    """Convert parsing errors to a message that does not quote the input."""
     try:
         yield
     except ConfigError:

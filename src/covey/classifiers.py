@@ -1,4 +1,4 @@
-"""Anything that classifies, as a function: it answers one instance or many, and may be taught."""
+"""Adapt classifiers to one interface: predict one or many instances, and learn."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
@@ -13,31 +13,31 @@ UNKNOWN = msgspec.UNSET
 
 
 class Later(Protocol):
-    """What a function may return in place of a label: a handle on it, such as a `Future`."""
+    """A handle that a function may return instead of a label, such as a `Future`."""
 
     def done(self) -> bool:
-        """Say whether the answer is there."""
+        """Return whether the answer is available."""
 
     def result(self) -> Any:
-        """Return the answer, or raise what kept it from coming."""
+        """Return the answer, or raise the error that prevented it."""
 
 
 class Function(NamedTuple):
-    """Something that classifies, under the name that its owner gave it."""
+    """A classification function with its name and owner."""
 
     name: str
     owner: str
     predict: Callable[[Any], Any]  # an instance -> a label
     predict_many: Callable[[Any], Any] | None  # rows -> labels; None: one by one
-    teach: Callable[[Any, Label], Any] | None  # None: it cannot be taught
+    teach: Callable[[Any, Label], Any] | None  # None: it does not learn
     teach_many: Callable[[list[Any], list[Label]], Any] | None
-    is_instant: bool = False  # it looks at nothing, and is not worth a thread
-    classes: tuple[Label, ...] = ()  # all labels that there are; none: that is not said
+    is_instant: bool = False  # too fast to be worth a thread
+    classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
 
     def ask(self, instance: Any) -> "Label | Late":
-        """Return the label of `instance`, or a `Late` that will know it.
+        """Return the label of `instance`, or a `Late` for it.
 
-        Raises `FunctionError`, naming the function, if it raises or its answer is not a label.
+        Raises `FunctionError` with the function's name if it raises or its answer is not a label.
         """
         try:
             answer = self.predict(instance)
@@ -51,34 +51,36 @@ class Function(NamedTuple):
         return self.label(answer)
 
     def answer(self, instance: Any) -> Label:
-        """Return the label of `instance`, waiting for it if need be."""
+        """Return the label of `instance`, waiting for it if needed."""
         answer = self.ask(instance)
         return answer.label() if type(answer) is Late else answer
 
     def answer_many(self, rows: Any) -> list[Label]:
-        """Return the labels of `rows`, from one call if the function takes many."""
+        """Return the labels of `rows`, from one call if the function takes batches."""
         if self.predict_many is None:
             return [self.answer(row) for row in rows]
         try:
-            given = self.predict_many(rows)
-            answers = list(given.tolist() if hasattr(given, "tolist") else given)
+            result = self.predict_many(rows)
+            answers = list(result.tolist() if hasattr(result, "tolist") else result)
         except Exception as error:
             raise self._failed(error) from error
-        if isinstance(given, str):
-            raise FunctionError(f"{self} gave one text for {len(rows)} rows; one label per row")
+        if isinstance(result, str):
+            raise FunctionError(
+                f"{self} returned one string for {len(rows)} rows; return one label per row"
+            )
         if len(answers) != len(rows):
-            raise FunctionError(f"{self} gave {len(answers)} labels for {len(rows)} rows")
-        return [one if type(one) in PLAIN else self.label(one) for one in answers]
+            raise FunctionError(f"{self} returned {len(answers)} labels for {len(rows)} rows")
+        return [answer if type(answer) in PLAIN else self.label(answer) for answer in answers]
 
     def learn(self, instance: Any, label: Label) -> None:
-        """Teach the function; raise `FunctionError`, naming it, if that fails."""
+        """Train the function; raise `FunctionError` with its name if that fails."""
         if self.teach is not None:
-            self._taught(self.teach, instance, label)
+            self._train(self.teach, instance, label)
 
     def learn_many(self, instances: list[Any], labels: list[Label]) -> None:
-        """Teach the function many instances, at once if it takes that."""
+        """Train the function on many instances, in one call if it takes batches."""
         if self.teach_many is not None:
-            self._taught(self.teach_many, instances, labels)
+            self._train(self.teach_many, instances, labels)
             return
         for instance, label in zip(instances, labels, strict=True):
             self.learn(instance, label)
@@ -89,43 +91,43 @@ class Function(NamedTuple):
             return as_label(answer)
         except ValueError as error:
             is_new = answer is None and self.teach is not None
-            raise FunctionError(f"{self} answered {error}{_FRESH if is_new else ''}") from None
+            raise FunctionError(f"{self} returned {error}{_FRESH if is_new else ''}") from None
 
     def __str__(self) -> str:
         return f"function {self.name!r} of learner {self.owner!r}"
 
     def _failed(self, error: Exception) -> FunctionError:
-        if isinstance(error, CoveyError):  # it says enough
+        if isinstance(error, CoveyError):
             return FunctionError(f"{self}: {error}")
         is_new = type(error).__name__ == "NotFittedError" and self.teach is not None
         hint = _FRESH if is_new else ""
         return FunctionError(f"{self} raised {type(error).__name__}: {error}{hint}")
 
-    def _taught(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
+    def _train(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
         try:
             teach(instances, labels)
         except Exception as error:
             raise FunctionError(
-                f"{self} raised {type(error).__name__} when it was taught: {error}; the label was "
-                "not taken and can be sent again"
+                f"{self} raised {type(error).__name__} in training: {error}; the label was "
+                "rejected and can be sent again"
             ) from error
 
 
 class Late(msgspec.Struct):
-    """An answer under way, and the true label if that comes first."""
+    """A pending answer, and the true label if that arrives first."""
 
     function: Function
     handle: Later
     truth: Label | msgspec.UnsetType = UNKNOWN
 
     def is_there(self) -> bool:
-        """Say whether the answer has come."""
+        """Return whether the answer is available."""
         return self.handle.done()
 
     def label(self) -> Label:
         """Return the answer, waiting as long as its handle does.
 
-        Raises `FunctionError`, naming the function, if the answer fails or is not a label.
+        Raises `FunctionError` with the function's name if the answer fails or is not a label.
         """
         try:
             answer = self.handle.result()
@@ -134,49 +136,49 @@ class Late(msgspec.Struct):
         return self.function.label(answer)
 
     def keep(self, ticket: int, label: Label) -> None:
-        """Keep the true label until the answer comes; raise `ConflictingLabel` for another."""
+        """Keep the true label until the answer arrives; raise `ConflictingLabel` for another."""
         if self.truth is not UNKNOWN and self.truth != label:
             raise ConflictingLabel(
-                f"for ticket {ticket} the label {self.truth!r} is kept until {self.function} "
-                f"answers; {label!r} contradicts it and was not taken"
+                f"label {label!r} for ticket {ticket} rejected: it contradicts {self.truth!r}, "
+                f"which is kept until {self.function} answers"
             )
         self.truth = label
 
 
 class Frozen(NamedTuple):
-    """A function that is not to be taught."""
+    """A function that must not be trained."""
 
     function: Any
 
 
 class Fresh(NamedTuple):
-    """A function that has learnt nothing yet, and the labels that there are."""
+    """An untrained function, and all labels."""
 
     function: Any
     classes: tuple[Label, ...]
 
 
 def frozen(function: Any) -> Frozen:
-    """Return `function` so that it stays as it is: labels do not teach it."""
+    """Return `function` marked as fixed: labels do not train it."""
     return Frozen(function)
 
 
 def fresh(function: Any, *, classes: Sequence[Label]) -> Fresh:
-    """Return a function that learns from nothing; until it can answer it says the first class.
+    """Return an untrained function; until it can predict, it returns the first class.
 
-    scikit-learn's `partial_fit` is told all the classes when it is called first.
+    The first call of scikit-learn's `partial_fit` receives all classes.
     """
     if len(classes) == 0:
-        raise ConfigError("a fresh function needs its classes, at least one; it says the first")
+        raise ConfigError("a fresh function needs classes; give at least one")
     return Fresh(function, tuple(classes))
 
 
 def as_function(given: Any, *, name: str, owner: str) -> Function:
-    """Return `given` as a function of instances.
+    """Return `given` as a `Function`.
 
     Takes an object with `predict_one` (River), one with `predict` for rows (scikit-learn), one with
     `predict` and `learn` for an instance, a pair of these two callables, any callable, or a
-    function that was made before.
+    `Function`.
     """
     if isinstance(given, Function):
         return given._replace(name=name, owner=owner)
@@ -188,24 +190,24 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
     if isinstance(given, Fresh):
         given, classes = given
     is_instant = getattr(given, "is_instant", False) is True
-    function = Function(name, owner, *_verbs(name, given, classes), is_instant=is_instant)
+    function = Function(name, owner, *_methods(name, given, classes), is_instant=is_instant)
     if not classes:
         return function
     if function.teach is None:
         raise ConfigError(
-            f"function {name!r} is fresh, but a {type(given).__name__} cannot be taught; it has "
-            "neither learn_one nor partial_fit nor learn"
+            f"function {name!r} is fresh, but a {type(given).__name__} cannot learn; it needs "
+            "learn_one, partial_fit or learn"
         )
-    return _saying_first(function, given, classes[0])
+    return _with_default(function, given, classes[0])
 
 
-_FRESH = "; if it has learnt nothing yet, give covey.classifiers.fresh(function, classes=...)"
-_Verbs = tuple[Any, Any, Any, Any]  # predict and teach: one, many, one, many
+_FRESH = "; if it is untrained, give covey.classifiers.fresh(function, classes=...)"
+_Methods = tuple[Any, Any, Any, Any]  # predict one and many, teach one and many
 
 
-def _verbs(name: str, given: Any, classes: tuple[Label, ...]) -> _Verbs:
+def _methods(name: str, given: Any, classes: tuple[Label, ...]) -> _Methods:
     if hasattr(given, "predict_one"):
-        # River's own verbs for many want a data frame.
+        # River's own batch methods need a data frame.
         many = getattr(given, "predict_batch", None)
         return given.predict_one, many, getattr(given, "learn_one", None), None
     if hasattr(given, "predict") and hasattr(given, "learn") and not hasattr(given, "partial_fit"):
@@ -226,14 +228,14 @@ def _many(given: Any) -> Any:
     return getattr(given, "predict_batch", None) or getattr(given, "predict_many", None)
 
 
-def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Verbs:
-    """Return the verbs of a model that takes rows, such as scikit-learn's."""
+def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Methods:
+    """Return the methods of a model that takes rows, such as scikit-learn's."""
 
     def predict(instance: Any) -> Any:
         return model.predict([instance])[0]
 
     def teach_many(rows: list[Any], labels: list[Label]) -> None:
-        # Whoever has been fitted knows its classes, and may refuse to be told others.
+        # A fitted model has its classes, and may reject others.
         if classes and not hasattr(model, "classes_"):
             model.partial_fit(rows, labels, classes=list(classes))
         else:
@@ -247,8 +249,8 @@ def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Verbs:
     return predict, model.predict, teach, teach_many
 
 
-def _saying_first(function: Function, model: Any, first: Label) -> Function:
-    """Return `function` with `first` for an answer while its model has none."""
+def _with_default(function: Function, model: Any, first: Label) -> Function:
+    """Return `function` with `first` as its answer while the model is untrained."""
     predict, predict_many = function.predict, function.predict_many
     is_of_rows = function.teach_many is not None
 

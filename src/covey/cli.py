@@ -1,7 +1,7 @@
-"""The command line. Prose and progress go to standard error, results to standard output.
+"""The command line. Messages and progress go to standard error, results to standard output.
 
-Exit codes: 0 done, 1 an unexpected failure, 2 bad input (one sentence says what), 74 a store that
-failed under `covey serve`, 130 interrupted. `covey doctor` has 1 for a site that will not work.
+Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store failure under
+`covey serve`, 130 interrupted. `covey doctor` exits with 1 for a site that will not work.
 """
 
 import argparse
@@ -56,17 +56,17 @@ examples:
 """
 PROBLEM_HELP = {
     "horizon": "slots",
-    "alpha": "how smooth accuracies are over contexts, up to 1",
+    "alpha": "smoothness of accuracies over contexts, up to 1",
     "dimension": "of the contexts, 1 to 8",
     "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
     "learners": "of the network",
-    "functions": "of the learner that the bound is for",
-    "most-functions": "of any learner (default: as many)",
-    "label-probability": "of a label to be seen, for T4",
+    "functions": "of the learner that the bound applies to",
+    "most-functions": "of any learner (default: the same)",
+    "label-probability": "that a label arrives, for T4",
     "longest-delay": "of a label in slots, for T3",
     "split-scale": "A of DCZA",
-    "split-power": "p of DCZA (default: what the theorem prescribes)",
-    "cost": "of the dearest arm, for the cautious form",
+    "split-power": "p of DCZA (default: that of the theorem)",
+    "cost": "of the most expensive arm, for the cautious form",
 }
 
 SIMULATE_EXAMPLES = """\
@@ -85,11 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _plain_warnings():
             code: int | None = options.run(options)
     except StoreFailed as error:
-        return _fail(options, error, 74)  # as `sysexits.h` has it for input and output
+        return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
     except CoveyError as error:
         return _fail(options, error, 2)
     except KeyboardInterrupt:
-        print("covey: interrupted; nothing was left half-written", file=sys.stderr)
+        print("covey: interrupted; no file is incomplete", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -102,8 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="covey",
-        description="Independent sites classify their streams together.",
-        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 a store that failed "
+        description="Independent sites classify their data streams cooperatively.",
+        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 store failure "
         "under `covey serve`, 130 interrupted",
     )
     parser.add_argument("--version", action="version", version=_version())
@@ -121,9 +121,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "replay",
-        help="what would cooperation have gained? replay a log of predictions",
+        help="replay a log of predictions: gain and cost of cooperation",
         description="Replay a log of recorded predictions, one row per slot, as if the sites had "
-        "cooperated; say what that would have gained and cost.",
+        "cooperated, and report the gain and the cost.",
         epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -135,7 +135,7 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--trace", type=Path, metavar="OUT", help="write every decision to a .csv or .parquet file"
     )
     command.add_argument(
-        "--report", type=Path, metavar="DIR", help="write report.html and summary.json there"
+        "--report", type=Path, metavar="DIR", help="folder for report.html and summary.json"
     )
     command.add_argument(
         "--baselines",
@@ -143,8 +143,7 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         const=",".join(baselines.PLAIN),
         default="",
         metavar="NAMES",
-        help="compare with these, separated by commas: "
-        f"{', '.join(baselines.BASELINES)}; without names: all but River's",
+        help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
     )
     _add_common(command, _replay)
 
@@ -152,9 +151,9 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "demo",
-        help="four sites under bursty attack: see cooperation happen",
-        description="Make a seeded stream of bursty attacks on four sites, replay it, and write a "
-        "report together with the log and the configuration that it came from.",
+        help="replay generated attacks on four sites",
+        description="Generate a seeded stream of bursty attacks on four sites, replay it, and "
+        "write the report, the log and the configuration.",
         epilog="example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -167,11 +166,10 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "simulate",
-        help="policies in worlds whose accuracies are known: how does their regret grow?",
-        description="Play policies in environments whose accuracies are known, seed by seed, and "
-        "say what each lost against the oracle, to what, and how that grows. Without a scenario an "
-        "embedded one is played: CoS and DCZA in the four cases of arrival. Interrupted, the same "
-        "command goes on where it was.",
+        help="measure the regret of policies in simulated environments",
+        description="Run policies in environments with known accuracies, for several seeds, and "
+        "report the regret against the oracle, its causes and its growth. The default scenario is "
+        "CoS and DCZA in the four cases of arrival. Interrupted runs resume.",
         epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -201,9 +199,9 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
 def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command = commands.add_parser(
         "bounds",
-        help="the theorems as a calculator: what regret is proved, and from which horizon on",
-        description="Say what the paper's theorems prove for a network, term by term, with the "
-        "parameters that they prescribe and the horizon from which they say anything.",
+        help="evaluate the theorems' regret bounds",
+        description="Evaluate the paper's theorems for a network, by term, with the prescribed "
+        "parameters and the horizon from which the bounds are not void.",
         epilog=BOUNDS_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -216,13 +214,13 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     for name, meaning in PROBLEM_HELP.items():
         default = getattr(Problem(), name.replace("-", "_"))
-        text = meaning if default is None else f"{meaning} (default: {default:g})"
-        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=text)
+        hint = meaning if default is None else f"{meaning} (default: {default:g})"
+        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=hint)
     command.add_argument(
         "--form",
         choices=FORMS,
         default="corrected",
-        help="as printed, with its slips corrected (default), or with what the proofs leave out",
+        help="as printed, with errors corrected (default), or also with terms that proofs omit",
     )
     command.add_argument(
         "--sweep",
@@ -271,7 +269,7 @@ def _demo(options: argparse.Namespace) -> None:
         outcome = backtest.replay_file(log, setup, progress=progress)
     _show(outcome, options)
     page = report.write(outcome, options.out, title="Four sites under bursty attack")
-    print(f"\nthe log, its configuration and the report: {log}, {toml}, {page}", file=sys.stderr)
+    print(f"\nlog, configuration and report: {log}, {toml}, {page}", file=sys.stderr)
     print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
 
 
@@ -287,9 +285,7 @@ def _simulate(options: argparse.Namespace) -> None:
         with Progress("simulate", is_quiet=options.quiet) as progress:
             runs = simulator.simulate(chosen, out, progress=progress)
     except KeyboardInterrupt:
-        print(
-            f"\ncovey: {out} keeps the finished runs; repeat the command to go on", file=sys.stderr
-        )
+        print(f"\ncovey: {out} keeps finished runs; repeat the command to resume", file=sys.stderr)
         raise
     found = comparison.compare(chosen, runs)
     numbers = msgspec.json.encode(found)
@@ -322,7 +318,10 @@ def _bounds(options: argparse.Namespace) -> None:
 
 def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
     argument, text = options.sweep
-    values = [_swept(value, argument) for value in text.split(",")]
+    try:
+        values = [_number(value) for value in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
     swept = bounds.sweep(argument, values, options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode({"argument": argument, "sheets": swept}).decode())
@@ -330,15 +329,8 @@ def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
         print(sheets.sweep(swept, argument=argument))
 
 
-def _swept(text: str, argument: str) -> float:
-    try:
-        return _number(text)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
-
-
 def _number(text: str) -> float:
-    """Return a number, a whole one as an int however it is written."""
+    """Return a number; whole numbers as int, also if written like 1e6."""
     try:
         number = float(text)
     except ValueError:
@@ -368,9 +360,9 @@ def _version() -> str:
 def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
     if options.debug:
         raise error
-    kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
-    hint = "" if isinstance(error, CoveyError) else " (--debug shows where)"
-    print(f"covey: {kind}{error}{hint}", file=sys.stderr)
+    is_known = isinstance(error, CoveyError)
+    message = error if is_known else f"{type(error).__name__}: {error} (--debug shows where)"
+    print(f"covey: {message}", file=sys.stderr)
     return code
 
 

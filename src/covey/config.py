@@ -1,4 +1,4 @@
-"""TOML -> objects: the replay configuration, checked as a whole before anything runs."""
+"""The replay configuration: TOML to validated objects, before anything runs."""
 
 import math
 import tomllib
@@ -23,7 +23,7 @@ TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[data]` table: which column of the log is what."""
+    """The `[data]` table: the columns of the log."""
 
     label: str = "label"
     context: list[spaces.Entry] = []
@@ -31,11 +31,11 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None
-    loss: Loss | None = None  # None: an answer is right or wrong
+    loss: Loss | None = None  # None: zero-one loss
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A `[[learner]]` table: one site, its functions and whom it may ask."""
+    """A `[[learner]]` table: one site, its functions and its peers."""
 
     name: str
     functions: list[str]
@@ -43,11 +43,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     arrivals: bool = True
     label_probability: float = 1.0
     supervised: bool = True
-    serving_cost: float = 0.0  # what answering a request costs this learner
+    serving_cost: float = 0.0  # cost to this learner per answered request
     rewards: dict[str, Reward] = {}
     peers: dict[str, float] | None = None
-    context_peers: dict[str, float] = {}  # who are shown the cell, never the data
-    cost_columns: dict[str, str] = {}  # arm -> column of what it costs beyond its fixed cost
+    context_peers: dict[str, float] = {}  # peers that receive the cell, never the data
+    cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
     answer_delay: int | str = 0  # slots, or a column of them
     answer_wait: int | None = None  # slots
     context: list[spaces.Entry] | None = None
@@ -56,34 +56,34 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Site(NamedTuple):
-    """A learner as the network sees it: its place, its arms and their costs."""
+    """A validated learner: its arms, their costs and rewards."""
 
     name: str
     functions: tuple[str, ...]
-    peers: tuple[int, ...]  # places in the network, ascending
-    # Own functions, peers, then peers shown the cell only; inf: closed, until it is repriced.
+    peers: tuple[int, ...]  # indices of learners, ascending
+    # Own functions, peers, context peers; inf: unavailable until its price changes.
     costs: tuple[float, ...]
     receives: bool
     label_probability: float = 1.0
     is_supervised: bool = True
     serving_cost: float = 0.0
     rewards: tuple[Reward, ...] = ()  # one per arm, or none
-    context_peers: tuple[int, ...] = ()  # places in the network, ascending
+    context_peers: tuple[int, ...] = ()  # indices of learners, ascending
     cost_columns: tuple[str | None, ...] = ()  # one per arm, or none
     answer_delay: int | str = 0
     answer_wait: int | None = None
-    spaces: tuple[int, ...] = (0,)  # of its own contexts
+    spaces: tuple[int, ...] = (0,)  # indices of its context spaces
     views: tuple[View, ...] = ()
-    stream: int = 0  # the instances it receives, where learners have streams of their own
-    lies: bool = False  # of itself, to those who ask; only in worlds that are made up
+    stream: int = 0  # index of its instance stream, when there are several
+    lies: bool = False  # reports falsely to peers; simulations only
 
     @property
     def behind(self) -> tuple[int, ...]:
-        """Per arm the place of the learner that is asked; -1: an own function."""
+        """Per arm the index of the queried learner; -1: an own function."""
         return (-1,) * len(self.functions) + self.peers + self.context_peers
 
     def alone(self) -> "Site":
-        """Return the same site with nobody to ask."""
+        """Return the same site without peers."""
         own = len(self.functions)
         return self._replace(
             peers=(),
@@ -94,41 +94,41 @@ class Site(NamedTuple):
         )
 
     def arms(self, names: Sequence[str]) -> list[str]:
-        """Return the names of its arms, given those of the learners."""
+        """Return the names of its arms, given the names of all learners."""
         by_context = [names[peer] + BY_CONTEXT for peer in self.context_peers]
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
 class ReplayConfig(NamedTuple):
-    """All that a replay is told."""
+    """The configuration of a replay."""
 
     data: Data
     settings: Settings
     sites: tuple[Site, ...]
-    context: contexts.Contexts  # all coordinates of all spaces
+    context: contexts.Contexts  # coordinates of all spaces
     plan: spaces.Plan
     wiring: Wiring | None = None
     ensemble: Weighing | None = None
 
     @property
     def unit(self) -> int:
-        """What a right answer is worth, in whole units."""
+        """Gain of a correct answer, as an integer."""
         return 1 if self.data.loss is None else WHOLE
 
     @property
     def cost_columns(self) -> list[str]:
-        """The columns of what arms cost beyond their fixed cost, and of what links cost."""
+        """The columns of variable costs, of arms and of links."""
         named = [column for site in self.sites for column in site.cost_columns if column]
         tolls = [] if self.wiring is None else self.wiring.tolls.values()
         return list(dict.fromkeys([*named, *tolls]))
 
     @property
     def answer_delays(self) -> list[int | str]:
-        """Per learner, the slots that its answers to others take, or the column that says so."""
+        """Per learner, the delay of its answers to peers in slots, or the column of it."""
         return [site.answer_delay for site in self.sites]
 
     def policies(self, width: int) -> list[Policy]:
-        """Return the policy in every space, where contexts have `width` coordinates in all."""
+        """Return the policy of each space; `width` is the total number of coordinates."""
         wide = self.plan.of_width(width)
         for site in self.sites:
             for space in site.spaces:
@@ -136,14 +136,18 @@ class ReplayConfig(NamedTuple):
         return [self.policy(len(space)) for space in wide]
 
     def policy(self, dimension: int) -> Policy:
-        """Return the policy in a context space of this dimension."""
-        most = max(len(site.functions) for site in self.sites)
-        every = sum(len(site.functions) for site in self.sites)
-        return resolve(self.settings, dimension=dimension, most_functions=most, all_functions=every)
+        """Return the policy for a context space of this dimension."""
+        counts = [len(site.functions) for site in self.sites]
+        return resolve(
+            self.settings,
+            dimension=dimension,
+            most_functions=max(counts),
+            all_functions=sum(counts),
+        )
 
 
 def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
-    """Raise `ConfigError` for a table that is neither one of a replay nor one of `more`."""
+    """Raise `ConfigError` for a table that is neither in `TABLES` nor in `more`."""
     known = (*TABLES, *more)
     for key in table:
         if key not in known:
@@ -151,18 +155,18 @@ def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
 
 
 class Tables(NamedTuple):
-    """The tables of a configuration, each checked by itself; `assemble` checks them together."""
+    """The tables of a configuration, each checked separately; `assemble` checks them together."""
 
     settings: Settings
     members: Sequence[Member]
     data: Data = Data()
-    links: Mapping[str, Any] = {}  # `[[link]]` and `[[link-change]]` as they are written
+    links: Mapping[str, Any] = {}  # `[[link]]` and `[[link-change]]`, unparsed
     ensemble: Weighing | None = None
     is_preset_named: bool = True
 
 
 def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
-    """Return the configuration in a TOML file, or the same given as a mapping."""
+    """Return the configuration in a TOML file or a mapping."""
     return assemble(read(source if isinstance(source, Mapping) else read_toml(Path(source))))
 
 
@@ -180,7 +184,7 @@ def read(table: Mapping[str, Any]) -> Tables:
 
 
 def assemble(tables: Tables) -> ReplayConfig:
-    """Return the configuration that these tables make up; raise `ConfigError` if they cannot."""
+    """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
     _check_members(members)
     links = parse_links(tables.links, [member.name for member in members])
@@ -196,8 +200,8 @@ def assemble(tables: Tables) -> ReplayConfig:
     _check_loss(data.loss)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
-            "[data] has a loss, but peers that see only the cell answer with whole labels; leave "
-            "out loss, or context-peers"
+            "[data] loss cannot be combined with context-peers, which answer with class labels; "
+            "remove one of them"
         )
     if settings.reading.askers == "first":
         sites = (sites[0], *(site.alone() for site in sites[1:]))
@@ -211,17 +215,14 @@ def assemble(tables: Tables) -> ReplayConfig:
         sites = _voters(sites, data)
         if tables.ensemble.weights == "cell" and len(plan.spaces) > 1:
             raise ConfigError(
-                '[ensemble] has weights = "cell", but the learners do not share one context space; '
-                'use weights = "global", or one context for all'
+                '[ensemble] weights = "cell" needs one context space for all learners; '
+                'use weights = "global", or the same context for all'
             )
     return ReplayConfig(data, settings, sites, context, plan, links, tables.ensemble)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Raises `ConfigError` with a sentence if it cannot be read.
-    """
+    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -238,14 +239,14 @@ def _check_loss(loss: Loss | None) -> None:
 
 
 def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
-    """Return the sites of an ensemble: each votes for itself, on every row."""
+    """Return the sites of an ensemble: without peers, each votes on every row."""
     if data.at is not None:
         raise ConfigError(
-            f"[ensemble] needs every learner's vote on every row, but [data] has at = {data.at!r}; "
-            "leave one of them out"
+            "[ensemble] needs a vote of every learner on every row, but [data] has "
+            f"at = {data.at!r}; remove one of them"
         )
     if not any(site.receives for site in sites):
-        raise ConfigError("[ensemble] has nobody to vote, as every learner has arrivals = false")
+        raise ConfigError("[ensemble] has no voters: every learner has arrivals = false")
     return tuple(site.alone() for site in sites)
 
 
@@ -259,76 +260,73 @@ def _members(tables: object) -> list[Member]:
 
 def _check_members(members: Sequence[Member]) -> None:
     names = [member.name for member in members]
-    _check_no_repeat(names, "learners")
+    _check_unique(names, "learner name", "")
     for member in members:
         _check_member(member, names)
 
 
 def _check_member(member: Member, names: list[str]) -> None:
-    who = f"learner {member.name!r}"
+    owner = f"learner {member.name!r}"
     if not member.functions:
-        raise ConfigError(f"{who} has no functions; list at least one column of predictions")
-    _check_no_repeat(member.functions, f"functions of {who}")
+        raise ConfigError(f"{owner} has no functions; list at least one column of predictions")
+    _check_unique(member.functions, "function name", f" of {owner}")
     both = sorted(set(member.functions) & set(names))
     if both:
         raise ConfigError(
-            f"{both[0]!r} names a learner and a function of {who}; rename one of them"
+            f"{both[0]!r} is the name of a learner and of a function of {owner}; rename one of them"
         )
     if member.function_costs is not None and len(member.function_costs) != len(member.functions):
         raise ConfigError(
-            f"{who} has {len(member.functions)} functions and {len(member.function_costs)} "
+            f"{owner} has {len(member.functions)} functions and {len(member.function_costs)} "
             "function-costs; give one cost per function"
         )
-    _check_numbers(member, who)
+    _check_numbers(member, owner)
     for key, peers in (("peers", member.peers or {}), ("context-peers", member.context_peers)):
         for peer, cost in peers.items():
-            _check_peer(who, member.name, peer, cost, names, key)
+            _check_peer(owner, member.name, peer, cost, names, key)
 
 
-def _check_numbers(member: Member, who: str) -> None:
+def _check_numbers(member: Member, owner: str) -> None:
     for name, cost in zip(member.functions, member.function_costs or [], strict=False):
         if not 0 <= cost <= 1:
             raise ConfigError(
-                f"{who}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
+                f"{owner}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
             )
     if not 0 <= member.serving_cost < math.inf:
-        raise ConfigError(f"{who}: serving-cost is {member.serving_cost}; it must be 0 or more")
+        raise ConfigError(f"{owner}: serving-cost is {member.serving_cost}; it must be 0 or more")
     for key, slots in (("answer-delay", member.answer_delay), ("answer-wait", member.answer_wait)):
         if isinstance(slots, int) and not 0 <= slots <= 2**53:
-            raise ConfigError(f"{who}: {key} is {slots}; it must be 0 slots or more")
+            raise ConfigError(f"{owner}: {key} is {slots}; it must be 0 slots or more")
     if not 0 <= member.label_probability <= 1:
         raise ConfigError(
-            f"{who}: label-probability is {member.label_probability}; it must lie in [0, 1]"
+            f"{owner}: label-probability is {member.label_probability}; it must lie in [0, 1]"
         )
 
 
 def _check_peer(
-    who: str, own_name: str, peer: str, cost: float, names: list[str], key: str
+    owner: str, own_name: str, peer: str, cost: float, names: list[str], key: str
 ) -> None:
     if peer == own_name:
-        raise ConfigError(f"{who} lists itself in {key}; its own functions are its arms already")
+        raise ConfigError(f"{owner} lists itself in {key}; remove it")
     if peer not in names:
         raise ConfigError(
-            f"{who} lists unknown learner {peer!r} in {key}{fields.nearest(peer, names)}"
+            f"{owner} lists unknown learner {peer!r} in {key}{fields.nearest(peer, names)}"
         )
     if not 0 <= cost < math.inf:
-        raise ConfigError(f"{who}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
+        raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
     if cost > 1:
         warnings.warn(
-            f"{who} never asks {peer!r}: its cost {cost:g} is above 1, more than a right label is "
-            "worth",
+            f"{owner} never asks {peer!r}: cost {cost:g} is above 1, the value of a correct label",
             stacklevel=2,
         )
 
 
-def _check_no_repeat(names: list[str], what: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ConfigError(f"{name!r} stands twice among the {what}; names must differ")
+def _check_unique(names: list[str], what: str, of: str) -> None:
+    for k, name in enumerate(names):
         if not name:
-            raise ConfigError(f"an empty name among the {what}; give it one")
-        seen.add(name)
+            raise ConfigError(f"{what}{of} is empty; set one")
+        if name in names[:k]:
+            raise ConfigError(f"duplicate {what} {name!r}{of}")
 
 
 def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
@@ -347,7 +345,7 @@ def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str
     for arm in given:
         if arm not in arms:
             raise ConfigError(
-                f"learner {member.name!r} has {what} for {arm!r}, which is none of its arms"
+                f"learner {member.name!r} has {what} for {arm!r}, which is not one of its arms"
                 f"{fields.nearest(arm, arms)}"
             )
 
@@ -385,7 +383,7 @@ def _site(place: int, members: Sequence[Member], links: Wiring | None, settings:
 def _furnished(
     site: Site, place: int, members: Sequence[Member], plan: spaces.Plan, names: Sequence[str]
 ) -> Site:
-    """Return the site with contexts of its own, and with what its arms see of an instance."""
+    """Return the site with its context spaces and views."""
     own = plan.own[place]
     arms = site.arms([member.name for member in members])
     seen = checked_views(
@@ -403,7 +401,7 @@ def _peers(member: Member, members: Sequence[Member], links: Wiring | None) -> M
         return others if links is None else links.peers(member.name)
     if links is not None:
         raise ConfigError(
-            f"learner {member.name!r} has peers, and there are [[link]] tables; choose one of them"
+            f"learner {member.name!r} has peers, but prices come from [[link]] tables; remove one"
         )
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
@@ -418,6 +416,5 @@ def _check_slopes(site: Site, dimension: int) -> None:
         numbers = (reward.accuracy, reward.power, reward.cost, *reward.context)
         if not all(map(math.isfinite, numbers)) or reward.power <= 0 or reward.accuracy < 0:
             raise ConfigError(
-                f"learner {site.name!r}: a reward must have finite numbers, accuracy 0 or more and "
-                "power above 0"
+                f"learner {site.name!r}: a reward needs finite numbers, accuracy >= 0 and power > 0"
             )

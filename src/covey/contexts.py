@@ -1,4 +1,4 @@
-"""Turn raw columns into contexts, points of the unit cube, and prove that they stayed there."""
+"""Scale raw columns to contexts in the unit cube."""
 
 import math
 import reprlib
@@ -30,11 +30,11 @@ class Rows(msgspec.Struct, frozen=True):
     columns: Mapping[str, Column]
     first_slot: int
     count: int
-    previous: Sequence[Label | None] = ()  # per row the latest label that had come, if any
-    is_request: bool = False  # of somebody who knows rows, and no slots
+    previous: Sequence[Label | None] = ()  # per row the latest label that had arrived
+    is_request: bool = False  # messages name rows, not slots
 
     def at(self, row: int) -> str:
-        """Return what a row is called in a sentence."""
+        """Return the name of a row in messages."""
         return f"row {row}" if self.is_request else f"slot {self.first_slot + row}"
 
     def column(self, name: str) -> Column:
@@ -45,7 +45,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Scale(Protocol):
-    """One coordinate: where each row lies between 0 and 1."""
+    """One coordinate: maps each row to [0, 1]."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +57,7 @@ class Scale(Protocol):
 
 
 class Contexts:
-    """The coordinates of a configuration, ready to read a log or live records."""
+    """The coordinates of a configuration, for logs and live records."""
 
     def __init__(self, scales: Sequence[Scale]) -> None:
         self.scales = list(scales)
@@ -70,9 +70,9 @@ class Contexts:
         self.sample_rows = max((getattr(scale, "sample_rows", 0) for scale in scales), default=0)
 
     def learn_sample(self, columns: Mapping[str, Column]) -> None:
-        """Take the samples to rank against from the first rows of a log.
+        """Take the samples of rank scales from the first rows of a log.
 
-        Fewer than `sample_rows` rows are all used; none at all is a `DataError`.
+        If there are fewer than `sample_rows` rows, all are used; zero rows raise `DataError`.
         """
         rows = Rows(columns, first_slot=1, count=0)
         self._scales = [
@@ -92,12 +92,12 @@ class Contexts:
     ) -> Floats:
         """Return one context per row, as a matrix of `dimension` columns.
 
-        Chunks of a log are given in order; the one with slot 1 begins a new log. Raises `DataError`
-        or `ContextError` for a row that has no place in the unit cube.
+        Chunks of a log must come in order; slot 1 starts a new log. Raises `DataError` or
+        `ContextError` for an invalid row.
         """
-        told = {"labels": labels, "at": at, "revealed": revealed, "delay": delay}
+        optional = {"labels": labels, "at": at, "revealed": revealed, "delay": delay}
         given = {repr(name): columns[name] for name in self.columns if name in columns}
-        given |= {name: values for name, values in told.items() if values is not None}
+        given |= {name: values for name, values in optional.items() if values is not None}
         count = _row_count(given or columns, first_slot)
         previous = self._recall(given, first_slot, count) if self._has_previous else ()
         return self._place(Rows(columns, first_slot, count, previous))
@@ -105,9 +105,9 @@ class Contexts:
     def extract_one(
         self, record: Mapping[str, Any], *, slot: int, previous_label: Label | None = None
     ) -> Context:
-        """Return the context of one live record; `previous_label` is None while unknown.
+        """Return the context of one live record; `previous_label` is None if unknown.
 
-        Raises as `extract` does, and leaves what `extract` remembers alone.
+        Raises as `extract` does; does not change the state of `extract`.
         """
         columns = {name: _single(value) for name, value in record.items()}
         (context,) = self._place(Rows(columns, slot, 1, [previous_label])).tolist()
@@ -121,17 +121,17 @@ class Contexts:
         count: int,
         previous_label: Label | None = None,
     ) -> Floats:
-        """Return the contexts of live records that come together, in the slots from `slot` on.
+        """Return the contexts of a batch of live records, in consecutive slots from `slot`.
 
-        Raises as `extract` does, and leaves what `extract` remembers alone.
+        Raises as `extract` does; does not change the state of `extract`.
         """
         return self._place(Rows(columns, slot, count, [previous_label] * count, is_request=True))
 
     def check_labels(self, labels: Sequence[Label]) -> None:
-        """Raise `DataError` for a label that no later record could look back at."""
+        """Raise `DataError` for a label that cannot be a previous label."""
         for scale in self._scales:
             if isinstance(scale, PreviousLabel):
-                unfit = next((one for one in labels if not scale.has_place_for(one)), None)
+                unfit = next((label for label in labels if not scale.has_place_for(label)), None)
                 if unfit is not None:
                     raise DataError(f"the label {_show(unfit)} is not {scale.wanted}")
 
@@ -140,8 +140,8 @@ class Contexts:
             raise DataError(
                 f"slot {first_slot}: scale 'previous-label' needs the labels; pass them"
             )
-        usual = {"labels": None, "at": 0, "revealed": 1, "delay": 0}
-        rows = (_listed(given.get(name, [value] * count)) for name, value in usual.items())
+        defaults = {"labels": None, "at": 0, "revealed": 1, "delay": 0}
+        rows = (_listed(given.get(name, [value] * count)) for name, value in defaults.items())
         return self._memory.recall(zip(*rows, strict=True), first_slot=first_slot)
 
     def _place(self, rows: Rows) -> Floats:
@@ -153,22 +153,23 @@ class Contexts:
 
 
 def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
-    """Build the contexts of a configuration; raises `ConfigError` for the first wrong entry."""
+    """Build the contexts of a configuration; raise `ConfigError` for the first invalid entry."""
     return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
 
 
 def in_slots(row: int) -> str:
-    """Return what a row of a whole log is called in a sentence."""
+    """Return the name of a row of a log in messages."""
     return f"slot {row + 1}"
 
 
 def check_unit(
     contexts: npt.NDArray[Any], *, names: Sequence[str], at: Callable[[int], str] = in_slots
 ) -> None:
-    """Raise `ContextError` for the first context that is not a point of the unit cube."""
+    """Raise `ContextError` for the first context outside the unit cube."""
     if contexts.ndim != 2 or contexts.shape[1] != len(names):
-        shape = f"an array of shape {contexts.shape}"
-        raise ContextError(f"{at(0)}: {len(names)} contexts per row wanted, not {shape}")
+        raise ContextError(
+            f"{at(0)}: expected {len(names)} contexts per row, got shape {contexts.shape}"
+        )
     outside = first_outside(contexts)
     if outside is None:
         return
@@ -176,7 +177,7 @@ def check_unit(
     raise ContextError(
         f"{at(row)}: context {names[coordinate]!r} is "
         f"{_show(contexts[row, coordinate])}; contexts must lie in [0, 1] "
-        "(scale the column, or ask for clip = true)"
+        "(scale the column, or set clip = true)"
     )
 
 
@@ -198,7 +199,7 @@ class AsIs(_ColumnScale, frozen=True, kw_only=True):
 
 
 class Linear(_ColumnScale, frozen=True, kw_only=True):
-    """From 0 at `low` to 1 at `high`, in equal steps."""
+    """Linear from 0 at `low` to 1 at `high`."""
 
     low: float
     high: float
@@ -211,7 +212,7 @@ class Linear(_ColumnScale, frozen=True, kw_only=True):
 
 
 class Log(_ColumnScale, frozen=True, kw_only=True):
-    """From 0 at `low` to 1 at `high`, in steps that grow: for a column with a heavy tail."""
+    """Logarithmic from 0 at `low` to 1 at `high`, for heavy-tailed columns."""
 
     low: float = 0.0
     high: float
@@ -221,12 +222,12 @@ class Log(_ColumnScale, frozen=True, kw_only=True):
 
     def place(self, rows: Rows) -> Floats:
         ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
-        # No library promises a monotone log1p: just below `high` the ratio may round past 1.
+        # log1p need not be monotone: just below `high` the ratio can round above 1.
         return np.clip(ratio, 0.0, 1.0)
 
 
 class Rank(_ColumnScale, frozen=True, kw_only=True):
-    """The fraction of a sample that lies below; what equals the value counts half."""
+    """The fraction of a sample below the value; equal values count half."""
 
     sample_rows: Annotated[int, msgspec.Meta(gt=0)] = 0
     sample: np.ndarray[Any, np.dtype[np.float64]] | None = None
@@ -238,15 +239,15 @@ class Rank(_ColumnScale, frozen=True, kw_only=True):
     def learnt(self, rows: Rows) -> "Rank":
         sample = _numbers(rows, self.column)[: self.sample_rows]
         if not sample.size:
-            raise DataError(f"column {self.column!r} has no rows to rank against; show it some")
+            raise DataError(f"column {self.column!r} has no rows for a sample; pass at least one")
         return Rank(column=self.column, clip=self.clip, sample=np.sort(sample))
 
     def place(self, rows: Rows) -> Floats:
         values = _numbers(rows, self.column)
         if self.sample is None:
             raise DataError(
-                f"slot {rows.first_slot}: column {self.column!r} has no sample to rank against; "
-                f"show learn_sample the first {self.sample_rows} rows, or configure a sample"
+                f"slot {rows.first_slot}: column {self.column!r} has no sample; "
+                f"pass the first {self.sample_rows} rows to learn_sample, or configure a sample"
             )
         below = np.searchsorted(self.sample, values, side="left")
         not_above = np.searchsorted(self.sample, values, side="right")
@@ -254,7 +255,7 @@ class Rank(_ColumnScale, frozen=True, kw_only=True):
 
 
 class Hour(_ColumnScale, frozen=True, kw_only=True):
-    """The share of the day that has passed, in UTC."""
+    """The elapsed fraction of the day, in UTC."""
 
     def place(self, rows: Rows) -> Floats:
         wanted = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
@@ -268,7 +269,7 @@ class Hour(_ColumnScale, frozen=True, kw_only=True):
 
 
 class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of the latest known label among the classes."""
+    """The position of the latest known label among the classes."""
 
     column: ClassVar[None] = None
     name: ClassVar[str] = "previous label"
@@ -277,17 +278,17 @@ class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.classes is not None and not 2 <= len(self.classes) == len(set(self.classes)):
-            raise ValueError("classes must be two or more, all different")
+            raise ValueError("classes must be two or more different labels")
 
     @property
     def wanted(self) -> str:
-        """What a label must be to have a place."""
+        """The valid labels, as text."""
         if self.classes is None:
             return "a number in [0, 1]; list the labels as classes"
-        return f"one of the classes {list(self.classes)}; write them as the log does"
+        return f"one of the classes {list(self.classes)}; write them as in the log"
 
     def has_place_for(self, label: Label) -> bool:
-        """Say whether a label can be looked back at."""
+        """Return whether a label can be a previous label."""
         return not math.isnan(_or_nan(self._share(), label))
 
     def place(self, rows: Rows) -> Floats:
@@ -304,7 +305,7 @@ class PreviousLabel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the horizon has passed."""
+    """The elapsed fraction of the horizon."""
 
     column: ClassVar[None] = None
     name: ClassVar[str] = "slot / horizon"
@@ -315,7 +316,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         if rows.count and end - 1 > self.horizon:
             late = max(rows.first_slot, self.horizon + 1)
             raise ContextError(
-                f"slot {late}: the horizon ends at slot {self.horizon}; give a longer horizon"
+                f"slot {late} is after the horizon of {self.horizon} slots; set a longer horizon"
             )
         return np.arange(rows.first_slot, end, dtype=np.float64) / self.horizon
 
@@ -335,11 +336,11 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     if isinstance(entry, str):
         entry = {"column": entry}
     if not isinstance(entry, Mapping):
-        raise ConfigError(f"{place}: write a column's name or a table, not {_show(entry)}")
+        raise ConfigError(f"{place}: expected a column name or a table, got {_show(entry)}")
     options = dict(entry)
     scale = options.pop("scale", "as-is")
     if not isinstance(scale, str) or scale not in SCALES:
-        raise ConfigError(f"{place}: there is no scale {_show(scale)}{nearest(str(scale), SCALES)}")
+        raise ConfigError(f"{place}: unknown scale {_show(scale)}{nearest(str(scale), SCALES)}")
     _check_keys(options, scale, place)
     try:
         built: Scale = msgspec.convert(options, SCALES[scale], dec_hook=_sample)
@@ -354,7 +355,7 @@ def _check_keys(options: Mapping[str, Any], scale: str, place: str) -> None:
     for key in options:
         if key not in needed:
             hint = nearest(str(key), needed)
-            raise ConfigError(f"{place}: scale {scale!r} takes no key {key!r}{hint}")
+            raise ConfigError(f"{place}: unknown key {key!r} of scale {scale!r}{hint}")
     for key, is_required in needed.items():
         if is_required and key not in options:
             raise ConfigError(f"{place}: scale {scale!r} needs the key {key!r}")
@@ -366,7 +367,7 @@ def _sample(_: type, values: Any) -> Floats:
     except msgspec.ValidationError:
         sample = np.empty(0)
     if not sample.size or not np.isfinite(sample).all():
-        raise ValueError("give one or more finite numbers")
+        raise ValueError("expected one or more finite numbers")
     return np.sort(sample)
 
 
@@ -379,12 +380,12 @@ def _row_count(read: Mapping[str, Column], first_slot: int) -> int:
     counts = {name: len(values) for name, values in read.items()}
     if len(set(counts.values())) != 1:
         held = ", ".join(f"{name}: {count}" for name, count in counts.items()) or "none of them"
-        raise DataError(f"slot {first_slot}: columns and labels must be equally long; got {held}")
+        raise DataError(f"slot {first_slot}: columns and labels differ in length; got {held}")
     return next(iter(counts.values()))
 
 
 def _numbers(rows: Rows, name: str) -> Floats:
-    wanted = "a number; correct the row or leave it out"
+    wanted = "a number; correct or remove the row"
     return _each(float, rows.column(name), rows, subject=f"column {name!r}", wanted=wanted)
 
 
@@ -397,7 +398,7 @@ def _bounded(rows: Rows, scale: Linear | Log) -> Floats:
         raise ContextError(
             f"{rows.at(int(outside[0]))}: column {scale.column!r} is "
             f"{_show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
-            "move low or high, or ask for clip = true"
+            "change low or high, or set clip = true"
         )
     return values
 
@@ -407,7 +408,7 @@ def _day_share(value: Any) -> float:
         value = datetime.fromisoformat(value)
     if not isinstance(value, datetime):
         seconds = float(value)
-        # Milliseconds given for seconds would pass for hours, did they not leave the calendar.
+        # Timestamps in milliseconds are detected: as seconds they are after the year 9999.
         return seconds % DAY_S / DAY_S if abs(seconds) < YEAR_10000_S else math.nan
     moment = value if value.tzinfo is None else value.astimezone(UTC)
     minutes = moment.hour * 60 + moment.minute
@@ -446,7 +447,7 @@ def _listed(values: Column) -> Sequence[Any]:
     if not isinstance(values, np.ndarray):
         return values
     if values.dtype.kind in "mM":
-        # In nanoseconds they would be listed as plain integers, which pass for numbers.
+        # `tolist` returns integers for nanoseconds, which would be accepted as numbers.
         values = values.astype(f"{values.dtype.kind}8[us]")
     return list(values.tolist())
 

@@ -1,4 +1,4 @@
-"""Worker processes that end when their work does, and at once when it is interrupted."""
+"""Worker processes that end with their work, or immediately on an interrupt."""
 
 import contextlib
 import multiprocessing
@@ -11,24 +11,24 @@ from typing import Any, TypeVar
 
 from covey.errors import LimitError
 
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 class Crew:
-    """Processes that calls are handed to."""
+    """A pool of worker processes."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def submit(self, call: Callable[..., Given], /, *given: Any, **more: Any) -> Future[Given]:
-        """Hand over a call; what it runs must be importable."""
-        with _interrupts_held():
-            return self._pool.submit(call, *given, **more)
+    def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
+        """Submit a call of an importable function."""
+        with _interrupts_blocked():
+            return self._pool.submit(call, *args, **options)
 
 
 @contextlib.contextmanager
 def crew(workers: int) -> Iterator[Crew]:
-    """Give processes that end with the block, at once if it fails."""
+    """Yield processes that end with the block, immediately if it fails."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
@@ -43,37 +43,34 @@ def crew(workers: int) -> Iterator[Crew]:
 
 @contextlib.contextmanager
 def unbroken(kept: str) -> Iterator[None]:
-    """Say what to do if a process was ended from outside; finished `kept` are not lost by that."""
+    """Raise `LimitError` if a worker was killed; finished `kept` are not lost."""
     try:
         yield
     except BrokenProcessPool:
         raise LimitError(
-            "a worker process was ended from outside, most likely for want of memory; run the same "
-            f"command again with fewer workers: finished {kept} are kept"
+            "a worker process was killed, probably because memory ran out; repeat the command with "
+            f"fewer workers: finished {kept} are kept"
         ) from None
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Keep interrupts until the block ends, and from processes that it starts for good.
+def _interrupts_blocked() -> Iterator[None]:
+    """Defer interrupts until the block ends; processes that it starts never receive them.
 
-    A terminal interrupts them all; it is the parent that ends the others, without their tracebacks.
+    A terminal interrupts all processes; the parent terminates the workers, without tracebacks.
     """
-    if not hasattr(signal, "pthread_sigmask") or not _is_main_thread():
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not hasattr(signal, "pthread_sigmask") or not is_main_thread:
         yield
         return
-    came: list[int] = []
-    # Another thread may get the signal; Python would then interrupt this one all the same.
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    received: list[int] = []
+    # If another thread gets the signal, Python still runs the handler in this one.
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
-        if came and callable(handler):
+        if received and callable(handler):
             handler(signal.SIGINT, None)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

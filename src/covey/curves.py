@@ -1,5 +1,6 @@
-"""The drawings of a simulation, each as one inline SVG element."""
+"""Figures of a simulation report, as inline SVG elements."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -12,26 +13,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What was spent to learn is blue, as its phase is elsewhere; what went wrong is warm.
-_CAUSE_COLOURS = (
-    PHASE_COLOURS["train"],
-    PHASE_COLOURS["explore"],
-    "#c9d3dc",
-    "#b5472d",
-    "#e8a66c",
-)
+# Costs of learning are blue, as their phases are; mistakes are warm.
+_CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
 _ROW = 26  # pixels of a bar
-_LETTER = 6.5  # pixels, on the wide side for the size of text used here
+_LETTER = 6.5  # pixels, a generous width of a character
 
 
 def policy_colours(names: Iterable[str]) -> dict[str, str]:
     """Return a hue for each policy."""
-    return dict(zip(names, _repeated(LEARNER_COLOURS), strict=False))
+    return dict(zip(names, itertools.cycle(LEARNER_COLOURS), strict=False))
 
 
 def cause_colours(names: Iterable[str]) -> dict[str, str]:
     """Return a colour for each cause of regret."""
-    return dict(zip(names, _repeated(_CAUSE_COLOURS), strict=False))
+    return dict(zip(names, itertools.cycle(_CAUSE_COLOURS), strict=False))
 
 
 def draw_growth(
@@ -46,7 +41,7 @@ def draw_growth(
     def draw(figure: "Figure") -> None:
         axes = _log_axes(figure, slots=scores[0].slots, limits=limits)
         top = scores[0].slots[-1], limits[1]
-        # Anchored at the upper right corner, so that it means the same in every panel.
+        # Anchored at the upper right corner, the same in every panel.
         axes.plot([1, top[0]], [top[1] / top[0], top[1]], color=FAINT, lw=0.8, ls=(0, (1, 2.5)))
         for score in scores:
             _draw_score(axes, score, colours[score.policy], floor=limits[0])
@@ -56,7 +51,7 @@ def draw_growth(
 
 
 def regret_limits(scores: Sequence[Score]) -> tuple[float, float]:
-    """Return the common scale of all panels; without any regret, one that shows nothing."""
+    """Return the common scale of all panels; without any regret, an arbitrary one."""
     highs = [high or 0.0 for score in scores for high in (*score.regret.high, *score.regret.mean)]
     bounds = [limit or 0.0 for score in scores for limit in score.bound or ()]
     means = [mean for score in scores for mean in score.regret.mean if mean > 0]
@@ -67,7 +62,7 @@ def regret_limits(scores: Sequence[Score]) -> tuple[float, float]:
 def draw_causes(
     scores: Sequence[Score], *, colours: Mapping[str, str], ceiling: float, width: int
 ) -> str:
-    """Draw what the regret of each policy in one environment is made of."""
+    """Draw the regret of each policy in one environment by cause."""
     left = int(max(len(shorten(score.policy, 16)) for score in scores) * _LETTER) + 12
 
     def draw(figure: "Figure") -> None:
@@ -85,11 +80,6 @@ def draw_causes(
 
     label = f"causes of regret in {scores[0].environment}"
     return svg(draw, size=(width, 40 + _ROW * len(scores)), label=label)
-
-
-def _repeated(colours: Sequence[str]) -> Iterable[str]:
-    while True:
-        yield from colours
 
 
 def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, float]) -> "Axes":

@@ -1,7 +1,7 @@
-"""A stream to try covey on: three months of network flows at four sites, many of them attacks.
+"""Generate a demo log: three months of network flows at four sites, many of them attacks.
 
-It is made up, and the same for the same seed. Attacks come in bursts, more of them at night. Each
-function is good at some hours and sizes of flows and poor elsewhere, so no site does well alone.
+It depends on the seed only. Attacks come in bursts, more of them at night. Each function is good
+for some hours and flow sizes and poor elsewhere, so no site is accurate alone.
 """
 
 import csv
@@ -16,20 +16,19 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Function(NamedTuple):
-    """A classification function: how often it is right in its own field, and how often elsewhere.
+    """A classification function with its accuracy inside its region and elsewhere.
 
-    It is right as often on attacks as on normal flows: the context alone decides, as the theory
-    supposes.
+    The accuracy depends on the context only, not on the label, as the theory assumes.
     """
 
     name: str
     at_home: float
     elsewhere: float
-    hours: tuple[float, float]  # from, to; over midnight where the second is the smaller
+    hours: tuple[float, float]  # from, to; across midnight if from > to
     sizes: tuple[float, float]  # from, to, in bytes
 
     def accuracy(self, hours: Floats, sizes: Floats) -> Floats:
-        """Return the chance of a right answer for each flow; it fades around the field's edge."""
+        """Return the probability of a right answer per flow; it fades at the region's edge."""
         start, end = self.hours
         reach = (end - start) % 24 / 2
         from_middle = np.abs((hours - start - reach + 12) % 24 - 12)
@@ -60,7 +59,7 @@ FUNCTIONS = (
     Function("branch_bayes", 0.85, 0.55, DAY, SMALL),
 )
 # Site -> shares of the flows that it receives by day and by night. The bank is good at night but
-# receives little then, so that others have to train it.
+# receives few flows then, so others have to train it.
 SITES = {
     "campus": (0.25, 0.30),
     "hospital": (0.20, 0.42),
@@ -70,7 +69,7 @@ SITES = {
 
 
 def write(folder: Path, *, slots: int = 20_000, seed: int = 1) -> tuple[Path, Path]:
-    """Write `log.csv` and `sites.toml` into `folder`, made if need be, and return their paths.
+    """Write `log.csv` and `sites.toml` into `folder`, created if needed; return their paths.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -93,7 +92,7 @@ def _stream(slots: int, rng: np.random.Generator) -> dict[str, list[object]]:
     """Return the columns of the log."""
     days, hours = _times(slots, rng)
     is_night = (hours < DAY[0]) | (hours >= DAY[1])
-    sizes = np.ceil(rng.lognormal(6.5, 2.8, slots))  # a typical flow has 660 bytes, few a million
+    sizes = np.ceil(rng.lognormal(6.5, 2.8, slots))  # the median is 660 bytes
     is_attack = _attacks(is_night, rng)
     columns: dict[str, list[object]] = {
         "day": days.tolist(),
@@ -109,10 +108,10 @@ def _stream(slots: int, rng: np.random.Generator) -> dict[str, list[object]]:
 
 
 def _times(slots: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Return the day and the hour of each flow; half of a day's flows come from 8 to 18."""
-    passed = np.cumsum(rng.exponential(1 / FLOWS_PER_DAY, slots))
-    hours = np.interp(passed % 1, [0.0, 0.25, 0.75, 1.0], [0.0, 8.0, 18.0, 24.0])
-    return 1 + passed.astype(np.int64), np.floor(100 * hours) / 100
+    """Return the day and the hour of each flow; half of a day's flows arrive from 8 to 18."""
+    days = np.cumsum(rng.exponential(1 / FLOWS_PER_DAY, slots))
+    hours = np.interp(days % 1, [0.0, 0.25, 0.75, 1.0], [0.0, 8.0, 18.0, 24.0])
+    return 1 + days.astype(np.int64), np.floor(100 * hours) / 100
 
 
 def _attacks(is_night: Flags, rng: np.random.Generator) -> Flags:
@@ -130,8 +129,8 @@ def _attacks(is_night: Flags, rng: np.random.Generator) -> Flags:
 def _sites(is_night: Flags, rng: np.random.Generator) -> list[object]:
     draws = rng.random(len(is_night))
     by_day, by_night = (np.cumsum(shares)[:-1] for shares in zip(*SITES.values(), strict=True))
-    places = np.where(is_night, np.searchsorted(by_night, draws), np.searchsorted(by_day, draws))
-    return [*np.array(list(SITES))[places].tolist()]
+    indices = np.where(is_night, np.searchsorted(by_night, draws), np.searchsorted(by_day, draws))
+    return [*np.array(list(SITES))[indices].tolist()]
 
 
 def _labels(is_attack: Flags) -> list[object]:
@@ -141,23 +140,23 @@ def _labels(is_attack: Flags) -> list[object]:
 _CONFIG = """\
 # Four sites classify network flows as "attack" or "normal", and may ask each other at a price.
 # Replay it:  covey replay log.csv --config sites.toml --report .
-# Then change a price or a peer below, replay again, and see what it does to the table.
+# Then change a price or a peer below, replay again, and compare the tables.
 
 [data]
-label = "label"        # column of the log with the truth
-at = "site"            # column that says which site received the flow
-context = [            # what a site knows of a flow before it decides whom to trust with it
+label = "label"        # column with the true label
+at = "site"            # column with the site that received the flow
+context = [            # what a site knows of a flow before it chooses an arm
   { column = "hour", scale = "linear", low = 0, high = 24 },
-  { column = "bytes", scale = "log", high = 1e6, clip = true },  # above a million: as a million
+  { column = "bytes", scale = "log", high = 1e6, clip = true },  # larger values count as 1e6
 ]
-# Time stamps would do as well:  { column = "time", scale = "hour" }
+# Time stamps are possible, too:  { column = "time", scale = "hour" }
 
 [policy]
 slices = 6             # per dimension: cells of four hours by a factor of ten in bytes
-# preset = "cos"       # the paper's three phases, in place of an index that needs no horizon
+# preset = "cos"       # the paper's three phases instead of an index policy
 
-# Each site: its functions (columns of the log with their answers) and what each peer asks, as a
-# share of what a right answer is worth. A peer left out is never asked; peers = {} is nobody.
+# Each site has functions (columns of the log with their predictions) and prices of peers, as a
+# share of the value of a right answer. Peers that are not listed are never asked.
 
 [[learner]]
 name = "campus"        # good for small flows
@@ -170,12 +169,12 @@ functions = ["hospital_svm", "hospital_rules"]
 peers = { campus = 0.02, bank = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "bank"          # good in the evening and at night, when it receives little itself
+name = "bank"          # good in the evening and at night, when it receives few flows
 functions = ["bank_boost", "bank_logit"]
 peers = { campus = 0.02, hospital = 0.03, branch = 0.01 }
 
 [[learner]]
-name = "branch"        # fair for small flows by day, poor elsewhere; all help is dear
+name = "branch"        # fair for small flows by day, poor elsewhere; its peers are expensive
 functions = ["branch_rules", "branch_bayes"]
 peers = { campus = 0.2, hospital = 0.2, bank = 0.1 }
 """

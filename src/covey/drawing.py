@@ -1,6 +1,6 @@
-"""The canvas of a drawing: one inline SVG element in the style of the page.
+"""Render a matplotlib figure as an inline SVG element in the style of the page.
 
-Matplotlib is imported only while something is drawn, so this module loads without it.
+Matplotlib is imported only on use.
 """
 
 import io
@@ -43,13 +43,13 @@ _STYLE = {
 
 
 def shorten(name: str, length: int) -> str:
-    """Return `name` in at most `length` printable letters, the last an ellipsis if it was cut."""
+    """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
 
 
 def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
-    """Return what `draw` makes of a figure of this size in pixels, ready to stand in a page.
+    """Return the figure that `draw` fills, of this size in pixels, as an SVG element.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
@@ -61,10 +61,10 @@ def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) 
             'the figures of a report need matplotlib: pip install "covey[report]"'
         ) from error
     stream = io.StringIO()
-    # "default" keeps a user's matplotlibrc out; the salt keeps the ids of figures apart.
+    # "default" ignores a user's matplotlibrc; the salt makes the ids of figures differ.
     style = {**_STYLE, "svg.hashsalt": label}
     with matplotlib.style.context(["default", style]), warnings.catch_warnings():
-        # The reader's browser draws the letters, so a gap in matplotlib's own font is no matter.
+        # The browser draws the letters, so glyphs missing in matplotlib's font do not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
         draw(figure)
@@ -87,7 +87,7 @@ def _inline(document: str, *, size: tuple[int, int], label: str) -> str:
 
 
 def axes_in(figure: "Figure", *, left: int, bottom: int, top: int, right: int) -> "Axes":
-    """Return axes with margins in pixels, so that panels side by side line up."""
+    """Return axes with margins in pixels, so that adjacent panels align."""
     width, height = (inches * _PIXELS_PER_INCH for inches in figure.get_size_inches())
     across, up = 1 - (left + right) / width, 1 - (bottom + top) / height
     axes = figure.add_axes((left / width, bottom / height, across, up))

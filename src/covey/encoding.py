@@ -1,4 +1,4 @@
-"""Columns of a log -> the flat integers that the kernel replays, every value checked."""
+"""Validate the columns of a log and encode them as integer arrays for the kernel."""
 
 import math
 import re
@@ -20,21 +20,21 @@ _FEW = 1024
 
 
 class Log(NamedTuple):
-    """Rows of a log as the kernel takes them."""
+    """Rows of a log, encoded for the kernel."""
 
-    contexts: memoryview  # coordinates, one after the other
+    contexts: memoryview  # coordinates, flat
     predictions: memoryview  # function, slot -> code
-    labels: memoryview  # slot -> code, -1 where the log holds none
+    labels: memoryview  # slot -> code, -1: none
     at: memoryview | None  # slot -> receiving learner
-    delays: memoryview | None  # slot -> delay, written as -1 - delay where the label is hidden
-    shown: memoryview | None = None  # slot, learner -> 0 where this learner never sees the label
-    gains: memoryview | None = None  # function, slot -> how right, where that is a matter of degree
-    busy: memoryview | None = None  # slot, learner -> slots that its answers to others take
-    costs: memoryview | None = None  # column, slot -> what arms cost beyond that, in millionths
+    delays: memoryview | None  # slot -> delay; -1 - delay for a hidden label
+    shown: memoryview | None = None  # slot, learner -> 0 if the learner never sees the label
+    gains: memoryview | None = None  # function, slot -> gain, if answers can be partly correct
+    busy: memoryview | None = None  # slot, learner -> delay of its answers to peers
+    costs: memoryview | None = None  # column, slot -> variable cost in millionths
 
 
 class Arrivals(NamedTuple):
-    """Who receives each row, and whether and when its label comes."""
+    """Per row: label, receiving learner, whether and when the label arrives."""
 
     labels: np.ndarray  # codes
     at: np.ndarray | None
@@ -43,7 +43,7 @@ class Arrivals(NamedTuple):
 
 
 class Vocabulary:
-    """Labels and predictions as small integers: all numbers, or all exact text."""
+    """Maps labels and predictions to codes; either all are numbers, or all are text."""
 
     def __init__(self, *, is_typed: bool, loss: Loss | None = None) -> None:
         self._loss = loss
@@ -54,9 +54,9 @@ class Vocabulary:
         self._first: tuple[bool, str, int] | None = None
 
     def encode(self, column: Column, *, name: str, first_slot: int) -> np.ndarray:
-        """Return the codes of a column, -1 where it is empty.
+        """Return the codes of a column, -1 for an empty value.
 
-        Raises `DataError` where numbers and text are mixed.
+        Raises `DataError` if numbers and text are mixed.
         """
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             return self._encode_numbers(column, name, first_slot)
@@ -71,11 +71,11 @@ class Vocabulary:
         return codes
 
     def gains(self, codes: np.ndarray, labels: np.ndarray) -> memoryview | None:
-        """Return how right each answer is, in whole units; None where it is right or wrong."""
+        """Return the gain of each answer; None with the zero-one loss."""
         if self._loss is None:
             return None
         if any(isinstance(value, str) for value in self.values):
-            raise DataError("a loss needs labels and predictions that are numbers; these are text")
+            raise DataError("[data] loss needs numeric labels and predictions, but they are text")
         values = np.array([*self.values, 0.0], np.float64)
         gains = self._loss.gains(np.abs(values[codes] - values[labels]))
         whole: np.ndarray = gains.astype(np.int32)
@@ -89,7 +89,7 @@ class Vocabulary:
         return codes[places.reshape(-1)]
 
     def _encode_small(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        """Look up whole numbers that lie close together: no sorting, no work if they are codes."""
+        """Encode integers of a small range by table look-up, without sorting."""
         low, high = int(column.min()), int(column.max())
         values: Sequence[int] = range(low, high + 1)
         if not all(value in self._codes for value in values):
@@ -136,14 +136,14 @@ class Vocabulary:
         kind = "numbers" if self._first[0] else "text"
         return (
             f"row {slot}: column {name!r} holds {value!r}, but column {self._first[1]!r} (row "
-            f"{self._first[2]}) holds {kind}; labels and predictions are all numbers or all text"
+            f"{self._first[2]}) holds {kind}; use numbers only, or text only"
         )
 
 
 def arrivals(
     setup: ReplayConfig, columns: Mapping[str, Column], vocabulary: Vocabulary, first_slot: int
 ) -> Arrivals:
-    """Return who receives each row, and whether and when its label comes."""
+    """Return label, receiving learner, visibility and delay per row."""
     data = setup.data
     labels = vocabulary.encode(columns[data.label], name=data.label, first_slot=first_slot)
     revealed = delay = at = None
@@ -156,9 +156,7 @@ def arrivals(
     may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
     missing = np.flatnonzero((labels < 0) & ~may_miss)
     if len(missing):
-        hint = (
-            "" if data.revealed is None else f"; only where {data.revealed!r} is 0 may it be empty"
-        )
+        hint = "" if data.revealed is None else f"; it can be empty only if {data.revealed!r} is 0"
         raise DataError(
             f"row {first_slot + missing[0]}: the label in {data.label!r} is missing{hint}"
         )
@@ -175,8 +173,7 @@ def encode(
 ) -> Log:
     """Return rows of a log for the kernel.
 
-    `answers` are the functions' names and predictions, learner by learner; `points` are the
-    contexts, already in the cube.
+    `answers` are the functions' names and predictions, by learner; `points` are validated contexts.
     """
     codes = [_predictions(column, name, vocabulary, first_slot) for name, column in answers]
     return Log(
@@ -191,11 +188,11 @@ def encode(
 
 
 def furnish(log: Log, setup: ReplayConfig, columns: Mapping[str, Column], first_slot: int) -> Log:
-    """Return the rows with what some configurations add: costs, busy learners, room for answers."""
+    """Return the log with optional arrays: costs, answer delays, space for stored-label answers."""
     costs = [_millionths(columns[name], name, first_slot) for name in setup.cost_columns]
     predictions = log.predictions
     if any(site.context_peers for site in setup.sites):
-        # What learners are answered from memory is written here, a row for each of them.
+        # The kernel writes answers from stored labels here, one row per learner.
         room = np.full((len(setup.sites), len(log.labels)), -1, np.int32)
         predictions = np.concatenate([np.asarray(predictions), room]).data
     return log._replace(
@@ -211,12 +208,11 @@ def _busy(
     if not any(delays):
         return None
     busy = np.empty((rows, len(delays)), np.int64)
-    for place, delay in enumerate(delays):
-        busy[:, place] = (
-            _whole(columns[delay], delay, first_slot, most=_MOST_DELAY)
-            if isinstance(delay, str)
-            else delay
-        )
+    for k, delay in enumerate(delays):
+        if isinstance(delay, str):
+            busy[:, k] = _whole(columns[delay], delay, first_slot, most=_MOST_DELAY)
+        else:
+            busy[:, k] = delay
     return busy.data
 
 
@@ -233,18 +229,16 @@ def _millionths(column: Column, name: str, first_slot: int) -> np.ndarray:
 
 
 class Luck:
-    """Which learners see the label of a row, where that is left to chance."""
+    """Random visibility of labels per learner."""
 
     def __init__(self, setup: ReplayConfig) -> None:
         self._shares = [site.label_probability for site in setup.sites]
         seed = setup.settings.seed
-        # One generator per learner, so that another learner's share changes nothing.
-        self._generators = [
-            np.random.default_rng([seed, place]) for place in range(len(self._shares))
-        ]
+        # One generator per learner: other learners' probabilities have no effect on its draws.
+        self._generators = [np.random.default_rng([seed, k]) for k in range(len(self._shares))]
 
     def draw(self, rows: int) -> memoryview | None:
-        """Return, per row and learner, 1 where the label is seen; None if all are."""
+        """Return 1 per row and learner if the label is visible; None if all are."""
         if min(self._shares) >= 1:
             return None
         columns = [
@@ -284,7 +278,7 @@ def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarr
 
 
 def _numbers(column: Column) -> np.ndarray:
-    """Return a column as numbers, NaN where it holds none."""
+    """Return a column as floats, NaN for values that are not numbers."""
     try:
         return np.asarray(column).astype(np.float64)
     except (TypeError, ValueError):
@@ -292,7 +286,7 @@ def _numbers(column: Column) -> np.ndarray:
 
 
 def _is_dense(column: np.ndarray) -> bool:
-    """Say whether whole numbers lie so close together that a table from low to high is small."""
+    """Return whether the range of integers is small enough for a look-up table."""
     low, high = (int(column.min()), int(column.max())) if len(column) else (0, _FEW)
     return high - low < _FEW and -(2**62) < low < 2**62
 
@@ -305,16 +299,16 @@ def _number(value: Any) -> float:
 
 
 def _receivers(setup: ReplayConfig, column: Column, first_slot: int) -> np.ndarray:
-    places = {site.name: place for place, site in enumerate(setup.sites)}
+    indices = {site.name: k for k, site in enumerate(setup.sites)}
     values = column.tolist() if isinstance(column, np.ndarray) else column
-    at = np.array([places.get(str(value), -1) for value in values], np.int32)
+    at = np.array([indices.get(str(value), -1) for value in values], np.int32)
     for row in np.flatnonzero(at < 0)[:1].tolist():
         raise DataError(
             f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which is not "
-            f"a learner{nearest(str(values[row]), places)}"
+            f"a learner{nearest(str(values[row]), indices)}"
         )
-    deaf = [place for place, site in enumerate(setup.sites) if not site.receives]
-    for row in np.flatnonzero(np.isin(at, deaf))[:1].tolist():
+    excluded = [k for k, site in enumerate(setup.sites) if not site.receives]
+    for row in np.flatnonzero(np.isin(at, excluded))[:1].tolist():
         raise DataError(
             f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which has "
             "arrivals = false"

@@ -1,6 +1,6 @@
-"""Which form of the kernel runs: compiled where it was built, else plain.
+"""Load the kernel: compiled if available, else pure Python.
 
-COVEY_KERNEL=compiled demands the compiled form, COVEY_KERNEL=plain forbids it.
+COVEY_KERNEL=compiled requires the compiled form, COVEY_KERNEL=plain disables it.
 """
 
 import importlib
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
 else:
 
     def _load():
-        wish = os.environ.get("COVEY_KERNEL", "")
-        if wish not in ("", "compiled", "plain"):
-            raise ConfigError(
-                f"COVEY_KERNEL is {wish!r}; set it to compiled or plain, or not at all"
-            )
+        form = os.environ.get("COVEY_KERNEL", "")
+        if form not in ("", "compiled", "plain"):
+            raise ConfigError(f"COVEY_KERNEL is {form!r}; set it to compiled or plain, or unset it")
         try:
-            return importlib.import_module("covey.kernel" if wish == "plain" else "covey._kernel")
+            return importlib.import_module("covey.kernel" if form == "plain" else "covey._kernel")
         except ModuleNotFoundError:
-            if wish == "compiled":
+            if form == "compiled":
                 raise ConfigError(
-                    "COVEY_KERNEL demands the compiled kernel, but it was not built; install a C "
+                    "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C "
                     "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
                 ) from None
             return importlib.import_module("covey.kernel")
@@ -51,17 +49,17 @@ __all__ = [
     "row_of",
     "undecided_row",
 ]
-HEAD = 3  # counters of a row before those of its arms: labels of each, then how many were right
-# As in the kernel, whose compiled form does not show its constants.
+HEAD = 3  # counters of a row before those of its arms (labels per arm, then correct ones per arm)
+# Same values as in the kernel: its compiled form does not export constants.
 SERVE = 3
 UNPAID = -(1 << 60)
-NOT_DECIDED = -(1 << 62)  # no code, and no `-1 - row` either
+NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
 
-# The functions on codes take one code or an array of codes.
+# These functions take one code or an array of codes.
 
 
 def row_of(code: Any) -> Any:
-    """Return the row of the cell that a decision was made in."""
+    """Return the row of the cell of a decision."""
     return code >> 20
 
 
@@ -86,5 +84,5 @@ def undecided_row(code: int) -> int:
 
 
 def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
-    """Return how far labels contradict what is known, by context space."""
+    """Return the change-detection statistics, by context space."""
     return {space: table.doubts() for space, table in tables.items()}

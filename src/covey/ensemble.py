@@ -1,7 +1,7 @@
-"""Many learners' votes -> one label: weights, and the rules by which they move.
+"""Ensemble: weighted votes of several learners.
 
-Inside, labels are codes. Code 0 is the base class, which an ensemble answers where no other class
-is strong enough; ties go against it, and else to the lowest code.
+Internally, labels are codes. Code 0 is the base class, the answer when no other class has enough
+weight. Ties: any other class wins against the base class; among others, the lowest code wins.
 """
 
 import math
@@ -20,7 +20,7 @@ from covey.updates import FixedShare, Gradient, Hedge, Majority, sums_of
 
 
 class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """The `[ensemble]` table: how votes are weighed, as a person writes it."""
+    """The `[ensemble]` table."""
 
     weights: Literal["global", "cell"] = "global"
     update: Literal["gradient", "majority", "hedge", "fixed-share"] = "gradient"
@@ -35,17 +35,17 @@ class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 
     @property
     def title(self) -> str:
-        """One line for a person."""
+        """One-line description."""
         kind = "weights per cell" if self.weights == "cell" else "global weights"
         return f"{self.update}, {kind}, by {self.predict}"
 
 
 class Ensemble:
-    """Weighs what several learners say and answers with one label; learns when the truth comes.
+    """Combines the votes of several learners into one label; learns from true labels.
 
-    `classes` are the labels that there are, the base class first; without them votes and labels
-    are codes 0, 1, 2, ... Further keywords are the keys of the `[ensemble]` table, such as
-    `update`, `weights` and `predict`; `rule` takes an update rule of one's own instead of `update`.
+    `classes` are all labels, the base class first; without them, votes and labels are codes 0, 1,
+    2, ... Other keywords are the keys of the `[ensemble]` table, such as `update`, `weights` and
+    `predict`; `rule` is a custom update rule that replaces `update`.
 
     >>> ensemble = Ensemble(["north", "south"], classes=["normal", "attack"], update="majority")
     >>> label, ticket = ensemble.vote(["attack", "normal"])
@@ -85,13 +85,13 @@ class Ensemble:
 
     @property
     def open_tickets(self) -> int:
-        """How many labels are waited for."""
+        """Number of pending labels."""
         return sum(ballot.truth is None for ballot in self._tickets.values())
 
     def vote(self, votes: Sequence[Label], *, cell: Hashable = None) -> tuple[Label, int]:
-        """Return the label for `votes`, one per learner, and the ticket for the true one.
+        """Return the label for `votes`, one per learner, and the ticket for its true label.
 
-        `cell` says where the context lies; only weights per cell look at it.
+        `cell` is the cell of the context; only weights per cell use it.
         """
         codes = self._read_votes(votes)
         code = self.elect(codes, cell)
@@ -101,12 +101,11 @@ class Ensemble:
         return self._label(code), self._slot
 
     def learn(self, ticket: int, label: Label) -> Settlement:
-        """Take the true label of a ticket: the weights move, by the votes of that slot.
+        """Update the weights with the true label of a ticket.
 
-        Raises `UnknownTicket` if the ticket was never given out or its label was waited for too
-        long, `ConflictingLabel` if another label was settled before, `ConfigError` if a weight
-        would be lost; then the weights are as before. The same label again does nothing, and the
-        settlement says so.
+        Raises `UnknownTicket` if the ticket was never issued or has expired, `ConflictingLabel` if
+        another label was settled before, `ConfigError` if a weight would become invalid; the
+        weights are then unchanged. A repeated label has no effect; the settlement shows this.
         """
         ballot = self._tickets.get(ticket)
         if ballot is None:
@@ -119,25 +118,25 @@ class Ensemble:
         if ballot.truth != code:
             raise ConflictingLabel(
                 f"ticket {ticket} of the ensemble was settled with {self._label(ballot.truth)!r}; "
-                f"{label!r} contradicts it and was not taken"
+                f"label {label!r} rejected"
             )
         return Settlement(False, ballot.code == code)
 
     def weights(self, cell: Hashable = None) -> dict[str, float]:
-        """Return the weight of every learner, in `cell` where weights are per cell."""
+        """Return the weight of every learner, in `cell` if weights are per cell."""
         return dict(zip(self.learners, self._standing(cell).weights, strict=True))
 
     def elect(self, codes: Sequence[int], cell: Hashable = None) -> int:
-        """Return the code that votes in codes come to; no ticket is given out."""
+        """Return the winning code of votes given as codes; no ticket is issued."""
         weights = self._standing(cell).weights
         if self._is_drawn:
             return codes[_drawn(weights, self._rng.random())]
         return winner(weights, codes, self.rule.threshold)
 
     def move(self, codes: Sequence[int], label: int, cell: Hashable = None) -> None:
-        """Move the weights as the code of a label says, without a ticket.
+        """Update the weights with a label code, without a ticket.
 
-        Raises `ConfigError` if a weight would no longer be a number, or all of them zero.
+        Raises `ConfigError` if a weight would become non-finite, or all of them zero.
         """
         before = self._standing(cell)
         after = self.rule.move(before, codes, label)
@@ -151,7 +150,7 @@ class Ensemble:
         if not self._is_local:
             return None
         if cell is None:
-            raise DataError('weights = "cell", but no cell was given; say which one it is')
+            raise DataError('weights = "cell" needs a cell; pass cell=')
         return cell
 
     def _check_weights(self, before: Sequence[float], after: Sequence[float]) -> None:
@@ -165,14 +164,14 @@ class Ensemble:
         place = next(place for place, is_lost in enumerate(lost) if is_lost)
         raise ConfigError(
             f"the update rule {self.rule.name!r} would give learner {self.learners[place]!r} the "
-            f"weight {after[place]}{'' if is_any_left else ', as it did to all others'}; the "
-            "weights stay as they were (take a smaller step, or another rule)"
+            f"weight {after[place]}{'' if is_any_left else ', like all others'}; the "
+            "weights are unchanged (use a smaller step, or another rule)"
         )
 
     def _read_votes(self, votes: Sequence[Label]) -> tuple[int, ...]:
         if len(votes) != len(self.learners):
             raise DataError(
-                f"there are {len(votes)} votes for {len(self.learners)} learners; give one for "
+                f"{len(votes)} votes for {len(self.learners)} learners; pass one for "
                 f"each of {', '.join(self.learners)}, in this order"
             )
         pairs = zip(self.learners, votes, strict=True)
@@ -184,8 +183,8 @@ class Ensemble:
         except TypeError:
             code = -1
         if code < 0:
-            known = ", ".join(map(repr, self._classes)) or "whole numbers from 0, as none are given"
-            raise DataError(f"{what} is {label!r}, which is not among the classes: {known}")
+            known = ", ".join(map(repr, self._classes)) or "integers from 0"
+            raise DataError(f"{what} is {label!r}, which is not one of the classes: {known}")
         return code
 
     def _label(self, code: int) -> Label:
@@ -193,19 +192,16 @@ class Ensemble:
 
     def _unknown(self, ticket: object) -> UnknownTicket:
         was_given = isinstance(ticket, int) and 0 < ticket <= self._slot
-        why = (
-            f"its label was due within {self.label_wait} slots"
-            if was_given
-            else "it was never given"
-        )
-        return UnknownTicket(f"the ensemble does not know ticket {ticket!r}: {why}")
+        expired = f"its label was due within {self.label_wait} slots"
+        why = expired if was_given else "it was never issued"
+        return UnknownTicket(f"unknown ticket {ticket!r} of the ensemble: {why}")
 
 
 def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> Weighing:
-    """Return checked settings from an `[ensemble]` table.
+    """Return the settings of an `[ensemble]` table.
 
-    Raises `ConfigError` with a sentence for an unknown key, a wrong type, a value out of range or
-    a key that the update rule (`rule`, or the one that is named) does not have.
+    Raises `ConfigError` for an unknown key, a wrong type, a value out of range, or a key that the
+    update rule does not have.
     """
     settings = fields.read(table, Weighing, where="[ensemble]")
     chosen = UPDATES[settings.update](settings) if rule is None else rule
@@ -214,7 +210,7 @@ def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> We
         if key in table and chosen.name not in updates:
             owners = " or ".join(f'"{update}"' for update in updates)
             raise ConfigError(
-                f'[ensemble] {key} belongs to update = {owners}, but update is "{chosen.name}"'
+                f'[ensemble] {key} needs update = {owners}, but update is "{chosen.name}"'
             )
         if value is not None and not is_fine(value):
             raise ConfigError(f"[ensemble] {key} is {value}; it must {wanted}")
@@ -222,8 +218,8 @@ def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> We
         raise ConfigError(f"[ensemble] seed is {settings.seed}; it must lie from 0 to {2**40}")
     if settings.predict == "sample" and not chosen.is_share:
         raise ConfigError(
-            f'[ensemble] predict = "sample" needs weights that add up to 1, which those of update '
-            f'= "{chosen.name}" do not; use predict = "vote", or another update'
+            f'[ensemble] predict = "sample" needs weights that sum to 1, unlike update = '
+            f'"{chosen.name}"; use predict = "vote", or another update'
         )
     return settings
 
@@ -231,7 +227,7 @@ def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> We
 def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | None) -> int:
     """Return the class with the most weight.
 
-    The base class wins where no other reaches `threshold`, or its own weight if that is None.
+    The base class wins if no other reaches `threshold` (None: the weight of the base class).
     """
     sums = sums_of(weights, votes)
     best, most = 0, -math.inf
@@ -249,7 +245,7 @@ UPDATES: dict[str, Callable[[Weighing], Update]] = {
 }
 
 _RATED = ("hedge", "fixed-share")
-# Key -> the updates that have it, what it may be, and the same in words.
+# Key -> the updates that have it, a check of the value, and the check as text.
 _OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[float], bool], str]] = {
     "step": (("gradient",), lambda step: 0 < step < math.inf, "be above 0 and finite"),
     "decay": (("gradient",), lambda decay: True, ""),
@@ -267,28 +263,28 @@ class _Ballot(msgspec.Struct):
 
 
 def _drawn(weights: Sequence[float], chance: float) -> int:
-    """Return the place at which the running sum of `weights` passes `chance`."""
+    """Return the index at which the cumulative sum of `weights` exceeds `chance`."""
     for place, weight in enumerate(weights):
         chance -= weight
         if chance < 0:
             return place
-    # Rounding may leave a rest; it goes to the strongest.
+    # The sum can fall short of `chance` by rounding.
     return max(range(len(weights)), key=weights.__getitem__)
 
 
 def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:
     if not learners:
-        raise ConfigError("an ensemble needs learners whose votes it weighs; there is none")
-    for place, learner in enumerate(learners):
-        if learner in learners[:place]:
-            raise ConfigError(f"{learner!r} stands twice among the learners; names must differ")
+        raise ConfigError("an ensemble needs at least one learner")
+    for k, learner in enumerate(learners):
+        if learner in learners[:k]:
+            raise ConfigError(f"duplicate learner name {learner!r}")
     return tuple(learners)
 
 
 def _ordered(classes: Sequence[Label] | None, base: Label) -> tuple[Label, ...]:
-    """Return the classes, the base class first; none at all if labels are codes."""
+    """Return the classes, the base class first; empty if labels are codes."""
     if classes is None and base is not None:
-        raise ConfigError(f"base is {base!r}, but there are no classes that it could be one of")
+        raise ConfigError(f"base is {base!r}, but no classes are given; pass classes")
     ordered = [*classes] if classes is not None else []
     try:
         is_fine = classes is None or len(set(ordered)) == len(ordered) > 1
@@ -298,7 +294,8 @@ def _ordered(classes: Sequence[Label] | None, base: Label) -> tuple[Label, ...]:
         raise ConfigError(f"the classes are {ordered}; they must be two or more different labels")
     if base is not None and base not in ordered:
         known = map(str, ordered)
-        raise ConfigError(f"base is {base!r}, which is no class{fields.nearest(str(base), known)}")
+        hint = fields.nearest(str(base), known)
+        raise ConfigError(f"base is {base!r}, which is not one of the classes{hint}")
     if base is not None:
         ordered.insert(0, ordered.pop(ordered.index(base)))
     return tuple(ordered)

@@ -1,24 +1,24 @@
-"""Every deliberate error of covey.
+"""Exceptions of covey.
 
 CoveyError
-├── ConfigError         a configuration that cannot be used            (ValueError)
-├── DataError           a row or column that cannot be used            (ValueError)
+├── ConfigError         invalid configuration                          (ValueError)
+├── DataError           invalid row or column                          (ValueError)
 │   ├── ContextError    a context outside the unit cube
-│   └── UnfitLabel      a label that a site does not have
+│   └── UnfitLabel      a label that is not one of the site's classes
 ├── FunctionError       a classification function failed               (RuntimeError)
-├── LimitError          a stated cap on cells or levels was reached    (RuntimeError)
+├── LimitError          a limit on cells or levels was reached         (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
-├── PeerError           a peer that did not answer, or not sensibly    (ConnectionError)
+├── PeerError           no valid response from a peer                  (ConnectionError)
 │   ├── PeerBusy            temporarily overloaded; retry after `wait_s`
-│   ├── PeerDeclined        it does not accept such a message, and says why
-│   └── PeerRefused         a site that is not the one on the allow list
-├── StoreError          a store that cannot be used, or not be written (OSError)
-│   ├── StoreFull           its disk is full
-│   └── StoreFailed         it failed under a node, which has stopped for that
+│   ├── PeerDeclined        message rejected; do not retry
+│   └── PeerRefused         site or key not on the allow list
+├── StoreError          store cannot be read or written                (OSError)
+│   ├── StoreFull           the disk is full
+│   └── StoreFailed         a write failed; the node has stopped
 └── TicketError         a label that cannot be settled                 (LookupError)
-    ├── UnknownTicket       never given out, or waited for too long
-    │   ├── LateLabel           given out, and waited for too long
-    │   └── UnknownRow          of a batch: a row that it does not have (DataError)
+    ├── UnknownTicket       never issued, or label-wait has expired
+    │   ├── LateLabel           issued, but label-wait has expired
+    │   └── UnknownRow          no such row in the batch               (DataError)
     └── ConflictingLabel    another label was settled for this ticket
 """
 
@@ -26,11 +26,11 @@ import warnings
 
 
 class CoveyError(Exception):
-    """The root: catch this to catch all that covey raises on purpose."""
+    """Base class of all errors that covey raises."""
 
 
 class CoveyDeprecationWarning(FutureWarning):
-    """A key or name that has a new place; the old one works for one release."""
+    """A key or name was moved; the old one works for one more release."""
 
 
 def warn_deprecated(old: str, new: str) -> None:
@@ -43,11 +43,11 @@ def warn_deprecated(old: str, new: str) -> None:
 
 
 class ConfigError(CoveyError, ValueError):
-    """A configuration that cannot be used; the message names the field and what to do."""
+    """Invalid configuration; the message names the field and the remedy."""
 
 
 class DataError(CoveyError, ValueError):
-    """A row or a column that cannot be used; the message names both."""
+    """Invalid row or column; the message names both."""
 
 
 class ContextError(DataError):
@@ -55,43 +55,43 @@ class ContextError(DataError):
 
 
 class UnfitLabel(DataError):
-    """A true label that is not one of those that a site has."""
+    """A true label that is not one of the site's classes."""
 
 
 class FunctionError(CoveyError, RuntimeError):
-    """A classification function raised, or answered with something that is not a label."""
+    """A classification function raised an exception, or returned an invalid label."""
 
 
 class LimitError(CoveyError, RuntimeError):
-    """A stated cap on the number of cells or on their level was reached."""
+    """A limit on the number of cells or on their level was reached."""
 
 
 class MissingExtra(CoveyError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is not installed; the message names the extra to install."""
 
 
 class PeerError(CoveyError, ConnectionError):
-    """A peer that did not answer in time, or answered something that makes no sense."""
+    """A peer did not respond in time, or sent an invalid response."""
 
 
 class PeerRefused(PeerError):
-    """A site showed no certificate, or not one that the allow list has."""
+    """A site presented no certificate, or one that is not on the allow list."""
 
 
 class PeerBusy(PeerError):
     """A peer that is temporarily overloaded; retry after `wait_s`."""
 
-    def __init__(self, said: str, *, wait_s: float) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, wait_s: float) -> None:
+        super().__init__(message)
         self.wait_s = wait_s
 
 
 class PeerDeclined(PeerError):
-    """A peer that does not accept such a message, and says why: do not send it again."""
+    """A peer rejected the message for the given reason; do not retry."""
 
 
 class StoreError(CoveyError, OSError):
-    """A store that is damaged, newer, of another site or in use, or that cannot be written."""
+    """A store is damaged, of a newer version, of another site, in use, or cannot be written."""
 
 
 class StoreFull(StoreError):
@@ -99,7 +99,7 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A store could not be written while its node served, so the node has stopped."""
+    """A write to the store of a running node failed; the node has stopped."""
 
 
 class TicketError(CoveyError, LookupError):
@@ -107,15 +107,15 @@ class TicketError(CoveyError, LookupError):
 
 
 class UnknownTicket(TicketError):
-    """The ticket was never given out, or its label was waited for too long."""
+    """The ticket was never issued, or label-wait has expired."""
 
 
 class LateLabel(UnknownTicket):
-    """The ticket was given out, but its label was waited for too long."""
+    """The ticket was issued, but label-wait has expired."""
 
 
 class UnknownRow(UnknownTicket, DataError):
-    """A row that a batch does not have, or a row of what is no batch."""
+    """The batch has no such row, or the ticket is not of a batch."""
 
 
 class ConflictingLabel(TicketError):

@@ -1,4 +1,4 @@
-"""A table of a configuration -> a checked record, or one sentence that names the field."""
+"""Convert a configuration table to a validated record; errors name the field."""
 
 import difflib
 import types
@@ -11,7 +11,7 @@ import msgspec
 from covey.errors import ConfigError, warn_deprecated
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-Ranges = Mapping[str, tuple[float, float]]  # attribute -> the least and the largest number
+Ranges = Mapping[str, tuple[float, float]]  # attribute -> minimum, maximum
 
 
 def read(table: object, kind: type[Record], *, where: str) -> Record:
@@ -30,9 +30,9 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
 def moved(
     table: Mapping[str, Any], keys: Collection[str], *, into: str, where: str
 ) -> Mapping[str, Any]:
-    """Return `table` with `keys` in its table `into`; warn of those found in their old place.
+    """Return `table` with `keys` moved into its table `into`; warn about each moved key.
 
-    Raises `ConfigError` for a key that stands in both places.
+    Raises `ConfigError` for a key that is in both tables.
     """
     _check_is_table(table, where)
     old = {key: value for key, value in table.items() if key in keys}
@@ -49,9 +49,9 @@ def moved(
 
 
 def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
-    """Return the end of a sentence that suggests the known name nearest to `word`.
+    """Return a message suffix that suggests the known name most similar to `word`.
 
-    Where none is near, the sentence lists all: as `listed` has them, or in order.
+    Without a similar one, it lists all: the text `listed`, or the names in order.
     """
     names = sorted(known)
     if not names:
@@ -61,10 +61,7 @@ def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
 
 
 def check_ranges(record: object, ranges: Ranges, *, where: str) -> None:
-    """Raise `ConfigError` for the first number of `record` that is out of its range.
-
-    None and words, which some fields take in place of a number, have none.
-    """
+    """Raise `ConfigError` for the first number of `record` out of range; skip None and text."""
     for name, (low, high) in ranges.items():
         value = getattr(record, name)
         if value is not None and not isinstance(value, str):
@@ -95,12 +92,14 @@ def _check_keys(table: Any, kind: type[msgspec.Struct], where: str) -> None:
 
 def _record_in(kind: Any) -> type[msgspec.Struct] | None:
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    records = [one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    records = [
+        kind for kind in options if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    ]
     return records[0] if records else None
 
 
 def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
-    """Return the end of a sentence about a word that is none of those which a field may have."""
+    """Return a message suffix with the allowed values, for an invalid enum value."""
     if not error.startswith("Invalid enum value"):
         return ""
     given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
@@ -109,7 +108,7 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
 
 
 def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
-    """Return the type of the field at a path of keys, as far as records lead."""
+    """Return the type of the field at a path of keys, following nested records."""
     types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     found = types_of.get(path[0].partition("[")[0])
     inner = _record_in(found)
@@ -117,7 +116,7 @@ def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
 
 
 def _words_in(kind: Any) -> set[Any]:
-    """Return the literals in a type, however deep."""
+    """Return all literals in a nested type."""
     if typing.get_origin(kind) is typing.Literal:
         return set(typing.get_args(kind))
     return {word for inner in typing.get_args(kind) for word in _words_in(inner)}

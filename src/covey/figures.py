@@ -1,4 +1,4 @@
-"""The drawings of a report, each as one inline SVG element."""
+"""Figures of a replay report, as inline SVG elements."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# From Okabe and Ito, and from Tol: they stay apart under the common colour blindnesses.
+# From Okabe and Ito, and from Tol: distinct under the common kinds of colour blindness.
 LEARNER_COLOURS = (
     "#0072b2",
     "#e69f00",
@@ -22,29 +22,29 @@ LEARNER_COLOURS = (
     "#882255",
     "#b5a642",
 )
-# Own functions are grey, so that a hue in a partition always means that somebody is asked.
+# Own functions are grey; a hue always means a request to a peer.
 FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
 PHASE_COLOURS = {"train": "#17324d", "explore": "#7a9cbd", "exploit": "#d9e3ec"}
 BLANK = "#f4f4f1"
 RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
 _DEEP = "#1b4a73"
-_LETTER = 6.5  # pixels, on the wide side for the size of text used here
+_LETTER = 6.5  # pixels, a generous width of a character
 _MATRIX_TOP = 44
-_MANY_CELLS = 400  # beyond this many, vectors weigh more than an image of them
+_MANY_CELLS = 400  # above, an image is smaller than vectors
 
 
 def percent(share: float) -> str:
-    """Return `share` in whole percents, such that little and nothing look different."""
+    """Return `share` in whole percents; small shares differ from none."""
     if share == 0:
         return NONE
     return "<1%" if share < 0.005 else f"{100 * share:.0f}%"
 
 
 def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
-    """Return a grey for each function and a hue for each learner, pale if it sees only the cell.
+    """Return a grey for each function and a hue for each learner, pale if it gets only the cell.
 
-    The functions of one learner share no grey, nor two learners a hue, until the palette runs out.
+    Greys differ within a learner and hues between learners, as far as the palette allows.
     """
     colours: dict[str, str] = {}
     for learner in learners:
@@ -60,7 +60,7 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
 
 
 def smoothed_errors(timeline: Timeline) -> list[float]:
-    """Return the error percent around each bucket; NaN where no slot nearby could be judged."""
+    """Return the moving average of the error in percent; NaN without judged slots nearby."""
     reach = min(2, len(timeline.slots) // 12)
     windows = [
         slice(max(0, bucket - reach), bucket + reach + 1) for bucket in range(len(timeline.slots))
@@ -81,7 +81,7 @@ def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
 
 
 def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:
-    """Draw one learner's smoothed error, its long-run error, and that of it alone."""
+    """Draw one learner's smoothed error, its overall error, and the one without peers."""
     values = smoothed_errors(learner.timeline)
     middles = [(bucket + 0.5) * learner.timeline.slots_per_bucket for bucket in range(len(values))]
     marker = "o" if len(values) == 1 else ""
@@ -116,7 +116,7 @@ def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
 
 
 def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width: int) -> str:
-    """Draw how the weights of an ensemble's members moved."""
+    """Draw the weights of an ensemble's members over time."""
     slots = [(point + 1) * ensemble.slots_per_point for point in range(len(ensemble.history))]
     marker = "o" if len(slots) == 1 else ""
 
@@ -128,19 +128,18 @@ def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width
         axes.xaxis.set_major_formatter(lambda value, _: brief(value))
         axes.set_xlabel("slot", labelpad=1)
         axes.grid(axis="y")
-        for place, name in enumerate(ensemble.mean_weights):
-            weights = [point[place] for point in ensemble.history]
+        for index, name in enumerate(ensemble.mean_weights):
+            weights = [point[index] for point in ensemble.history]
             axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
 
     return svg(draw, size=(width, 176), label="weights of the ensemble over time")
 
 
 def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
-    """Draw whom each learner chose, one row per learner."""
+    """Draw the sites that each learner chose, one row per learner."""
     names = [learner.name for learner in learners]
     rows = [chosen_sites(learner) if learner.slots else {} for learner in learners]
-    strangers = dict.fromkeys(site for row in rows for site in row if site not in names)
-    columns = [*names, *strangers]
+    columns = list(dict.fromkeys([*names, *(site for row in rows for site in row)]))
     cell = max(44, min(110, 880 // len(columns)))
     left = int(max(len(shorten(name, 20)) for name in names) * _LETTER) + 14
 
@@ -232,22 +231,18 @@ def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
     lefts = [column + 0.02 for column in range(len(shares))]
     axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
     for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
-        middle = (column + 0.5, row + 0.5)
         weight = "bold" if column == row else "normal"
+        colour = _text_on(face)
+        place = (column + 0.5, row + 0.5)
         axes.text(
-            *middle,
-            percent(share or 0.0),
-            color=_text_on(face),
-            weight=weight,
-            ha="center",
-            va="center",
+            *place, percent(share or 0.0), ha="center", va="center", color=colour, weight=weight
         )
 
 
 def _draw_cells(
     axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, str], *, pixels: float
 ) -> None:
-    # Coarse first, so that a finer cell within another one stays in sight.
+    # Coarse first, so that finer cells are drawn above them.
     ordered = sorted(cells, key=lambda cell: cell.low[0] - cell.high[0])
     boxes = [_box(cell) for cell in ordered]
     often = RARE_SHARE * sum(cell.arrivals for cell in cells) / max(1, len(cells))
@@ -280,11 +275,11 @@ def _label_cell(
     left, low, width, height = _box(cell)
     x, y = left + width / 2, low + height / 2
     room = int(width * pixels / _LETTER) - 1
-    # Were short names written where long ones do not fit, some arms would look more important.
+    # Short names need as much space as long ones, so that no arm looks more important.
     if cell.arm is None or room < 7 or height * pixels < 16 or _hidden(x, y, above):
         return
     ink = _text_on(colours.get(cell.arm, BLANK))
-    # The pale hue says that a peer saw the cell only; its name needs the room.
+    # The pale hue already shows that the peer gets only the cell.
     name = cell.arm if len(cell.arm) <= room else cell.arm.removesuffix(BY_CONTEXT)
     axes.text(x, y, shorten(name, room), color=ink, ha="center", va="center")
 

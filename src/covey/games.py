@@ -1,4 +1,4 @@
-"""A network under replay: tables played chunk after chunk, in one game or a season of them."""
+"""Replay a network in chunks, with one horizon or restarted in epochs of doubling length."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,12 +9,12 @@ from covey.config import ReplayConfig, Site
 from covey.encoding import Log
 from covey.engine import Arena, Clock, Ledger, Table
 from covey.policies import Policy
-from covey.roads import Repricing, Roads
+from covey.roads import Roads
 from covey.settings import Settings
 from covey.smoothness import Seen, adapt, epochs, estimate
 from covey.spaces import Space, cell_name
 from covey.traces import Decided, Trace, joined
-from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Rule, Seat
+from covey.types import BY_CONTEXT, MEMORY, PHASES, Cell, CellView, Label, Seat
 
 
 class Field(NamedTuple):
@@ -27,12 +27,12 @@ class Field(NamedTuple):
 
     @property
     def title(self) -> str:
-        """One line for a person; where spaces differ in dimension, the first one's."""
+        """One line for reports: the policy in the first space."""
         several = f"; {len(self.spaces)} context spaces" if len(self.spaces) > 1 else ""
         return self.policies[0].title + several
 
     def cell_name(self, space: int, cell: Cell) -> str:
-        """Return the name under which learners speak of a cell."""
+        """Return the cell's name, the same for all learners."""
         own = self.policies[space].partition.name(cell)
         if len(self.spaces) == 1:
             return own
@@ -40,7 +40,7 @@ class Field(NamedTuple):
 
 
 class Game:
-    """A network under replay: the learners' tables, played chunk after chunk."""
+    """A network under replay: the learners' tables, updated chunk by chunk."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Game:
         unit: int = 1,
         columns: Sequence[str] = (),
     ) -> None:
-        """`columns` are the rows of a log's costs."""
+        """Create empty tables; `columns` names the rows of a log's costs."""
         self.sites = sites
         self.field = field
         self._unit = unit
@@ -75,10 +75,9 @@ class Game:
         }
 
     def play(self, log: Log) -> Trace:
-        """Play the rows of `log` and return their trace."""
+        """Replay the rows of `log` and return their trace."""
         slots = len(log.labels)
-        per_slot = 1 if log.at is not None else sum(site.receives for site in self.sites)
-        rows = slots * per_slot
+        rows = slots * (1 if log.at is not None else sum(site.receives for site in self.sites))
         decided = Decided(
             cell=np.empty(rows, np.int32).data,
             phase=np.empty(rows, np.int8).data,
@@ -87,9 +86,9 @@ class Game:
             correct=np.empty(rows, np.int32).data,
             paid=np.empty(0 if log.costs is None else rows, np.int32).data,
         )
-        self._arena.run(log, self.slots + 1, decided)
-        self._number_cells(np.asarray(decided.cell))
         first_slot = self.slots + 1
+        self._arena.run(log, first_slot, decided)
+        self._number_cells(np.asarray(decided.cell))
         self.slots += slots
         return Trace(
             decided,
@@ -97,26 +96,26 @@ class Game:
             first_slot=first_slot,
             costs=self._costs,
             unit=self._unit,
-            receivers=[place for place, site in enumerate(self.sites) if site.receives],
+            receivers=[index for index, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_numbers)},
             blocks=self._blocks if any(self._streams) else (),
         )
 
     def _number_cells(self, cell: np.ndarray) -> None:
-        """Turn the learners' own rows into numbers of cells that mean the same for everybody."""
+        """Replace each learner's row numbers by cell numbers that all learners share."""
         tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
         most = max(len(table) for _, table in tables)
         numbers = np.zeros((max(1, most), len(tables)), np.int32)
-        for place, (space, table) in enumerate(tables):
-            known = self._cells.setdefault((place, space), [])
+        for column, (space, table) in enumerate(tables):
+            known = self._cells.setdefault((column, space), [])
             for new in range(len(known), len(table)):
                 name = self.field.cell_name(space, table.cell(new))
                 known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
-            numbers[: len(known), place] = known
+            numbers[: len(known), column] = known
         np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
 
     def cells(self, place: int) -> list[CellView]:
-        """Return the cells that a learner uses, for a person to look at."""
+        """Return the cells that a learner uses, for reports."""
         site = self.sites[place]
         arms = site.arms([other.name for other in self.sites])
         views = []
@@ -127,7 +126,7 @@ class Game:
         return views
 
     def seen(self) -> Iterator[list[Seen]]:
-        """Yield what every function's owner has seen of it, cell by cell."""
+        """Yield, for every function, its owner's statistics per cell."""
         for ledger, site in zip(self.ledgers, self.sites, strict=True):
             for policy, table in zip(self.field.policies, ledger.tables, strict=True):
                 sides = [level.side for level in policy.partition.levels(policy.dimension)]
@@ -140,18 +139,18 @@ class Game:
 
     @property
     def title(self) -> str:
-        """The policy, in one line for a person."""
+        """The policy, in one line for reports."""
         return self.field.title
 
     def blind(self) -> list[int]:
-        """Return, per learner, the decisions for which nobody had a label."""
+        """Return, per learner, the number of decisions without any label to learn from."""
         return [
             ledger.tables[site.spaces[0]].blind_decisions()
             for ledger, site in zip(self.ledgers, self.sites, strict=True)
         ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
-        """Let an arm of the learner at `place` cost something else from now on; inf: closed."""
+        """Set the cost of an arm of the learner at index `place`; inf: unavailable."""
         for table in self.ledgers[place].tables:
             table.set_cost(arm, cost)
         costs = self.sites[place].costs
@@ -164,13 +163,13 @@ class Game:
         policy = self.field.policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
         best = table.best(row)
-        if policy.by_index is not None:  # few labels may look best, and yet nobody goes by them
+        if policy.by_index is not None:  # an index ignores a high mean of few labels
             best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)
-        # Coordinates that the space does not have may have any value.
+        # Coordinates outside the space are unbounded.
         low, high = [0.0] * self.field.width, [1.0] * self.field.width
-        for place, coordinate in zip(self.field.spaces[space], cell.coordinates, strict=True):
-            low[place], high[place] = coordinate / side, (coordinate + 1) / side
+        for index, coordinate in zip(self.field.spaces[space], cell.coordinates, strict=True):
+            low[index], high[index] = coordinate / side, (coordinate + 1) / side
         return CellView(
             name=self.field.cell_name(space, cell),
             low=tuple(low),
@@ -183,10 +182,10 @@ class Game:
 
 
 class Season:
-    """Games one after the other, each for twice as many slots; prices may change within.
+    """A replay restarted in epochs of doubling length, with changing link prices.
 
-    A game starts with empty tables and at slot 1 of its own clock; labels that were still under
-    way are lost on it. Only prices, and the alpha that was estimated, are handed on.
+    An epoch starts with empty tables and its own clock at slot 1; pending labels of the previous
+    epoch are dropped. Only prices and the estimated alpha carry over.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class Season:
         self._setup = setup
         self._width = width
         self._labels = labels
-        self._roads = Roads(setup, sites) if _is_moving(setup, sites) else None
+        self._links = Roads(setup, sites) if _has_link_changes(setup, sites) else None
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -207,43 +206,44 @@ class Season:
 
     @property
     def title(self) -> str:
-        """The policy of the present game, and where in the season that is."""
+        """The policy and the current epoch, in one line for reports."""
         title = self._game.title
         if not self._is_doubling:
             return title
         alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
-        stretch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
-        return f"{title}; {stretch}{alpha}"
+        epoch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
+        return f"{title}; {epoch}{alpha}"
 
     def play(self, log: Log) -> Trace:
-        """Play the rows of `log` and return their trace, whose slots go on from game to game."""
+        """Replay the rows of `log` and return their trace; slots count across epochs."""
         pieces: list[Trace] = []
         first = 0
         while first < len(log.labels) or not pieces:
             if self._game.slots == self._epoch.slots:
-                self._start_anew()
+                self._restart()
             end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
-            if self._roads is not None:
-                self._reprice(self._roads.moves(self.slots + first + 1))
-                end = min(end, self._roads.next_slot(self.slots + first + 1) - 1 - self.slots)
+            if self._links is not None:
+                for change in self._links.moves(self.slots + first + 1):
+                    self._game.reprice(*change)
+                end = min(end, self._links.next_slot(self.slots + first + 1) - 1 - self.slots)
             rows = _cut(log, first, end)
             pieces.append(self._game.play(rows))
-            if self._roads is not None:
-                self._roads.charge(pieces[-1], rows)
+            if self._links is not None:
+                self._links.charge(pieces[-1], rows)
             first = end
         trace = joined(pieces, log, first_slot=self.slots + 1)
         self.slots += len(log.labels)
         return trace
 
     def cells(self, place: int) -> list[CellView]:
-        """Return the cells that a learner uses in the present game."""
+        """Return the cells that a learner uses in the current epoch."""
         return self._game.cells(place)
 
     def blind(self) -> list[int]:
-        """Return, per learner, the decisions for which nobody had a label, in all games."""
+        """Return `Game.blind`, summed over all epochs."""
         return [sum(counts) for counts in zip(*self._blind, self._game.blind(), strict=True)]
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self._blind.append(self._game.blind())
         seen = estimate(self._game.seen()) if self._is_estimated else None
         if seen is not None:
@@ -258,24 +258,19 @@ class Season:
         setup = self._setup._replace(settings=settings)
         self._game = _game(setup, sites, self._width, self._labels)
 
-    def _reprice(self, moves: Sequence[Repricing]) -> None:
-        for move in moves:
-            self._game.reprice(move.place, move.arm, move.cost)
-
 
 def start(
     setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]
 ) -> Game | Season:
-    """Return the network at its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or _is_moving(setup, sites):
+    """Return the network before its first slot; contexts have `width` coordinates."""
+    if setup.settings.horizon == "doubling" or _has_link_changes(setup, sites):
         return Season(setup, sites, width, labels)
     return _game(setup, sites, width, labels)
 
 
-def _is_moving(setup: ReplayConfig, sites: Sequence[Site]) -> bool:
-    """Say whether anybody is asked at prices that may move."""
-    has_moves = setup.wiring is not None and setup.wiring.is_moving
-    return has_moves and any(site.peers for site in sites)
+def _has_link_changes(setup: ReplayConfig, sites: Sequence[Site]) -> bool:
+    is_moving = setup.wiring is not None and setup.wiring.is_moving
+    return is_moving and any(site.peers for site in sites)
 
 
 def _game(setup: ReplayConfig, sites: Sequence[Site], width: int, labels: Sequence[Label]) -> Game:
@@ -288,27 +283,24 @@ def _ledgers(sites: Sequence[Site], field: Field, unit: int) -> list[Ledger]:
     clocks = [Clock(policy.scales(), policy.powers()) for policy in field.policies]
     consulted = {peer for site in sites for peer in site.context_peers}
     ledgers = []
-    for place, site in enumerate(sites):
-        tables = [
-            Table(clocks[space], _rule(site, policy, place, unit, place in consulted, space))
+    for index, site in enumerate(sites):
+        rules = [
+            policy.rule(
+                functions=len(site.functions),
+                costs=site.costs,
+                position=index,
+                unit=unit,
+                rewards=site.rewards if space in site.spaces else (),
+                is_supervised=site.is_supervised,
+                context_peers=len(site.context_peers),
+                learns_costs=any(site.cost_columns) or policy.keeps_widths,
+                remembers=index in consulted,
+            )
             for space, policy in enumerate(field.policies)
         ]
+        tables = [Table(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
         ledgers.append(Ledger(tables, site.spaces, field.spaces))
     return ledgers
-
-
-def _rule(site: Site, policy: Policy, place: int, unit: int, remembers: bool, space: int) -> Rule:
-    return policy.rule(
-        functions=len(site.functions),
-        costs=site.costs,
-        position=place,
-        unit=unit,
-        rewards=site.rewards if space in site.spaces else (),
-        is_supervised=site.is_supervised,
-        context_peers=len(site.context_peers),
-        learns_costs=any(site.cost_columns) or policy.keeps_widths,
-        remembers=remembers,
-    )
 
 
 def _arena(
@@ -338,14 +330,14 @@ def _arena(
 
 
 def _costs(sites: Sequence[Site]) -> np.ndarray:
-    """Return what each learner pays for each arm of the network."""
-    functions = [place for place, site in enumerate(sites) for _ in site.functions]
-    costs = np.zeros((len(sites), len(functions) + 2 * len(sites)))
-    for place, site in enumerate(sites):
-        own = [arm for arm, owner in enumerate(functions) if owner == place]
-        asked = [len(functions) + peer for peer in site.peers]
-        shown = [len(functions) + len(sites) + peer for peer in site.context_peers]
-        costs[place, own + asked + shown] = site.costs
+    """Return the cost of each arm of the network for each learner."""
+    owners = [index for index, site in enumerate(sites) for _ in site.functions]
+    costs = np.zeros((len(sites), len(owners) + 2 * len(sites)))
+    for index, site in enumerate(sites):
+        own = [arm for arm, owner in enumerate(owners) if owner == index]
+        peers = [len(owners) + peer for peer in site.peers]
+        context_peers = [len(owners) + len(sites) + peer for peer in site.context_peers]
+        costs[index, own + peers + context_peers] = site.costs
     return costs
 
 

@@ -1,7 +1,7 @@
-"""How regret grows, with what certainty: exponents, bands and ratios over seeds.
+"""Statistics over seeds: growth exponents, confidence bands and ratios.
 
-Runs of one policy differ by their seed only, so each seed gives one value, and intervals say how
-far the mean over seeds may be off.
+Runs of one policy differ by their seed only, so each seed gives one value; intervals are those of
+the mean over seeds.
 """
 
 import math
@@ -15,7 +15,7 @@ RESAMPLES = 10_000
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A mean over seeds and its 95 % interval; None where a single seed tells nothing of it."""
+    """A mean over seeds and its 95 % interval; None with a single seed."""
 
     mean: float
     low: float | None = None
@@ -31,9 +31,9 @@ class Band(msgspec.Struct, frozen=True):
 
 
 def exponent(slots: Sequence[int], regret: Sequence[float]) -> float | None:
-    """Return p of the power law c * slots ** p that fits the later half of a curve best.
+    """Return p of the power law c * slots ** p fitted to the later half of a curve.
 
-    Least squares on logarithms. Points without regret have none; None if fewer than two are left.
+    Least squares on logarithms, without points of zero regret; None if fewer than two remain.
 
     >>> round(exponent([10, 100, 1000, 10000], [5, 9, 20, 200]), 6)
     1.0
@@ -49,9 +49,8 @@ def exponent(slots: Sequence[int], regret: Sequence[float]) -> float | None:
 
 
 def growth(slots: Sequence[int], curves: Sequence[Sequence[float]]) -> Estimate | None:
-    """Return the exponent of each seed's curve, as one estimate; None if no curve has one."""
-    found = [exponent(slots, curve) for curve in curves]
-    known = [value for value in found if value is not None]
+    """Return the estimated exponent over all seeds' curves; None if no curve has one."""
+    known = [value for curve in curves if (value := exponent(slots, curve)) is not None]
     return estimate(known) if known else None
 
 
@@ -72,17 +71,13 @@ def estimate(values: Sequence[float]) -> Estimate:
 def band(curves: Sequence[Sequence[float]]) -> Band:
     """Return the estimate at each point of the curves of all seeds."""
     points = [estimate(values) for values in zip(*curves, strict=True)]
-    return Band(
-        [point.mean for point in points],
-        [point.low for point in points],
-        [point.high for point in points],
-    )
+    return Band([p.mean for p in points], [p.low for p in points], [p.high for p in points])
 
 
 def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Estimate | None:
-    """Return the mean of `values` over that of `others`, paired: entries of one place share a seed.
+    """Return the mean of `values` divided by that of `others`, paired by seed.
 
-    The interval holds 95 % of the ratios of resampled pairs. None where the others are all 0.
+    The interval is a 95 % bootstrap interval over pairs. None if the others are all 0.
     """
     pairs = np.array([values, others], float)
     above, below = pairs.sum(axis=1)
@@ -98,7 +93,7 @@ def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) ->
 
 
 def student(freedom: int) -> float:
-    """Return how many standard errors Student's 95 % interval reaches to each side.
+    """Return the half-width of Student's 95 % interval in standard errors.
 
     >>> round(student(4), 3)
     2.776
@@ -111,7 +106,7 @@ def student(freedom: int) -> float:
 
 
 def _within(angle: float, freedom: int) -> float:
-    """Return the chance of lying within t = sqrt(freedom) * tan(angle): a finite sum of cosines."""
+    """Return the probability of |t| < sqrt(freedom) * tan(angle), a finite sum of cosines."""
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = freedom % 2
     term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""What theory says of a policy in a world: how much it loses at most, and when it exploits."""
+"""Theoretical results for a policy in an environment: regret bounds and start of exploitation."""
 
 import math
 
@@ -19,11 +19,11 @@ _FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")
 
 
 def limits(scenario: Scenario, policy: str, environment: str) -> list[float] | None:
-    """Return what a learner's regret cannot exceed at the checkpoints; None: no theorem says so.
+    """Return the bound on a learner's regret at the checkpoints; None if no theorem applies.
 
-    It is T1 for CoS and the environment's case of T6 for DCZA, with all that the proofs leave out,
-    for the theorems' parameters alone, and where nothing drifts and every label comes at once. What
-    holds for the whole run holds for a part of it, as regret never falls.
+    It is the cautious form of T1 for CoS and of the environment's case of T6 for DCZA. It needs the
+    theorems' parameters, no drift, and labels without delay. Regret never falls, so the bound for
+    the whole run holds at every checkpoint.
     """
     world, settings = scenario.environments[environment], scenario.policies[policy]
     theorem = _theorem(settings, world)
@@ -35,16 +35,15 @@ def limits(scenario: Scenario, policy: str, environment: str) -> list[float] | N
     try:
         problem = _problem(resolved, world, scenario.horizon)
         return [bound(theorem, problem, form="cautious").value] * len(scenario.checkpoints)
-    except ConfigError:  # a number that no theorem speaks of
+    except ConfigError:  # a number outside the theorem's range
         return None
 
 
 def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | None:
-    """Return the slot by which every cell has begun to exploit if contexts take them in turn.
+    """Return the slot by which every cell exploits if contexts visit the cells in turn.
 
-    Where cells are split, it is the first slot by which all of one level have. None: not within
-    2**53 slots, or nobody can tell: labels are late or missing, the policy starts anew or has an
-    index in place of phases.
+    If cells are split, it is the first slot by which all of one level exploit. None: not within
+    2**53 slots, or unknown: labels are late or missing, or the policy restarts or uses an index.
     """
     world, settings = scenario.environments[environment], scenario.policies[policy]
     if not _has_all_labels(world) or settings.horizon == "doubling":
@@ -58,7 +57,7 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
 
 
 def _theorem(settings: Settings, world: Environment) -> str | None:
-    """Return the theorem whose parameters these are; None: they are those of none."""
+    """Return the theorem whose parameters these are, or None."""
     plain = Settings(preset=settings.preset, parameters="theorem")
     free = {name: getattr(plain, name) for name in _FREE}
     if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
@@ -77,12 +76,12 @@ def _has_all_labels(world: Environment) -> bool:
 
 
 def _holds(theorem: str, policy: Policy, world: Environment) -> bool:
-    """Say whether a world of the theorem's case has what else the theorem needs of it."""
+    """Return whether the other conditions of the theorem hold."""
     if theorem in ("C2", "C4") and len(set(world.counts)) > 1:
-        return False  # peers with fewer functions need training all the same
+        return False  # peers with fewer functions need training, too
     if theorem in ("C3", "C4") and isinstance(policy.partition, Zooming):
-        drawn_for = 3 * world.alpha if world.split_power is None else world.split_power
-        return drawn_for <= policy.partition.power  # or else the cube is too large
+        power = 3 * world.alpha if world.split_power is None else world.split_power
+        return power <= policy.partition.power  # otherwise the cube is too large
     return True
 
 
@@ -90,7 +89,7 @@ def _problem(policy: Policy, world: Environment, slots: int) -> Problem:
     is_zooming = isinstance(policy.partition, Zooming)
     horizon = policy.settings.horizon
     return Problem(
-        # A grid is made for the policy's horizon, which may lie beyond the run.
+        # A grid is built for the policy's horizon, which may exceed the run's.
         horizon=slots if is_zooming or not isinstance(horizon, int) else horizon,
         alpha=world.alpha,
         dimension=world.dimension,
@@ -100,12 +99,8 @@ def _problem(policy: Policy, world: Environment, slots: int) -> Problem:
         most_functions=max(world.counts),
         split_scale=policy.settings.split_scale,
         split_power=policy.partition.power if isinstance(policy.partition, Zooming) else None,
-        cost=_dearest(network(world, policy.settings).sites),
+        cost=max(cost for site in network(world, policy.settings).sites for cost in site.costs),
     )
-
-
-def _dearest(sites: tuple[Site, ...]) -> float:
-    return max(cost for site in sites for cost in site.costs)
 
 
 def _begins(policy: Policy, site: Site, world: Environment) -> float:

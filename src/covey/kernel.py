@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""The decision kernel: counters, thresholds and the choice, in one place.
+"""The decision kernel: counters, thresholds and the choice of an arm.
 
-Ordinary Python, which Cython also compiles (as `covey._kernel`, with the C types in `_kernel.pxd`);
-`covey.engine` says which form runs.
-A learner's cells are rows of one integer array, opened when a context first falls into them, so
-memory follows the cells that are used and not the size of the grid. A decision is one integer,
-`row << 20 | arm << 2 | phase`: whoever keeps it can settle it later.
+Python code that Cython can compile (as `covey._kernel`, with the C types in `_kernel.pxd`);
+`covey.engine` selects the form. A learner's cells are rows of one integer array, created when a
+context first falls into them, so memory depends on the used cells, not on the size of the grid. A
+decision is one integer, `row << 20 | arm << 2 | phase`, that is later passed to `settle`.
 """
 
 from __future__ import annotations
@@ -30,62 +29,62 @@ else:
 
     rint = round
 
-# Where a row keeps what; the cell's coordinates, then the counters of its arms, follow.
+# Layout of a row; the cell's coordinates and the counters of its arms follow.
 LEVEL = 0
-SINCE = 1  # the slot in which the cell became known; -1 - slot where it is foreign
-ARRIVALS = 2  # what others are told
-OWN = 3  # what splits the cell
-BEST = 4  # arm with the largest estimate, -1 = look again
-BEST_OWN = 5  # most accurate own function, -1 = look again
-CALM = 6  # before this slot no arm needs exploring or training
-PARENT = 7  # the row of the cell around it, where every level counts; -1: none
+SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
+ARRIVALS = 2  # reported to peers
+OWN = 3  # own arrivals, which split the cell
+BEST = 4  # arm with the largest estimate, -1 = recompute
+BEST_OWN = 5  # most accurate own function, -1 = recompute
+CALM = 6  # before this slot no arm needs exploration or training
+PARENT = 7  # row of the parent cell, when all levels are used at once; -1: none
 COORDINATES = 8
 
 TRAIN = 0
 EXPLORE = 1
 EXPLOIT = 2
 SERVE = 3
-NEVER = -1  # in `delays`: the label does not come
+NEVER = -1  # in `delays`: the label never arrives
 
 ARRIVED = 0
 LABELLED = 1
 USED = 2
 
-# Discounted counts are fixed-point numbers, so that they too are the same wherever they are kept.
+# Discounted counts are fixed-point numbers: the same on every platform.
 ONE = 1 << 16
 KEEP_BITS = 30
 
-# Products stay below 63 bits, so that C's integers and Python's are the same.
+# Products stay below 63 bits: C and Python integers give the same results.
 MASK = (1 << 40) - 1
 FACTOR = 1000003
 FEW = 4096
 FAR = 1 << 60
-MILLIONTHS = 1000000  # what is spent is counted in these
-UNPAID = -(1 << 60)  # nothing was seen of what an arm costs
+MILLIONTHS = 1000000  # unit of costs
+UNPAID = -(1 << 60)  # no observed cost
 
-# Of labels that surprise: the accuracy that is feared, as a share of the one that is believed, by
-# how many labels at least; and of what part of one the doubt is counted.
+# Change detection (CUSUM): accuracy after a change as a fraction of the estimate; minimum number
+# of labels; fixed-point unit of the statistic; its decrease for a correct answer.
 FEARED = 0.75
 ENOUGH = 4
 DOUBTS = 1 << 20
-RELIEF = int(rint(log(FEARED) * DOUBTS))  # by a right answer
+RELIEF = int(rint(log(FEARED) * DOUBTS))
 
-CLOSED = 1e300  # an arm at this cost is not to be used
+CLOSED = 1e300  # cost of an unavailable arm
 FOREVER = float("inf")
-BITS, NUMBER = Struct("<q"), Struct("<d")  # numbers are kept as whole ones, bit by bit
-NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # remembered of a cell
+BITS, NUMBER = Struct("<q"), Struct("<d")  # floats are stored as the integers with the same bits
+NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
 
 
 def is_compiled() -> bool:
-    """Say whether this is the compiled form of the kernel."""
+    """Return whether this is the compiled form of the kernel."""
     return bool(cython.compiled)
 
 
 class Clock:
-    """The thresholds D(t) = scale * t**power * ln t of the three tests, as whole numbers.
+    """The floors of the thresholds D(t) = scale * t**power * ln t of the three tests.
 
-    A counter is at most D(t) just when it is at most the floor of D(t), and the floors change
-    rarely: the next slot at which one does is found once, by galloping and then halving.
+    A counter is at most D(t) if and only if it is at most the floor of D(t). The floors change
+    rarely; the next slot at which one changes is found by exponential and binary search.
     """
 
     def __init__(self, scales: list[float], powers: list[float]) -> None:
@@ -94,8 +93,8 @@ class Clock:
         self.floors = array("q", [0] * len(scales))
         self.start = self.end = 0
         self.stride = 1
-        self.before = self.rounded = 0  # slots after the one and up to the other count as the other
-        self.logarithm = 0.0  # of the other
+        self.before = self.rounded = 0  # slots in (before, rounded] use the value of `rounded`
+        self.logarithm = 0.0  # of `rounded`
 
     def at(self, slot: int) -> tuple[int, ...]:
         """Return the floors of the thresholds at `slot`."""
@@ -107,7 +106,7 @@ class Clock:
             self._look(slot)
 
     def round_up(self, slot: int) -> None:
-        """Take `slot` for the next one with five binary digits, so that its logarithm stays put."""
+        """Round `slot` up to five binary digits, so that its logarithm rarely changes."""
         if self.before < slot <= self.rounded:
             return
         step = 1
@@ -150,9 +149,9 @@ class Clock:
 
 
 def klucb(accuracy: float, labels: float, level: float) -> float:
-    """Return what an accuracy may be at most: the largest q with labels * kl(accuracy, q) <= level.
+    """Return the KL upper confidence bound: the largest q with labels * kl(accuracy, q) <= level.
 
-    Newton's method from the right, so that the result is never too low.
+    Newton's method from the right: the result is never too low.
     """
     bound = level / labels
     if accuracy >= 1.0:
@@ -176,17 +175,17 @@ def klucb(accuracy: float, labels: float, level: float) -> float:
 
 
 class Table:
-    """One learner's counters, and what it chooses on their strength."""
+    """One learner's counters and decisions in one context space."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         self.clock = clock
         self.dimension = rule.dimension
         self.functions = rule.functions
         self.arms = len(rule.costs)
-        self.asked = self.arms - rule.context_peers  # arms before this one see the data
+        self.asked = self.arms - rule.context_peers  # arms before this one receive the data
         self.costs = array("d", rule.costs)
-        self.is_closing = False  # some arms are not available for the present decision
-        self.prices = array("d", rule.costs)  # what they cost once they are available again
+        self.is_closing = False  # some arms are unavailable for the current decision
+        self.prices = array("d", rule.costs)  # their costs when available
         self.trains_first = rule.trains_first
         self.explores_to_help = rule.explores_to_help
         self.counted = rule.counted
@@ -197,14 +196,14 @@ class Table:
         self.remembers = rule.remembers
         self.floors_training = rule.floors_training
         self.asked_only = rule.asked_only
-        self.memory: dict[int, Any] = {}  # row -> the label seen most, how often, of how many, each
+        self.memory: dict[int, Any] = {}  # row -> most frequent label, its count, total, counts
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
         self.unit = rule.unit
         self.window = rule.window
         self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
         self.forgets = rule.window > 0 or rule.discount < 1.0
-        self.blind = 0  # decisions for which nobody who could be asked had any label
+        self.blind = 0  # decisions with no label at any learner that could be asked
         self.largest = 0.0  # the value of the arm that `weigh` chose
         self._take_rewards(rule)
         self._take_levels(rule)
@@ -224,10 +223,10 @@ class Table:
         self.limits = array("d", [level.split_at for level in rule.levels])
         self.levels = len(rule.levels)
         self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
-        self.deepest = 0  # level of the finest cell that somebody else spoke of first
+        self.deepest = 0  # level of the finest cell created by a peer
         self.most_cells = rule.most_cells
-        self.foreign = 0  # rows of cells that only isolated sources spoke of
-        # Few cells are indexed by place; else a table of hashes grows with the used ones.
+        self.foreign = 0  # rows of cells known only from isolated sources
+        # Small grids are indexed directly; others use a hash table that grows with the used cells.
         self.firsts = array("q", bytes(8 * self.levels))
         places = 0
         for k in range(self.levels):
@@ -239,7 +238,7 @@ class Table:
         self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.fine = array("q", bytes(8 * max(1, self.dimension)))
         self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
-        self.told = array("d", bytes(8 * self.arms))  # what others say of the accuracy of their arm
+        self.told = array("d", bytes(8 * self.arms))  # accuracies reported by peers
         self.found = 0  # how many they are, coarsest first
 
     def _take_index(self, rule: Rule) -> None:
@@ -252,11 +251,11 @@ class Table:
         self.is_layered = index is not None and len(index.bias) > 1
         self.bias = array("d", (index.bias if index else ()) or [0.0] * self.levels)
         self.once = False  # labels of one slot count once for a function
-        # Doubt of what is known, by the labels of own decisions and by those of answers to others.
+        # Change-detection statistics: of own decisions, and of answers to peers.
         self.alarm = int(index.alarm * DOUBTS) if index else 0  # 0: there is none
         self.doubt = self.doubt_served = 0
-        self.is_wary = False  # since the alarm peers are judged by what they do
-        self.forgotten = 0  # what was decided up to this slot teaches nothing any more
+        self.is_wary = False  # after a detected change, peers are judged by own labels only
+        self.forgotten = 0  # labels of decisions up to this slot are ignored
         self.wanted = -1  # the peer to be asked next
         # Per row what own functions may be worth, then what peers said of themselves, then the
         # most of the first; and when each was worked out.
@@ -273,7 +272,7 @@ class Table:
         self.active = array("i", [1] * self.arms)
 
     def _lay_out_rows(self) -> None:
-        """Say where a row keeps the counters of its arms; what is not needed takes no room."""
+        """Compute the layout of a row; unused counters take no space."""
         self.labels = COORDINATES + self.dimension
         self.right = self.labels + self.arms
         self.untrained = self.right + self.arms  # of peers only
@@ -299,11 +298,11 @@ class Table:
     def decide(self, context: tuple[float, ...], slot: int, closed: bytes | None = None) -> int:
         """Choose an arm for `context` and count its arrival; return the decision.
 
-        Where peers must first be asked for their arrivals, nothing is counted and the result is
-        `-1 - row`: ask those of `stale(row, slot)`, `hear` each, then `resume`. A learner
-        without labels always asks, for estimates, and goes on with `consult`.
-        `closed` has one byte per arm, 1 where the arm is not available now; the decision is the
-        one made if these arms had infinite costs. None: all are available.
+        If reports of peers are needed first, nothing is counted and the result is `-1 - row`: ask
+        the peers in `stale(row, slot)`, call `hear` for each, then `resume`. A learner without
+        labels always asks, for estimates, and continues with `consult`.
+        `closed` has one byte per arm, 1: unavailable. The decision is the same as with infinite
+        costs of these arms. None: all are available.
         """
         self._read(context)
         row = self._locate(slot)
@@ -348,7 +347,7 @@ class Table:
         ]
 
     def report(self, row: int, slot: int) -> Report:
-        """Return what a peer may ask: the arrivals, and between which bounds its best lies."""
+        """Return the report for a peer: arrivals, and bounds of the best accuracy."""
         self.clock.move(slot)
         self.clock.round_up(slot)
         base = row * self.stride
@@ -361,7 +360,7 @@ class Table:
         return self.rows[base + ARRIVALS], 0.0, 1.0
 
     def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
-        """Take what `report` returned at `peer`; return the training counter as it was."""
+        """Store the `report` of `peer`; return the previous training counter."""
         old = self.rows[row * self.stride + self.untrained + peer]
         self.clock.move(slot)
         if self.is_indexed or self.eliminates:
@@ -371,7 +370,7 @@ class Table:
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
-        """Put back what `refresh` returned."""
+        """Restore the counter that `refresh` returned."""
         base = row * self.stride
         self.rows[base + self.untrained + peer] = old
         self.rows[base + CALM] = 0
@@ -379,7 +378,7 @@ class Table:
     def resume(
         self, row: int, context: tuple[float, ...], slot: int, closed: bytes | None = None
     ) -> int:
-        """Go on with a decision whose stale peers have been heard; -1 - row: more must be."""
+        """Continue a decision after the peers' reports; -1 - row: more are needed."""
         self._read(context)
         self._follow()
         if closed is None:
@@ -391,7 +390,7 @@ class Table:
     def retract(self, decision: int, context: tuple[float, ...], slot: int) -> None:
         """Undo what `decide`, `resume` or `serve` counted at `slot`.
 
-        Cells that became known only later stay as they are.
+        Cells created later are unchanged.
         """
         if decision & 3 != SERVE:
             self._read(context)
@@ -419,10 +418,10 @@ class Table:
         slot: int,
         paid: int = UNPAID,
     ) -> None:
-        """Take the label of a decision made at `slot`: whether it was right, and what it cost.
+        """Record the label of a decision made at `slot`: its gain and its cost.
 
-        `paid` is in millionths and comes on top of the arm's fixed cost. Where peers share nothing,
-        it is how far the helper's function may be from its best, as `width` said.
+        `paid` is the variable cost in millionths. With `is_balanced`, it is the `width` that the
+        helper reported.
         """
         row = decision >> 20
         arm = decision >> 2 & 0x3FFFF
@@ -437,7 +436,7 @@ class Table:
             self._learn_own(row, arm, phase, gain, slot, paid)
 
     def remember(self, decision: int, label: Any, context: tuple[float, ...], slot: int) -> None:
-        """Keep the label of a decision made at `slot`, for those who may see the cell only."""
+        """Store the label of a decision made at `slot`, for queries that contain only the cell."""
         if decision & 3 == SERVE:
             self._remember(decision >> 20, label)
         else:
@@ -446,22 +445,22 @@ class Table:
             self._remember_around(label, slot)
 
     def set_cost(self, arm: int, cost: float) -> None:
-        """Change what `arm` costs from now on; nothing learnt is lost. Infinite: not to be used."""
+        """Change the cost of `arm` and keep its counters; infinite: unavailable."""
         self.costs[arm] = cost
         for row in range(self.used):
             self.rows[row * self.stride + BEST] = -1
             self.rows[row * self.stride + CALM] = 0
 
     def expect(self, decision: int) -> None:
-        """Wait for the label of a decision that is counted already."""
+        """Count a pending label of a decision that is already counted."""
         self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
 
     def forget(self, decision: int) -> None:
-        """Stop waiting for the label of `decision`."""
+        """Remove the pending label of `decision`."""
         self._release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
 
     def meet(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell that somebody else speaks of; it is known from now on."""
+        """Return the row of a cell named by a peer; create it if needed."""
         self._point_at(cell)
         self.deepest = max(self.deepest, cell.level)
         if self.is_layered:
@@ -469,10 +468,10 @@ class Table:
         return self._open(cell.level, slot)
 
     def open_foreign(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell that an isolated source speaks of; own labels count in it.
+        """Return the row of a cell named by an isolated source; own labels count in it.
 
-        No own decision depends on it, and it does not count as one of the most cells, until
-        `decide` or `meet` comes to it: then it begins anew as an own cell.
+        No own decision depends on it, and it does not count towards the cell limit, until
+        `decide` or `meet` reaches it: then it is reset and becomes an own cell.
         """
         return self.meet(cell, -1 - slot)
 
@@ -482,7 +481,7 @@ class Table:
         return max(-1, self._find(cell.level))
 
     def is_foreign(self, row: int) -> bool:
-        """Say whether only isolated sources spoke of the cell of `row`."""
+        """Return whether the cell of `row` is known only from isolated sources."""
         return self.rows[row * self.stride + SINCE] < 0
 
     def foreign_cells(self) -> int:
@@ -490,7 +489,7 @@ class Table:
         return self.foreign
 
     def layers(self, row: int) -> list[int]:
-        """Return `row` and, where every level counts, the rows of the cells around it."""
+        """Return `row` and, if all levels are used at once, the rows of its parent cells."""
         rows = []
         while row >= 0:
             rows.append(row)
@@ -514,9 +513,9 @@ class Table:
         return rows
 
     def combine(self, row: int, other: Table, by: int) -> None:
-        """Add what `other` counted for own functions in the cell of `row` (by 1), or take it out.
+        """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract.
 
-        Where every level counts, the cells around it too. `other` has the same rule.
+        If all levels are used at once, also in its parent cells. `other` has the same rule.
         """
         if other.stride != self.stride:
             raise DataError("tables of different rules cannot be combined")
@@ -551,17 +550,17 @@ class Table:
         self.rows[at] += by * other.rows[at + shift]
 
     def forget_labels(self, slot: int) -> None:
-        """Forget all labels of own functions; what was decided up to `slot` teaches nothing."""
+        """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""
         self._forget_all(self.functions)
         self.doubt_served = 0
         self.forgotten = max(self.forgotten, slot)
 
     def arrivals(self, row: int) -> int:
-        """Return the arrivals that others are told of."""
+        """Return the arrivals in reports."""
         return self.rows[row * self.stride + ARRIVALS]
 
     def serve(self, row: int, slot: int, function: int = -1) -> int:
-        """Count somebody else's instance in `row` and return the decision.
+        """Count a peer's instance in `row` and return the decision.
 
         -1: the table chooses the own function; else it is `function`.
         """
@@ -574,15 +573,15 @@ class Table:
         return row << 20 | function << 2 | SERVE
 
     def width(self, decision: int) -> int:
-        """Return how far a served function may be from its best, in millionths."""
+        """Return the uncertainty of a served function, in millionths."""
         return self._width(decision >> 20, decision >> 2 & 0x3FFFF)
 
     def best_own(self, row: int) -> int:
-        """Return the own function with the largest estimate, its cost taken off."""
+        """Return the own function with the largest estimate minus cost."""
         return self._largest(row * self.stride, self.functions, True)
 
     def estimate(self, row: int) -> tuple[float, int]:
-        """Return the accuracy of the best own function, and its labels, for one who sees none."""
+        """Return accuracy and labels of the best own function, for a learner without labels."""
         base = row * self.stride
         best = self._largest(base, self.functions, False)
         return self._accuracy(base, best), self.rows[base + self.labels + best]
@@ -594,9 +593,9 @@ class Table:
         told: list[tuple[float, int]],
         closed: bytes | None = None,
     ) -> int:
-        """Go on without labels, given what `estimate` or `recall` says behind every other arm.
+        """Decide without labels, given the results of `estimate` or `recall` for each peer arm.
 
-        What is told of a closed arm is not looked at, but must be there.
+        Entries of closed arms are ignored, but must be present.
         """
         seen = 0
         for arm in range(self.functions, self.arms):
@@ -613,17 +612,17 @@ class Table:
         return self._begin(row, arm << 2 | EXPLOIT)
 
     def recall(self, row: int) -> tuple[Any, int, int]:
-        """Return the label seen most often in `row`, how often, and how many labels there were."""
+        """Return the most frequent label in `row`, its count, and the number of labels."""
         leader, count, total, _ = self.memory.get(row, NOTHING)
         return leader, count, total
 
     def known(self, row: int) -> list[tuple[Any, int]]:
-        """Return the labels seen in `row` and how often, the leading one first."""
+        """Return the labels in `row` with their counts, the most frequent first."""
         leader, _, _, counts = self.memory.get(row, NOTHING)
         return sorted((counts or {}).items(), key=lambda one: (-one[1], one[0] is not leader))
 
     def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
-        """Take over what `known` returned."""
+        """Restore the result of `known`."""
         if labels:
             counts = dict(labels)
             self.memory[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
@@ -637,11 +636,11 @@ class Table:
         decisions: memoryview,
         closed: bytes | None = None,
     ) -> int:
-        """Decide for consecutive slots, no label in between: what `decide` returns for each.
+        """Decide for consecutive slots without labels in between, as `decide` for each.
 
-        Ends before the first row for which peers must be asked, and returns its place. `contexts`
-        holds the coordinates one after the other, already checked. With pending labels counted,
-        a batch spreads its exploration.
+        Stops before the first row that needs reports of peers, and returns its index. `contexts`
+        are flat, validated coordinates. With pending labels counted, a batch spreads its
+        exploration.
         """
         if closed is None:
             return self._decide_batch(contexts, first_slot, decisions)
@@ -664,7 +663,7 @@ class Table:
         return len(decisions)
 
     def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
-        """Undo decisions of consecutive slots, as `retract`; what is not decided is passed over."""
+        """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""
         for k in range(len(decisions)):
             if decisions[k] >= 0:
                 if decisions[k] & 3 != SERVE:
@@ -679,7 +678,7 @@ class Table:
         gains: memoryview,
         paid: memoryview,
     ) -> None:
-        """Take labels of decisions, one after the other, as `settle` does."""
+        """Record labels of decisions in order, as `settle` does."""
         for k in range(len(decisions)):
             row = decisions[k] >> 20
             arm = decisions[k] >> 2 & 0x3FFFF
@@ -694,7 +693,7 @@ class Table:
             self._learn_own(row, arm, phase, gains[k], slots[k], paid[k])
 
     def forget_batch(self, decisions: memoryview) -> None:
-        """Stop waiting for the labels of decisions."""
+        """Remove the pending labels of decisions."""
         for k in range(len(decisions)):
             self._release(decisions[k] >> 20, decisions[k] >> 2 & 0x3FFFF, decisions[k] & 3)
 
@@ -708,7 +707,7 @@ class Table:
         return self.used
 
     def nbytes(self) -> int:
-        """Return the memory that the cells take, spare room included."""
+        """Return the memory of the cells, including unused capacity."""
         return 8 * len(self.rows) + 4 * len(self.index)
 
     def cell(self, row: int) -> Cell:
@@ -719,7 +718,7 @@ class Table:
         return Cell(self.rows[base + LEVEL], coordinates)
 
     def is_split(self, row: int) -> bool:
-        """Say whether the learner itself uses finer cells here."""
+        """Return whether the learner uses finer cells here."""
         base = row * self.stride
         return self.rows[base + OWN] >= self.limits[self.rows[base + LEVEL]]
 
@@ -728,19 +727,19 @@ class Table:
         return self.rows[row * self.stride + OWN]
 
     def record(self, row: int, arm: int) -> tuple[int, int]:
-        """Return the labels of `arm` in `row`, and how many of them it got right."""
+        """Return the labels of `arm` in `row`, and its correct answers."""
         base = row * self.stride
         return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
 
     def spending(self, row: int, arm: int) -> tuple[int, int]:
-        """Return what `arm` cost in `row` beyond its fixed cost, in millionths, and how often."""
+        """Return the total variable cost of `arm` in `row`, in millionths, and its count."""
         base = row * self.stride
         if not self.learns_costs:
             return 0, 0
         return self.rows[base + self.spent + arm], self.rows[base + self.times + arm]
 
     def blind_decisions(self) -> int:
-        """Return how often a learner without labels decided where nobody had any."""
+        """Return the number of decisions with no label at any learner."""
         return self.blind
 
     def best(self, row: int) -> int:
@@ -748,9 +747,9 @@ class Table:
         return self._best(row * self.stride)
 
     def counters(self, row: int) -> list[int]:
-        """Return all that is known of `row`: since, arrivals, own arrivals, then arm by arm.
+        """Return the counters of `row`: since, arrivals, own arrivals, then per arm.
 
-        Where peers are not asked every time, when each was follows, and the bits of what it said.
+        If reports of peers are cached, their slots and the bits of their values follow.
         """
         base = row * self.stride
         head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
@@ -762,7 +761,7 @@ class Table:
         return head + tail
 
     def load(self, cell: Cell, counters: list[int]) -> int:
-        """Open `cell` with what `counters` returned for it; return its row."""
+        """Create `cell` from the result of `counters`; return its row."""
         row = self.meet(cell, min(0, counters[0]))
         base = row * self.stride
         self.foreign += (counters[0] < 0) - (self.rows[base + SINCE] < 0)
@@ -782,11 +781,11 @@ class Table:
         return self.asked - self.functions if self.is_indexed and self.is_lazy else 0
 
     def doubts(self) -> list[int]:
-        """Return how far labels contradict what is known, and since when all was forgotten."""
+        """Return the change-detection statistics, and the slot of the last reset."""
         return [self.doubt, self.doubt_served, int(self.is_wary), self.forgotten]
 
     def take_doubts(self, doubts: list[int]) -> None:
-        """Take over what `doubts` returned."""
+        """Restore the result of `doubts`."""
         self.doubt, self.doubt_served, self.forgotten = doubts[0], doubts[1], doubts[3]
         self.is_wary = doubts[2] > 0
 
@@ -882,9 +881,9 @@ class Table:
         return True
 
     def _open(self, level: int, slot: int) -> int:
-        """Return the row of the cell at `point`, opening it if it is new.
+        """Return the row of the cell at `point`, creating it if needed.
 
-        A foreign one is adopted; a negative slot stands for one that is foreign itself.
+        A foreign one becomes an own one; with a negative slot, the new row is foreign.
         """
         row = self._find(level)
         if row < 0:
@@ -894,7 +893,7 @@ class Table:
         return row
 
     def _adopt(self, row: int, slot: int) -> int:
-        """Let a foreign row begin as a new own one."""
+        """Reset a foreign row to a new own one."""
         self._check_room()
         base = row * self.stride
         for k in range(self.labels, self.stride):
@@ -930,7 +929,7 @@ class Table:
         return self._add(level, slot, -2 - found)
 
     def _open_layers(self, finest: int, slot: int) -> int:
-        """Return the row of the cell of level `finest` at `point`; open all those around it too."""
+        """Return the row of the cell of level `finest` at `point`; create its parents too."""
         for k in range(self.dimension):
             self.fine[k] = self.point[k]
         row = -1
@@ -1005,7 +1004,7 @@ class Table:
                 break
 
     def _follow_on(self) -> None:
-        """Add to the path of `_locate` the finer cells that others spoke of."""
+        """Add to the path of `_locate` the finer cells that peers created."""
         for level in range(self.found, self.deepest + 1):
             self._aim(level)
             row = self._find(level)
@@ -1018,7 +1017,7 @@ class Table:
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         """Return `arm << 2 | phase`; -1 if peers must be asked first."""
         base = row * self.stride
-        # Counters only grow, so what was enough stays enough until a threshold rises.
+        # Counters never decrease: a passed test stays passed until a threshold rises.
         if slot < self.rows[base + CALM]:
             return self._best(base) << 2 | EXPLOIT
         if self.is_indexed:
@@ -1033,10 +1032,10 @@ class Table:
         return choice
 
     def _close(self, closed: bytes) -> int:
-        """Let arms cost infinitely much until `_reopen`.
+        """Set the costs of arms to infinity until `_reopen`.
 
-        Meanwhile the leader of a cell is worked out anew and nothing is noted of it: other
-        decisions are made with all arms.
+        Meanwhile the best arm of a cell is recomputed and not stored, because other decisions use
+        all arms.
         """
         if len(closed) != self.arms:
             raise DataError(f"`closed` has {len(closed)} bytes; there are {self.arms} arms")
@@ -1087,7 +1086,7 @@ class Table:
         return self._best(base) << 2 | EXPLOIT
 
     def _choose_by_index(self, row: int, slot: int) -> int:
-        """Return the arm that may be worth most; -1 if the peer `wanted` must be asked first."""
+        """Return the arm with the largest index; -1 if the peer `wanted` must be asked first."""
         base = row * self.stride
         self.clock.round_up(slot)
         is_asking = not self.is_balanced and not self.is_wary
@@ -1116,7 +1115,7 @@ class Table:
         return chosen << 2 | (EXPLOIT if self._best(base) == chosen else EXPLORE)
 
     def _is_unheard(self, row: int, slot: int) -> bool:
-        """Say whether some peer has not yet said in this slot what it may be worth."""
+        """Return whether the report of some peer is missing in this slot."""
         replies = row * self.bounds + self.functions
         for k in range(self.asked - self.functions):
             if self.costs[self.functions + k] < CLOSED and self.stamps[replies + k] != slot:
@@ -1124,14 +1123,14 @@ class Table:
         return False
 
     def _promise(self, row: int, peer: int, slot: int) -> float:
-        """Return what a peer may be worth before its price: by its word, or by what it has done."""
+        """Return the index of a peer without its price: from its report, or from own labels."""
         at = row * self.bounds + self.functions + peer
         promise = FOREVER
-        if self.is_wary:  # who does not listen has what peers did in the place of what they said
+        if self.is_wary:  # reports are replaced by own records
             return min(1.0, self._upper(row, self.functions + peer))
         if self.is_balanced:
             promise = self._balance(row, peer)
-        elif 2 * self.stamps[at] >= slot:  # the index of who is asked grows with the slot
+        elif 2 * self.stamps[at] >= slot:  # the index of the queried peer grows with the slot
             promise = self.values[at]
         if self.floors_training:
             promise = min(promise, self._credit(row * self.stride, self.functions + peer))
@@ -1140,9 +1139,9 @@ class Table:
         return promise
 
     def _patience(self, row: int, arm: int) -> float:
-        """Return what a peer may be worth by the own record of it where its labels are under way.
+        """Return the index of a peer from own records, if it has pending labels.
 
-        It cannot say that itself: what it says is kept, and in a batch it has yet to see its share.
+        The cached report does not include them, nor the rows of the current batch.
         """
         smallest = FOREVER
         while row >= 0:
@@ -1155,7 +1154,7 @@ class Table:
         return smallest
 
     def _upper_in(self, row: int, arm: int) -> float:
-        """Return what an arm may be worth by the own record of it in a cell, if need be anew."""
+        """Return the cached index of an arm from own records in a cell; recompute it if stale."""
         at = row * self.bounds + arm
         if self.stamps[at] != self.clock.rounded:
             base = row * self.stride
@@ -1165,9 +1164,9 @@ class Table:
         return self.values[at]
 
     def _bound_by(self, base: int, arm: int, under_way: int) -> float:
-        """Return what an arm may be worth by the labels of a cell, of all or of recent ones.
+        """Return the index of an arm from all or recent labels of a cell.
 
-        Labels under way make it surer, and say nothing for or against it.
+        Pending labels narrow the interval without a change of the estimate.
         """
         labels = float(self.rows[base + self.labels + arm])
         right = float(self.rows[base + self.right + arm])
@@ -1182,7 +1181,7 @@ class Table:
         return klucb(accuracy, labels + under_way, self.scale * self.clock.logarithm)
 
     def _credit(self, base: int, arm: int) -> float:
-        """Return what an arm may be worth by the own record of it, whatever it says of itself."""
+        """Return the index of an arm from own records, without its report."""
         labels = float(self.rows[base + self.labels + arm])
         right = float(self.rows[base + self.right + arm]) / self.unit
         if self.is_recent:
@@ -1193,7 +1192,7 @@ class Table:
         return klucb(right / labels, labels, self.clock.logarithm)
 
     def _balance(self, row: int, peer: int) -> float:
-        """Return what a peer may be worth by what it did, and by how unsure it was."""
+        """Return the index of a peer from own labels and the uncertainty of its answers."""
         base = row * self.stride
         labels = float(self.rows[base + self.labels + self.functions + peer])
         tried = float(self._tried(base, self.functions + peer))
@@ -1206,7 +1205,7 @@ class Table:
         return promise
 
     def _upper(self, row: int, arm: int) -> float:
-        """Return what an arm may be worth by the own record of it, here and in cells around."""
+        """Return the index of an arm from own records, in this cell and its parents."""
         if not self.is_layered:
             return self._upper_in(row, arm)
         smallest = FOREVER
@@ -1218,7 +1217,7 @@ class Table:
         return smallest
 
     def _upper_by_labels(self, row: int, function: int) -> float:
-        """Return the same as if no label were under way."""
+        """Return the same without pending labels."""
         smallest = FOREVER
         while row >= 0:
             base = row * self.stride
@@ -1228,7 +1227,7 @@ class Table:
         return smallest
 
     def _outdate(self, row: int, arm: int) -> None:
-        """Note that what an arm may be worth in `row` must be worked out anew."""
+        """Mark the cached index of an arm in `row` as stale."""
         self.stamps[row * self.bounds + arm] = 0
         self.stamps[(row + 1) * self.bounds - 1] = 0
 
@@ -1237,9 +1236,9 @@ class Table:
             self._outdate(row, function)
 
     def _reply(self, row: int) -> float:
-        """Return what the best own function may be worth at most, by labels that have come.
+        """Return the index of the best own function, from settled labels only.
 
-        Whoever asks keeps it, and counts itself what it sent.
+        The asking learner caches it, and adds its own pending labels.
         """
         if not self.is_pending:
             self._most_promising(row)
@@ -1259,7 +1258,7 @@ class Table:
         return int(rint(min(1.0, upper - accuracy) * MILLIONTHS))
 
     def _hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> None:
-        """Take what a peer says of itself."""
+        """Store the report of a peer."""
         if self.is_wary:
             return
         if self.is_indexed:
@@ -1272,7 +1271,7 @@ class Table:
             self.high[self.functions + peer] = high
 
     def _bound(self, base: int, slot: int) -> float:
-        """Set the bounds of the own functions; return the level of confidence they go by."""
+        """Set the bounds of the own functions; return their confidence level."""
         level: float = log(self.confidence * slot * slot)
         for arm in range(self.functions):
             labels = float(self.rows[base + self.labels + arm])
@@ -1286,7 +1285,7 @@ class Table:
         return level
 
     def _eliminate(self, row: int, slot: int) -> int:
-        """Set which arms are still in question; return how often each is tried at most."""
+        """Set the arms that may be optimal; return the maximum number of trials of each."""
         base = row * self.stride
         level = self._bound(base, slot)
         best = -FOREVER
@@ -1299,7 +1298,7 @@ class Table:
         return int(self.cap) if self.cap < FAR else FAR
 
     def _retrain(self, row: int, limit: int) -> int:
-        """Refresh the training of peers in question that may want some; return the limit of it."""
+        """Refresh the training counters of peers that may need training; return their limit."""
         cap = self.most_functions * self.cap
         limit = min(limit, int(cap) if cap < FAR else FAR)
         base = row * self.stride + self.untrained
@@ -1334,13 +1333,13 @@ class Table:
     def _best(self, base: int) -> int:
         if self.is_closing:
             return self._largest(base, self.arms, True)
-        # Rewards may depend on the context, so that no leader of the cell can be remembered.
+        # Rewards can depend on the context: the best arm of a cell cannot be cached.
         if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
             self.rows[base + BEST] = self._largest(base, self.arms, True)
         return self.rows[base + BEST]
 
     def _help(self, row: int) -> int:
-        """Return the own function for somebody else's instance: costs are not the asker's."""
+        """Return the own function for a peer's instance, without regard to costs."""
         if self.is_indexed:
             return self._most_promising(row)
         function = self._unexplored(row)
@@ -1364,12 +1363,12 @@ class Table:
         return chosen
 
     def _unexplored(self, row: int) -> int:
-        """Return the own function that a helper tries next; -1: none, or it does not try any."""
+        """Return the own function that a helper explores next; -1: none."""
         if not self.explores_to_help:
             return -1
         base = row * self.stride
         for arm in range(self.functions):
-            self.active[arm] = 1  # somebody else's request is tried with any
+            self.active[arm] = 1  # for a peer's request, any function can be explored
         return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
 
     def _most_accurate(self, base: int) -> int:
@@ -1387,7 +1386,7 @@ class Table:
             value = self._accuracy(base, arm)
             if is_net:
                 value = self._worth(base, arm, value)
-            # A greedy helper never tries what it has not tried: its ties go to the last function.
+            # A greedy helper does not explore; ties go to the last function.
             is_later = value == largest and not is_net and not self.explores_to_help
             if value > largest or (is_later and not self.is_random):
                 largest = value
@@ -1400,7 +1399,7 @@ class Table:
         return chosen
 
     def _price(self, base: int, arm: int) -> float:
-        """Return the arm's fixed cost and, where that is learnt, the mean of what came on top."""
+        """Return the arm's fixed cost plus the mean of its learnt variable cost."""
         price = self.costs[arm]
         if self.learns_costs and not self.is_balanced and self.rows[base + self.times + arm] > 0:
             times = float(self.rows[base + self.times + arm]) * MILLIONTHS
@@ -1408,7 +1407,7 @@ class Table:
         return price
 
     def _weigh(self, base: int, seen: int) -> int:
-        """Choose by what serving taught and by what others said (`told`), never to learn."""
+        """Exploit by labels from serving and by accuracies reported by peers (`told`)."""
         chosen = 0
         for arm in range(self.arms):
             accuracy = self.told[arm]
@@ -1423,7 +1422,7 @@ class Table:
         return chosen
 
     def _worth(self, base: int, arm: int, accuracy: float) -> float:
-        """Return what an arm of this accuracy is worth here, its cost taken off."""
+        """Return the reward of an arm of this accuracy, its cost subtracted."""
         price = self._price(base, arm)
         if not self.has_rewards:
             return accuracy - price
@@ -1435,7 +1434,7 @@ class Table:
         return gained - self.rewards[at + 2] * price * slope
 
     def _record_recent(self, base: int, arm: int, gain: int) -> None:
-        """Record what estimates go by: the latest labels of the cell, or all with lesser weight."""
+        """Record a label for estimates: in the window, or with discounted counts."""
         if self.window:
             self._push(base, arm, gain)
             self.rows[base + self.recent + arm] += 1
@@ -1450,7 +1449,7 @@ class Table:
         self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
 
     def _push(self, base: int, arm: int, gain: int) -> None:
-        """Put a label into the ring, in the place of the one that leaves the window."""
+        """Put a label into the ring buffer, over the one that leaves the window."""
         first = base + self.ring
         place = first + 1 + self.rows[first] % self.window
         if self.rows[first] >= self.window:
@@ -1461,7 +1460,7 @@ class Table:
         self.rows[first] += 1
 
     def _accuracy(self, base: int, arm: int) -> float:
-        # An arm that the window or the discount has lost sight of is judged by all its labels.
+        # An arm without labels in the window, or with discounted count 0, uses all its labels.
         if self.forgets and self.rows[base + self.recent + arm] > 0:
             labels = float(self.rows[base + self.recent + arm])
             if self.window:
@@ -1473,18 +1472,18 @@ class Table:
         return self.rows[base + self.right + arm] / (labels * self.unit)
 
     def _is_drawn(self, rivals: int) -> bool:
-        """Say whether the latest of `rivals` equal arms takes the place of the one held."""
+        """Return whether the latest of `rivals` equal arms replaces the current one."""
         self.state = (self.state * 1103515245 + 12345) & 0x7FFFFFFF
         return (self.state >> 12) % rivals == 0
 
     def _refresh(self, row: int, peer: int, arrivals: int) -> None:
         base = row * self.stride
         asked = self.rows[base + self.labels + self.functions + peer]
-        # What is under way has been counted by the peer only if it counts before the label comes.
+        # The peer has counted a pending label only if it counts before the label arrives.
         if self.counted == ARRIVED:
             asked = self._tried(base, self.functions + peer)
         self.rows[base + self.untrained + peer] = arrivals - asked
-        # A peer that says it has seen less than what was sent to it is not trained for now.
+        # A peer that reports fewer instances than were sent to it is not trained for now.
         sent = 0 if self.inherits else asked
         if self.floors_training and arrivals < sent + self.rows[base + self.trained + peer]:
             self.rows[base + self.untrained + peer] = self.clock.floors[1] + 1
@@ -1514,7 +1513,7 @@ class Table:
         phase: int,
         by: int,
     ) -> None:
-        """Note that a label is under way; the asker's training labels move nothing of the arm."""
+        """Count a pending label; training labels of the asking learner do not count for the arm."""
         if not self.is_pending or phase == TRAIN:
             return
         while row >= 0:
@@ -1525,7 +1524,7 @@ class Table:
             row = self.rows[base + PARENT] if self.is_layered else -1
 
     def _release(self, row: int, arm: int, phase: int) -> None:
-        """Note that no label comes; the arm may be underexplored again."""
+        """Remove a pending label; the arm can become underexplored again."""
         self._expect(row, arm, phase, -1)
         self.rows[row * self.stride + CALM] = 0
 
@@ -1538,7 +1537,7 @@ class Table:
         slot: int,
         paid: int,
     ) -> None:
-        """Take the label of an own decision; `path` holds the known cells around its context."""
+        """Record the label of an own decision; `path` holds the known cells around its context."""
         is_own = arm < self.functions
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if self.alarm > 0 and not self._is_credible(row, arm, gain, slot, False):
@@ -1562,7 +1561,7 @@ class Table:
         elif is_own or is_counted:
             for k in range(self.found):
                 base = self.path[k] * self.stride
-                # A cell that became known only later stays as it is: the decision was not its.
+                # A cell created after the decision is unchanged.
                 if self._since(base) <= slot:
                     self.rows[base + ARRIVALS] += is_counted
                     if is_own:
@@ -1577,7 +1576,7 @@ class Table:
         slot: int,
         paid: int,
     ) -> None:
-        """Record a peer's label where the cell of `row` will be split, too."""
+        """Record a peer's label also for the later split of the cell of `row`."""
         level = self.rows[row * self.stride + LEVEL] + 1
         for k in range(self.found):
             base = self.path[k] * self.stride
@@ -1586,7 +1585,7 @@ class Table:
                 self._spend(base, arm, paid)
 
     def _record_around(self, row: int, arm: int, gain: int, slot: int) -> None:
-        """Record a peer's label in its cell and, where every level counts, in those around it."""
+        """Record a peer's label in its cell and, if all levels are used at once, in its parents."""
         while row >= 0:
             base = row * self.stride
             if self._since(base) <= slot:
@@ -1596,9 +1595,9 @@ class Table:
             row = self.rows[base + PARENT] if self.is_layered else -1
 
     def _is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
-        """Say whether a label fits what is known; if not, nor many before it, all is forgotten.
+        """Update the change detection; on an alarm reset the statistics and return False.
 
-        What was decided before that teaches nothing any more.
+        Labels of earlier decisions are then ignored.
         """
         if slot <= self.forgotten:
             return False
@@ -1616,7 +1615,7 @@ class Table:
         return not is_alarm
 
     def _surprise(self, row: int, arm: int, gain: int) -> int:
-        """Return how much a label speaks for a lesser accuracy than the one that is believed."""
+        """Return the log-likelihood ratio of a label for a lower accuracy against the estimate."""
         base = row * self.stride
         while self.is_layered and self.rows[base + self.labels + arm] < ENOUGH:
             if self.rows[base + PARENT] < 0:
@@ -1634,25 +1633,25 @@ class Table:
         return int(rint(share * RELIEF + (1.0 - share) * grounds))
 
     def _forget_all(self, end: int) -> None:
-        """Forget what is known of the arms before `end`, in every cell."""
+        """Reset the counters of the arms before `end`, in every cell."""
         for row in range(self.used):
             base = row * self.stride
             for arm in range(end):
                 self.rows[base + self.labels + arm] = 0
                 self.rows[base + self.right + arm] = 0
-                # Whoever forgets what peers did listens no more to what they say.
+                # After a reset of the peers' records, their reports are ignored.
                 self._outdate(row, arm)
             self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
 
     def _spend(self, base: int, arm: int, paid: int) -> None:
-        """Record what a decision cost beyond the arm's fixed cost, in millionths."""
+        """Record the variable cost of a decision, in millionths."""
         if self.learns_costs and paid != UNPAID:
             self.rows[base + self.spent + arm] += paid
             self.rows[base + self.times + arm] += 1
             self.rows[base + BEST] = -1
 
     def _remember(self, row: int, label: Any) -> int:
-        """Keep a label; the one that was seen most stays ahead until another is seen more often."""
+        """Store a label; the leading label changes only when another has a larger count."""
         leader, count, total, counts = self.memory.get(row, NOTHING)
         if self.asked_only and label != (leader or 0):
             return 0
@@ -1664,7 +1663,7 @@ class Table:
         return 0
 
     def _remember_around(self, label: Any, slot: int) -> int:
-        """Keep a label in the cells of `path` that were known when its instance came."""
+        """Store a label in the cells of `path` that existed when its instance arrived."""
         if self.asked_only:
             return 0
         for k in range(self.found):
@@ -1688,7 +1687,7 @@ class Table:
                 row = self.rows[row * self.stride + PARENT]
 
     def _take(self, base: int, function: int, gain: int, slot: int) -> None:
-        """Record a label of an own function; one instance counts once, whoever used it on it."""
+        """Record a label of an own function; one instance counts once, for all askers."""
         if self.is_indexed or self.eliminates:
             if self.once and self.rows[base + self.last + function] == slot:
                 return
@@ -1706,7 +1705,7 @@ class Table:
         if self.unit > 1:
             self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
             return
-        # The leader stays ahead when it is right or a rival is wrong; only else look again.
+        # The best arm is unchanged if it is correct or another arm is wrong; otherwise recompute.
         if (self.rows[base + BEST] == arm) != gain:
             self.rows[base + BEST] = -1
         if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
@@ -1714,10 +1713,10 @@ class Table:
 
 
 class Ledger:
-    """One learner's tables, one per context space; it decides by those of its own spaces.
+    """One learner's tables, one per context space; its own spaces decide.
 
-    Any own space may want an arm trained or explored; where none does, the arm with the largest
-    estimate in any of them is exploited. What is counted and learnt goes to all of them.
+    Any own space can require training or exploration; otherwise the arm with the largest estimate
+    in any of them is exploited. Counts and labels are recorded in all of them.
     """
 
     def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
@@ -1726,15 +1725,15 @@ class Ledger:
         self.count = len(own)
         self.places = array("i", [place for space in own for place in columns[space]] or [0])
         self.first = tables[own[0]]
-        # Of the present instance, per own space: the cell, and that of the learner who is asked.
+        # Of the current instance, per own space: the cell, and that of the queried learner.
         self.rows, self.asked_rows = [array("q", bytes(8 * self.count)) for _ in range(2)]
         self.chosen = 0  # the own space, among them, whose table decided
         self.choice = 0
-        self.helper = -1  # the learner who is asked; -1: nobody
+        self.helper = -1  # the queried learner; -1: none
         self.asked = self.first  # its table for the first own space
-        self.function = 0  # of the helper, or own; -1: it answers from memory
-        self.width = 0  # how far the helper's function may be from its best, in millionths
-        self.stand_in = -1  # own function that answers where the helper does not, or not in time
+        self.function = 0  # of the helper, or own; -1: answer from stored labels
+        self.width = 0  # uncertainty of the helper's function, in millionths
+        self.stand_in = -1  # own function that answers if the helper fails or is late
 
     def _at(self, k: int) -> Table:
         return self.first if k == 0 else self.tables[self.own[k]]
@@ -1775,7 +1774,7 @@ class Ledger:
         return choice
 
     def _meet(self, asker: Ledger, slot: int) -> int:
-        """Get to know the cells of the asker's instance."""
+        """Find or create the cells of the asking learner's instance."""
         asker.asked = self._table(asker.own[0])
         asker.asked_rows[0] = asker.asked._meet(asker.first, asker.rows[0], slot)
         for k in range(1, asker.count):
@@ -1787,7 +1786,7 @@ class Ledger:
         return self.tables[space]
 
     def _help(self, asker: Ledger) -> int:
-        """Return the own function for the asker's instance, whose cells have been met."""
+        """Return the own function for the asking learner's instance, after `meet`."""
         if asker.count == 1:
             return asker.asked._help(asker.asked_rows[0])
         largest = 0.0
@@ -1807,7 +1806,7 @@ class Ledger:
         return chosen
 
     def _recall(self, asker: Ledger) -> int:
-        """Return the label seen most in the asker's cells, by the clearest of them; -1: none."""
+        """Return the most frequent label in the cell with the clearest majority; -1: none."""
         answer = 0 if asker.asked.asked_only else -1
         largest = 0.0
         for k in range(asker.count):
@@ -1842,7 +1841,7 @@ class Ledger:
         return 0
 
     def _learn(self, gain: int, slot: int, paid: int) -> int:
-        """Take the label of the present instance, at once."""
+        """Record the label of the current instance immediately."""
         arm, phase = self.choice >> 2, self.choice & 3
         self.first._learn_own(self.rows[0], arm, phase, gain, slot, paid)
         for k in range(1, self.count):
@@ -1851,10 +1850,10 @@ class Ledger:
 
 
 class Arena:
-    """Many learners in one process, in step, on recorded predictions.
+    """Replay of many learners on recorded predictions.
 
-    In a slot every receiving learner decides on the state as the slot found it; then arrivals are
-    counted and the labels that are due are settled. These only add up, so their order is free.
+    In a slot every receiving learner decides on the state at the start of the slot; then arrivals
+    are counted and due labels are settled. These are sums, so their order does not matter.
     """
 
     def __init__(
@@ -1870,7 +1869,7 @@ class Arena:
             self.offsets[k + 1] = self.offsets[k] + self._ledger(k).first.functions
             self.remembers = self.remembers or self._ledger(k).first.remembers
         self.total = self.offsets[self.count]
-        # Per arm of every learner: who is behind it (-1: itself), and which column has its cost.
+        # Per arm of every learner: the queried learner (-1: itself), and the column of its cost.
         self.behind = array("i", [who for seat in seats for who in seat.behind])
         self.cost_columns = array("i", [column for seat in seats for column in seat.cost_columns])
         self.starts = array("i", [0] * (self.count + 1))  # learner -> its first arm in these
@@ -1881,12 +1880,12 @@ class Arena:
         self.stream_count = max(self.streams) + 1
         self.patience = array("q", [seat.patience for seat in seats])
         self.lies = array("i", [seat.lies for seat in seats])
-        self.hidden_from = hidden_from  # so many, from the first, never see a hidden label
-        self.wait = -1 if label_wait is None else label_wait  # -1: for ever
-        self.calendar: dict[int, list[Any]] = {}  # slot -> the labels that come at its end
+        self.hidden_from = hidden_from  # the first so many learners never see a hidden label
+        self.wait = -1 if label_wait is None else label_wait  # -1: no limit
+        self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
 
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
-        """Play the rows of `log`, the first of them at `first_slot`, and write the trace."""
+        """Replay the rows of `log` from `first_slot`, and write the trace."""
         at = log.at
         delays = log.delays
         shown = log.shown
@@ -1896,7 +1895,7 @@ class Arena:
         self._open(log, trace)
         for k in range(self.count):
             for space in range(self.spaces):
-                # Learners that see the same instance must not take it for as many.
+                # Learners that share an instance must count it once.
                 self._ledger(k)._table(space).once = at is None and self.stream_count == 1
         for t in range(len(self.labels)):
             slot = first_slot + t
@@ -1964,7 +1963,7 @@ class Arena:
         return 0
 
     def _call(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
-        """Ask the learner behind the chosen arm: it sees the data, or the cells only."""
+        """Ask the learner of the chosen arm, with the data or with the cells only."""
         arm = ledger.choice >> 2
         ledger.helper = self.behind[self.starts[i] + arm]
         helper = self._ledger(ledger.helper)
@@ -1986,7 +1985,7 @@ class Arena:
         return 0
 
     def _ask(self, i: int, k: int, slot: int) -> int:
-        """Refresh what learner `i` knows of its peers' training, in the cell of own space `k`."""
+        """Refresh the training counters of learner `i` for its peers, in own space `k`."""
         ledger = self._ledger(i)
         table = ledger._at(k)
         row = ledger.rows[k]
@@ -2005,7 +2004,7 @@ class Arena:
         return 0
 
     def _sound_out(self, i: int, k: int, slot: int) -> int:
-        """Let peers say how good they may be; where that is enough, only the one who is wanted."""
+        """Collect reports of peers; only from the wanted one if that is enough."""
         ledger = self._ledger(i)
         table = ledger._at(k)
         for place in range(table.asked - table.functions):
@@ -2036,7 +2035,7 @@ class Arena:
         return 0
 
     def _consult(self, i: int, slot: int) -> int:
-        """Choose for a learner without labels: by what serving taught it, and by what peers say."""
+        """Choose for a learner without labels: by labels from serving, and by peers' estimates."""
         ledger = self._ledger(i)
         chosen = 0
         largest = 0.0
@@ -2052,12 +2051,12 @@ class Arena:
                 largest = table.largest
                 chosen = arm
                 ledger.chosen = k
-        # Where one candidate is known of, the decision is not blind.
+        # A decision is not blind if one candidate has labels.
         ledger.first.blind = blind + is_blind
         return chosen << 2 | EXPLOIT
 
     def _hear(self, i: int, k: int, slot: int) -> int:
-        """Let others say how accurate they are in a cell; return by how many labels they know."""
+        """Collect the accuracies of peers in a cell; return their number of labels."""
         ledger = self._ledger(i)
         table = ledger._at(k)
         seen = 0
@@ -2082,7 +2081,7 @@ class Arena:
         return gain
 
     def _end(self, ledger: Ledger, i: int, slot: int, t: int, delay: int) -> int:
-        """Count the decision of learner `i`, write it down, and settle it or note when to."""
+        """Count and trace the decision of learner `i`, and settle it or schedule its label."""
         helper = ledger.helper
         function = self.total + i
         if ledger.function >= 0:
@@ -2120,7 +2119,7 @@ class Arena:
         return stream * self.total + function
 
     def _cost(self, i: int, arm: int, t: int) -> int:
-        """Return what the arm cost beyond its fixed cost, in millionths."""
+        """Return the variable cost of the arm, in millionths."""
         column = self.cost_columns[self.starts[i] + arm]
         return self.costs[column, t] if column >= 0 else UNPAID
 
@@ -2132,7 +2131,7 @@ class Arena:
             shown = self.offsets[i] + ledger.stand_in
             if gain >= 0:
                 gain = self._gain(self._row(i, shown), t)
-        # Rows of different tables must not be mixed up: their numbers interleave.
+        # Row numbers of different tables are interleaved, so that they are unique.
         space = ledger.own[ledger.chosen]
         self.cells[at] = (ledger.rows[ledger.chosen] * self.count + i) * self.spaces + space
         self.phases[at] = ledger.choice & 3
@@ -2149,7 +2148,7 @@ class Arena:
         return 0
 
     def _remember(self, i: int, slot: int, label: int) -> int:
-        """Keep a label for those who may see the cell only: here, and with who was asked."""
+        """Store a label for cell-only queries: here, and at the queried learner."""
         ledger = self._ledger(i)
         for k in range(ledger.count):
             if ledger.first.remembers:
@@ -2173,7 +2172,7 @@ class Arena:
         return max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
 
     def _note(self, i: int, slot: int, gain: int, delay: int, label: int, paid: int) -> int:
-        """Note when the present decision of learner `i` is to be settled, if ever."""
+        """Schedule the label of the current decision of learner `i`, if it arrives."""
         ledger = self._ledger(i)
         rows = tuple(ledger.rows)
         asked_rows = tuple(ledger.asked_rows)
@@ -2188,7 +2187,7 @@ class Arena:
         return 0
 
     def _deliver(self, slot: int) -> int:
-        """Settle the labels that come at the end of `slot`."""
+        """Settle the labels that arrive at the end of `slot`."""
         for note, gain, decided, points, label, paid in self.calendar.pop(slot, ()):
             if gain < 0:
                 self._release(note)

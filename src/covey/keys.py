@@ -1,6 +1,6 @@
-"""Keys and certificates in files: of a small private authority, and of the sites it signs.
+"""Key and certificate files of a private authority and its sites.
 
-Private keys are readable by their owner alone from their first byte on and are never overwritten.
+Private keys are created with owner-only permissions and are never overwritten.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ MOST_DAYS = 36_500
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", "ca.crt"
 _SECRET, _PUBLIC = 0o600, 0o644
 _MOST_BYTES = 1 << 20
-# A certificate must be good at once, also at a site whose clock is behind.
+# A certificate must be valid immediately, also at a site with a slow clock.
 _BACKDATED = timedelta(hours=1)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown of a key, a request or a certificate."""
+    """Public information about a key, a request or a certificate."""
 
     kind: Literal["authority", "certificate", "request", "key"]
     name: str | None
@@ -48,7 +48,7 @@ def new_authority(
     days: int = AUTHORITY_DAYS,
     now: datetime | None = None,
 ) -> Card:
-    """Make the key and the certificate of an authority in `folder`."""
+    """Create the key and the certificate of an authority in `folder`."""
     key = certificates.new_key()
     certificate = certificates.authority(key, name, _span(days, now))
     paths = folder / AUTHORITY_KEY, folder / AUTHORITY_CERTIFICATE
@@ -59,7 +59,7 @@ def new_authority(
 def request(
     name: str, *, hosts: Iterable[str] = (), folder: Path, now: datetime | None = None
 ) -> Card:
-    """Make a site's key, which stays in `folder`, and a request for an authority to sign."""
+    """Create a site's key and a certificate request in `folder`."""
     key = certificates.new_key()
     asked = certificates.request(key, name, hosts)
     paths = folder / f"{name}.key", folder / f"{name}.csr"
@@ -75,10 +75,10 @@ def sign(
     days: int = SITE_DAYS,
     now: datetime | None = None,
 ) -> Card:
-    """Sign a request with the authority of a folder; the certificate goes beside the request."""
+    """Sign a request with an authority; the default folder is that of the request."""
     reading = _read(asked)
     if reading.kind != "request":
-        raise ConfigError(f"{asked} is no request; `covey keys request NAME` makes one")
+        raise ConfigError(f"{asked} is not a request; create one: `covey keys request NAME`")
     certificate = _signed(reading, authority, _span(days, now))
     path = (asked.parent if folder is None else folder) / f"{reading.name}.crt"
     _create({path: certificate})
@@ -94,7 +94,7 @@ def new_site(
     days: int = SITE_DAYS,
     now: datetime | None = None,
 ) -> Card:
-    """Make a key and its certificate in one go, where the authority's folder is at hand."""
+    """Create a site's key and its signed certificate."""
     key = certificates.new_key()
     asked = certificates.read(certificates.request(key, name, hosts))
     certificate = _signed(asked, authority, _span(days, now))
@@ -106,10 +106,10 @@ def new_site(
 def renew(
     path: Path, *, authority: Path, days: int = SITE_DAYS, now: datetime | None = None
 ) -> Card:
-    """Replace a site's certificate by one that is valid from now on, for the same key."""
+    """Replace a site's certificate by a new one for the same key."""
     old = _read(path)
     if old.kind != "certificate":
-        raise ConfigError(f"{path} is not the certificate of a site; only those are renewed")
+        raise ConfigError(f"{path} is not a site certificate; only these can be renewed")
     _check_issuer(path, authority / AUTHORITY_CERTIFICATE)
     certificate = _signed(old, authority, _span(days, now))
     with _sentences(path):
@@ -118,7 +118,7 @@ def renew(
 
 
 def show(path: Path, *, now: datetime | None = None) -> Card:
-    """Say what a file is about, without its secrets."""
+    """Return the public information of a file."""
     return _card(_read(path), now, [path])
 
 
@@ -129,17 +129,15 @@ def check(
     authority: Path | None = None,
     now: datetime | None = None,
 ) -> Card:
-    """Return a site's certificate if it can be used with this key under this authority.
+    """Return a site's certificate if it is valid for this key and this authority.
 
-    Raises `ConfigError` if it is expired, foreign to the authority, or of another key.
+    Raises `ConfigError` if it is expired, or of another authority or key.
     """
     card = show(certificate, now=now)
     if card.kind != "certificate":
-        raise ConfigError(f"{certificate} is not the certificate of a site but of kind {card.kind}")
+        raise ConfigError(f"{certificate} is not a site certificate (kind: {card.kind})")
     if key is not None and _read_key(key).key_hash != card.key_hash:
-        raise ConfigError(
-            f"{key} is not the key of {certificate}; a site needs the two that belong together"
-        )
+        raise ConfigError(f"{key} is not the key of {certificate}; use a matching pair")
     if authority is not None:
         _check_issuer(certificate, authority)
     _check_time(card, certificate)
@@ -150,9 +148,9 @@ def _signed(asked: Reading, folder: Path, span: Span) -> bytes:
     path, key_path = folder / AUTHORITY_CERTIFICATE, folder / AUTHORITY_KEY
     authority = _read(path)
     if authority.kind != "authority" or authority.span is None:
-        raise ConfigError(f"{path} is not the certificate of an authority")
+        raise ConfigError(f"{path} is not an authority certificate")
     if authority.key_hash != _read_key(key_path).key_hash:
-        raise ConfigError(f"{key_path} is not the key of {path}; restore the two from a backup")
+        raise ConfigError(f"{key_path} is not the key of {path}; restore both from a backup")
     _check_end(folder, authority.span[1], span)
     return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
 
@@ -161,32 +159,30 @@ def _check_end(folder: Path, end: datetime, span: Span) -> None:
     if span[1] <= end:
         return
     days = (end - span[0] - _BACKDATED).days
-    advice = f"sign for at most {days} days" if days > 0 else "make a new authority"
-    raise ConfigError(f"the authority of {folder} ends on {end:%Y-%m-%d}; {advice}")
+    advice = f"sign for at most {days} days" if days > 0 else "create a new authority"
+    raise ConfigError(f"the authority in {folder} expires on {end:%Y-%m-%d}; {advice}")
 
 
 def _check_issuer(path: Path, authority: Path) -> None:
     if _read(authority).kind != "authority":
-        raise ConfigError(f"{authority} is not the certificate of an authority")
+        raise ConfigError(f"{authority} is not an authority certificate")
     with _sentences(path):
         is_ours = certificates.is_signed(_bytes(path), _bytes(authority))
     if not is_ours:
         raise ConfigError(
-            f"{path} was not signed by {authority}; it is of another network, "
-            "or from before the authority was made anew"
+            f"{path} was not signed by {authority}; it belongs to another network "
+            "or to an earlier authority"
         )
 
 
 def _check_time(card: Card, path: Path) -> None:
     if card.state == "expired":
         raise ConfigError(
-            f"{path} expired on {card.valid_until:%Y-%m-%d}; "
-            "`covey keys renew` makes it valid again"
+            f"{path} expired on {card.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
         )
     if card.state == "not yet valid":
         raise ConfigError(
-            f"{path} is valid only from {card.valid_from:%Y-%m-%d %H:%M} UTC on; "
-            "is the clock right?"
+            f"{path} is not valid before {card.valid_from:%Y-%m-%d %H:%M} UTC; check the clock"
         )
 
 
@@ -198,9 +194,9 @@ def _read(path: Path) -> Reading:
 def _read_key(path: Path) -> Reading:
     reading = _read(path)
     if reading.kind != "key":
-        raise ConfigError(f"{path} is not a private key but of kind {reading.kind}")
+        raise ConfigError(f"{path} is not a private key (kind: {reading.kind})")
     if path.stat().st_mode & 0o007:
-        raise ConfigError(f"{path} is a key that everybody here can use; run: chmod 600 {path}")
+        raise ConfigError(f"private key {path} is accessible to all users; run: chmod 600 {path}")
     return reading
 
 
@@ -238,7 +234,7 @@ def _state(span: Span, now: datetime) -> Literal["valid", "expired", "not yet va
 
 
 def _create(contents: dict[Path, bytes]) -> None:
-    """Write all files or none, and none over another."""
+    """Write all files or none; never overwrite a file."""
     made: list[Path] = []
     try:
         for path, content in contents.items():
@@ -254,15 +250,17 @@ def _create(contents: dict[Path, bytes]) -> None:
 
 @contextlib.contextmanager
 def _sentences(path: Path) -> Iterator[None]:
-    """Name the file in whatever goes wrong with it, once."""
+    """Add the name of the file to errors."""
     try:
         yield
     except ConfigError as error:
-        said = str(error)
-        raise ConfigError(said if said.startswith(f"{path}") else f"{path}: {said}") from None
+        message = str(error)
+        if not message.startswith(f"{path}"):
+            message = f"{path}: {message}"
+        raise ConfigError(message) from None
     except FileExistsError:
         raise ConfigError(
-            f"{path} is there already and is never overwritten; move it away first"
+            f"{path} already exists and is never overwritten; move it first"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
@@ -270,7 +268,7 @@ def _sentences(path: Path) -> Iterator[None]:
 
 def _span(days: int, now: datetime | None) -> Span:
     if not 1 <= days <= MOST_DAYS:
-        raise ConfigError(f"{days} days; a certificate lasts from 1 to {MOST_DAYS} of them")
+        raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
     moment = _now(now).replace(microsecond=0)
     return moment - _BACKDATED, moment + timedelta(days=days)
 

@@ -1,4 +1,4 @@
-"""Which true labels a site takes: those of its classes, that later instances can look back at."""
+"""The valid true labels of a site."""
 
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -9,25 +9,25 @@ from covey.contexts import Contexts
 from covey.errors import DataError, UnfitLabel
 from covey.types import Label
 
-SHOWN = 5  # classes in a sentence
+SHOWN = 5  # classes in a message
 
 
 class LabelSet:
-    """What a label may be. Text, numbers and truth values are never each other: 1 is not true."""
+    """The valid labels. Text, numbers and booleans are distinct: 1 is not true."""
 
     def __init__(self, classes: Sequence[Label] = (), contexts: Contexts | None = None) -> None:
-        """Without `classes` any label will do, and without `contexts` nobody looks back at it."""
+        """Without `classes` any label is valid; `contexts` can use it as the previous label."""
         self.classes = tuple(classes)
         self._contexts = contexts
         self._keys = frozenset(map(key_of, classes))
 
     def check(self, labels: Iterable[Label]) -> None:
-        """Raise `UnfitLabel` for a label that there is not."""
+        """Raise `UnfitLabel` for a label that is not one of the classes."""
         for label in set(map(key_of, labels)):
             self._check(label)
 
     def check_own(self, labels: Sequence[Label]) -> None:
-        """Raise `UnfitLabel` for a label that no own instance can have."""
+        """Raise `UnfitLabel` for an invalid label of an own instance."""
         self.check(labels)
         if self._contexts is not None:
             try:
@@ -44,19 +44,19 @@ class LabelSet:
 
     @property
     def wanted(self) -> str:
-        """What a label must be, in words."""
+        """The valid labels, as text."""
         few = ", ".join(map(reprlib.repr, self.classes[:SHOWN]))
         more = len(self.classes) - SHOWN
         return f"one of the classes {few}" + (f" and {more} more" if more > 0 else "")
 
     def has(self, label: Label) -> bool:
-        """Say whether a label is one of the classes, if there are any."""
+        """Return whether a label is one of the classes; true without classes."""
         return not self._keys or key_of(label) in self._keys
 
 
 def declared(functions: Iterable[Function]) -> tuple[Label, ...]:
-    """Return the classes that functions declare, if all that do declare the same ones."""
-    found = [one.classes for one in functions if one.classes]
+    """Return the classes that functions declare, if the declarations agree."""
+    found = [function.classes for function in functions if function.classes]
     sets = {frozenset(map(key_of, classes)) for classes in found}
     return found[0] if len(sets) == 1 else ()
 

@@ -1,4 +1,4 @@
-"""The previous label of every row of a log, where labels come late or never."""
+"""The previous label of every row of a log, with late and missing labels."""
 
 import heapq
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ NO_LABEL = (0, None)
 
 
 class LatestLabels:
-    """The latest label that has come to each learner, kept from one chunk to the next."""
+    """The latest arrived label of each learner, across chunks."""
 
     def __init__(self) -> None:
         self._latest: dict[int, tuple[int, Label]] = {}  # learner -> slot, label
@@ -19,7 +19,7 @@ class LatestLabels:
         self._next_slot: int | None = None
 
     def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
-        """Return what was the latest label at each row, and remember what these rows tell."""
+        """Return the latest label at each row, and record the labels of these rows."""
         self._begin(first_slot)
         previous = []
         for slot, (label, learner, is_revealed, delay) in enumerate(rows, start=first_slot):
@@ -33,7 +33,7 @@ class LatestLabels:
             elif delay > 0:
                 heapq.heappush(self._waiting, (slot + delay, slot, learner, label))
             else:
-                raise DataError(f"slot {slot}: the delay is {delay}; give 0 slots or more")
+                raise DataError(f"slot {slot}: the delay is {delay}; it must be 0 slots or more")
         self._next_slot = first_slot + len(previous)
         return previous
 
@@ -43,7 +43,7 @@ class LatestLabels:
             self._waiting.clear()
         elif self._next_slot not in (None, first_slot):
             raise DataError(
-                f"slot {first_slot}: slot {self._next_slot} was to come next; scale "
+                f"slot {first_slot}: expected slot {self._next_slot} next; scale "
                 "'previous-label' needs the chunks of a log in order"
             )
 

@@ -1,8 +1,7 @@
-"""Links with costs between learners: the price of a peer is that of the cheapest path to it.
+"""Links with costs between learners: the price of a peer is the cost of the cheapest path to it.
 
-The path sets the price and nothing else: whoever is asked answers by an own function and never
-passes a request on. Links may come, go and change their cost; a cost that nobody knows is learnt
-from what using the link turned out to cost.
+A path only sets the price: a queried learner answers with an own function and never forwards a
+request. Links can be added, removed and repriced; an unknown cost is learnt from observed costs.
 """
 
 import heapq
@@ -16,14 +15,14 @@ import msgspec
 from covey import fields
 from covey.errors import ConfigError
 
-MOST_PRICE = 1.0  # what a right label is worth
+MOST_PRICE = 1.0  # value of a correct label
 
 Pair = tuple[str, str]  # asker and peer, or the two ends of a link
-Prices = dict[Pair, float | None]  # None: never asked
+Prices = dict[Pair, float | None]  # None: unreachable
 
 
 class Change(NamedTuple):
-    """What a link costs from a slot on; None: it is gone."""
+    """The cost of a link from a slot on; None: removed."""
 
     slot: int
     start: str
@@ -32,7 +31,7 @@ class Change(NamedTuple):
 
 
 class PriceChange(NamedTuple):
-    """What asking a peer costs from a slot on; None: it is not asked any more."""
+    """The price of a peer from a slot on; None: unreachable."""
 
     slot: int
     asker: str
@@ -41,9 +40,9 @@ class PriceChange(NamedTuple):
 
 
 class Links:
-    """Who is linked with whom at what cost; every change says which prices it moved.
+    """Directed links with costs; every change returns the prices that it changed.
 
-    A link leads from the learner that asks to the one that is asked.
+    A link leads from the asking learner to the queried one.
 
     >>> links = Links(["north", "south", "west"], [("north", "south", 0.25)])
     >>> links.apply([Change(1, "south", "west", 0.5)])
@@ -59,7 +58,7 @@ class Links:
         *,
         learnt: Iterable[tuple[str, str, float]] = (),
     ) -> None:
-        """`links` have a cost each; `learnt` have one to be learnt, and a guess of it."""
+        """`links` have known costs; `learnt` have initial guesses of unknown costs."""
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
             self._check_new(start, end)
@@ -70,9 +69,9 @@ class Links:
         self._paths = self._all_paths()
 
     def apply(self, changes: Iterable[Change]) -> Prices:
-        """Make changes that happen at once and return the prices that changed.
+        """Apply simultaneous changes, all or none, and return the changed prices.
 
-        A link that is not there appears. If a change cannot be made, none is.
+        A change of a missing link adds it.
         """
         kept = self._copied()
         try:
@@ -84,36 +83,35 @@ class Links:
         return self._reprice()
 
     def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
-        """Take what links cost in all over so many uses; return the prices that changed."""
+        """Learn from the total cost and number of uses per link; return the changed prices."""
         for start, end in seen:
             self._check_there(start, end)
         for (start, end), (total, times) in seen.items():
-            self._links[start][end].see(total, times)
+            cost = self._links[start][end]
+            cost.total += total
+            cost.times += times
         return self._reprice()
 
     def has(self, start: str, end: str) -> bool:
-        """Say whether a link leads from one learner to the other."""
+        """Return whether a link leads from `start` to `end`."""
         for name in (start, end):
             self._check_name(name)
         return end in self._links[start]
 
     def cost(self, start: str, end: str) -> float:
-        """Return what a link costs, as far as is known."""
+        """Return the known or estimated cost of a link."""
         self._check_there(start, end)
         return self._links[start][end].estimate
 
     def price(self, asker: str, peer: str) -> float | None:
-        """Return what asking costs by the cheapest path.
-
-        None if there is no path, or none at a price of at most 1: such a peer is never asked.
-        """
+        """Return the cost of the cheapest path; None if there is none of cost 1 or less."""
         for name in (asker, peer):
             self._check_name(name)
         step = self._paths[asker].get(peer)
         return None if step is None or asker == peer else step.cost
 
     def path(self, asker: str, peer: str) -> tuple[str, ...] | None:
-        """Return the cheapest path with both its ends; None where there is no price."""
+        """Return the cheapest path, both ends included; None without a price."""
         if self.price(asker, peer) is None:
             return None
         back = [peer]
@@ -122,7 +120,7 @@ class Links:
         return tuple(reversed(back))
 
     def prices(self) -> dict[Pair, float]:
-        """Return the price of every peer that may be asked."""
+        """Return the price of every reachable peer."""
         return {
             (asker, peer): step.cost
             for asker, steps in self._paths.items()
@@ -131,7 +129,7 @@ class Links:
         }
 
     def copy(self) -> "Links":
-        """Return the same links, to be changed on their own."""
+        """Return an independent copy."""
         other = Links(())
         other._links = self._copied()
         other._paths = self._paths
@@ -164,7 +162,7 @@ class Links:
         return {asker: self._cheapest(asker) for asker in self._links}
 
     def _cheapest(self, asker: str) -> "dict[str, _Step]":
-        """Return the last steps of the cheapest paths to all that are in reach (Dijkstra's)."""
+        """Return the last steps of the cheapest paths to all reachable peers (Dijkstra)."""
         found: dict[str, _Step] = {}
         waiting = [(0.0, asker, asker)]
         while waiting:
@@ -187,9 +185,9 @@ class Links:
     def _check_new(self, start: str, end: str) -> None:
         is_there = self.has(start, end)
         if start == end:
-            raise ConfigError(f"a link leads from {start!r} to itself; it must join two learners")
+            raise ConfigError(f"a link leads from {start!r} to itself; remove it")
         if is_there:
-            raise ConfigError(f"a link from {start!r} to {end!r} is there already; keep one")
+            raise ConfigError(f"duplicate link from {start!r} to {end!r}; keep one")
 
     def _check_there(self, start: str, end: str) -> None:
         if not self.has(start, end):
@@ -197,9 +195,9 @@ class Links:
 
 
 def price_changes(links: Links, changes: Iterable[Change]) -> list[PriceChange]:
-    """Return how the prices move when `links` change as told, slot after slot.
+    """Return the price changes that `changes` cause, by slot; `links` is not modified.
 
-    Changes at one slot happen at once, before anyone decides in it. `links` stay as they are.
+    Changes of one slot are simultaneous, before the decisions of that slot.
     """
     links = links.copy()
     return [
@@ -210,7 +208,7 @@ def price_changes(links: Links, changes: Iterable[Change]) -> list[PriceChange]:
 
 
 class _Cost(msgspec.Struct):
-    """What is known of the cost of a link."""
+    """The cost of a link: given, or estimated."""
 
     given: float | None
     guess: float = 0.0
@@ -223,13 +221,9 @@ class _Cost(msgspec.Struct):
             return self.given
         return self.total / self.times if self.times else self.guess
 
-    def see(self, cost: float, times: int) -> None:
-        self.total += cost
-        self.times += times
-
 
 class _Step(NamedTuple):
-    """The end of a path: what all of it costs, and who stands before."""
+    """The end of a path: its total cost, and the previous learner."""
 
     cost: float
     before: str

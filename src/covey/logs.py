@@ -1,6 +1,6 @@
-"""Logs of recorded predictions, read in chunks so that they may be larger than memory.
+"""Readers of prediction logs, in chunks.
 
-A log is CSV (also gzipped) or Parquet, one row per slot; rows are numbered from 1, as slots are.
+A log is CSV (optionally gzipped) or Parquet, one row per slot; rows and slots start at 1.
 """
 
 import csv
@@ -24,16 +24,16 @@ ROWS_PER_CHUNK = 65_536
 
 
 class Reader(Protocol):
-    """A log that gives the wanted columns chunk by chunk."""
+    """Reads the wanted columns of a log in chunks."""
 
-    is_typed: bool  # False: numbers are written as text
-    rows_total: int | None  # None: known only at the end
+    is_typed: bool  # False: numbers are text
+    rows_total: int | None  # None: unknown before the end
 
     def chunks(self) -> Iterator[Columns]:
         """Yield the rows in order, `ROWS_PER_CHUNK` at a time."""
 
     def share_read(self) -> float:
-        """Return how much of the log has been read, from 0 to 1."""
+        """Return the fraction of the log read so far."""
 
 
 def open_log(path: Path, wanted: Sequence[str]) -> Reader:
@@ -42,16 +42,16 @@ def open_log(path: Path, wanted: Sequence[str]) -> Reader:
     Raises `DataError` if the file cannot be read or lacks a column.
     """
     if not path.is_file():
-        raise DataError(f"there is no log at {path}")
+        raise DataError(f"log {path} does not exist")
     if path.suffix in (".parquet", ".pq"):
         return ParquetLog(path, wanted)
     if path.name.endswith((".csv", ".csv.gz")):
         return CsvLog(path, wanted)
-    raise DataError(f"{path.name} is neither .csv, .csv.gz nor .parquet; convert the log to one")
+    raise DataError(f"log {path.name} must be .csv, .csv.gz or .parquet; convert it")
 
 
 class CsvLog:
-    """A log as comma-separated text with a header."""
+    """A CSV log with a header."""
 
     is_typed = False
     rows_total: int | None = None
@@ -63,7 +63,7 @@ class CsvLog:
         self._raw: io.BufferedReader | None = None
 
     def share_read(self) -> float:
-        """Return the share of the file's bytes that have been read."""
+        """Return the fraction of bytes read."""
         return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
 
     def chunks(self) -> Iterator[Columns]:
@@ -77,7 +77,7 @@ class CsvLog:
                 yield from self._rows(rows)
         except csv.Error as error:
             where = f"{self._path.name}, line {rows.line_num}"
-            raise DataError(f"{where}: this is not CSV ({error})") from None
+            raise DataError(f"{where}: invalid CSV ({error})") from None
         except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
@@ -95,7 +95,7 @@ class CsvLog:
 
 
 class ParquetLog:
-    """A log as a Parquet file."""
+    """A Parquet log."""
 
     is_typed = True
 
@@ -112,7 +112,7 @@ class ParquetLog:
         self._read = 0
 
     def share_read(self) -> float:
-        """Return the share of the rows that have been read."""
+        """Return the fraction of rows read."""
         return self._read / max(1, self.rows_total or 1)
 
     def chunks(self) -> Iterator[Columns]:
@@ -128,7 +128,7 @@ class ParquetLog:
 
 
 def parquet_module() -> Any:
-    """Return pyarrow's Parquet module, or say which extra brings it."""
+    """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
     try:
         from pyarrow import parquet
     except ModuleNotFoundError:
@@ -167,7 +167,7 @@ def _check_columns(wanted: Sequence[str], header: Sequence[str], path: Path) -> 
         if name not in header:
             raise DataError(f"{path.name} has no column {name!r}{fields.nearest(name, header)}")
         if list(header).count(name) > 1:
-            raise DataError(f"{path.name} has more than one column {name!r}; names must differ")
+            raise DataError(f"{path.name} has duplicate columns {name!r}; rename one")
 
 
 def _without_blank_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:

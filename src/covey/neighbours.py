@@ -1,7 +1,6 @@
-"""The `[[peer]]` tables of a site's file: which other sites it knows, and what each of them may.
+"""The `[[peer]]` tables of a site's file: known sites and their permissions.
 
-Nothing is allowed that does not stand there: not to ask, not to be shown anything, not to be
-believed.
+Everything is denied by default: queries, data sharing and trust.
 """
 
 import ipaddress
@@ -20,39 +19,41 @@ from covey.node.requests import NO_INSTANCE, AskRow
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
-SHARES = ("none", "context", "data")  # each shows what those before it show, and more
+SHARES = ("none", "context", "data")  # ascending
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A `[[peer]]` table: another site, known by its name and its key."""
+    """A `[[peer]]` table: another site, identified by name and key."""
 
     name: str
     key: str  # the hash that `covey keys show` prints
-    url: str | None = None  # None: it may ask, and is not asked
-    share: Literal["none", "context", "data"] = "none"  # what it is shown when it is asked
-    trust: Literal["isolated", "robust", "full"] = "isolated"  # how its labels count
+    url: str | None = None  # None: it is never queried
+    share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
+    trust: Literal["isolated", "robust", "full"] = "isolated"  # use of its labels
     may_ask: bool = False
-    asks_by_context: bool = False  # it may ask by the cell alone: labels are kept for that
-    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # that it has, as far as is known
-    rate_per_s: float = 1_000.0  # of its requests; a decision may take three of them
+    asks_by_context: bool = (
+        False  # its queries may contain only the cell; labels are stored for them
+    )
+    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
+    rate_per_s: float = 1_000.0  # of its requests; a decision can take three
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
 
     def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
-        """Return requests that it may be shown; raise `PeerError` for any that it may not."""
-        needed = "context" if all(one.instance is NO_INSTANCE for one in requests) else "data"
+        """Return the requests; raise `PeerError` if `share` does not permit them."""
+        needed = "context" if all(row.instance is NO_INSTANCE for row in requests) else "data"
         if not self.may_see(needed):
-            raise PeerError(f"share = {self.share!r} keeps from it what it would be shown")
+            raise PeerError(f"share = {self.share!r} does not permit this request")
         return requests
 
     def may_see(self, needed: str) -> bool:
-        """Say whether it may be shown as much as `needed`, one of `SHARES`."""
+        """Return whether `share` permits `needed`, one of `SHARES`."""
         return SHARES.index(self.share) >= SHARES.index(needed)
 
 
 def read(tables: object, *, own_name: str) -> dict[str, Neighbour]:
     """Return the neighbours by name, in the order of the file.
 
-    Raises `ConfigError` with a sentence that names the table and the key.
+    Raises `ConfigError` that names the table and the key.
     """
     if not isinstance(tables, list):
         raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
@@ -64,7 +65,7 @@ def read(tables: object, *, own_name: str) -> dict[str, Neighbour]:
         if one.name == own_name:
             raise ConfigError(f"{where} is this site itself; list other sites only")
         if one.name in known:
-            raise ConfigError(f"{where} stands twice; keep one table per site")
+            raise ConfigError(f"duplicate {where}; keep one table per site")
         known[one.name] = one
     return known
 
@@ -75,16 +76,15 @@ def allowed(neighbours: Mapping[str, Neighbour]) -> dict[str, str]:
 
 
 def furnished(tables: Tables, neighbours: Mapping[str, Neighbour], *, own_name: str) -> Tables:
-    """Return a site's configuration with a learner for every neighbour that has none in it.
+    """Return a site's configuration with a learner added for every neighbour without one.
 
-    Such a learner stands for its name and its number of functions: thresholds go by the largest of
-    these, and all else of a neighbour is what it says when it is asked. A site that lists no
-    `peers` asks nobody.
+    Such a learner provides a name and a number of functions (thresholds depend on the largest
+    one). A site without `peers` queries none.
     """
     if neighbours and tables.settings.carry_serving_costs:
         raise ConfigError(
-            "[policy] carry-serving-costs needs the costs of peers, which a site does not know; "
-            "leave it out, and put them into the prices"
+            "[policy] carry-serving-costs needs the serving costs of peers, which a site does not "
+            "know; remove it, and include them in the prices"
         )
     nobody: dict[str, float] | None = None if "link" in tables.links else {}
     own = [_own(one, own_name, neighbours, nobody) for one in tables.members]
@@ -102,7 +102,7 @@ def furnished(tables: Tables, neighbours: Mapping[str, Neighbour], *, own_name: 
 
 
 def check_site(site: Site, names: Sequence[str], neighbours: Mapping[str, Neighbour]) -> None:
-    """Raise `ConfigError` unless a site may show everybody whom it asks what that takes."""
+    """Raise `ConfigError` unless every queried peer has a url and a sufficient share."""
     for key, places, needed in (
         ("peers", site.peers, "data"),
         ("context-peers", site.context_peers, "context"),
@@ -111,17 +111,19 @@ def check_site(site: Site, names: Sequence[str], neighbours: Mapping[str, Neighb
             _check_asked(site.name, key, neighbours.get(names[place]), names[place], needed)
 
 
-def _check_asked(who: str, key: str, one: Neighbour | None, name: str, needed: str) -> None:
+def _check_asked(site: str, key: str, one: Neighbour | None, name: str, needed: str) -> None:
     if one is None:
-        raise ConfigError(f"learner {who!r} may ask {name!r}, but there is no {WHERE} of that name")
+        raise ConfigError(
+            f"learner {site!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
+        )
     if one.url is None:
         raise ConfigError(
-            f"learner {who!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
-            f'url = "https://...", or take it out of {key}'
+            f"learner {site!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
+            f'url = "https://...", or remove it from {key}'
         )
     if not one.may_see(needed):
         raise ConfigError(
-            f"learner {who!r} has {name!r} in {key}, which takes share = {needed!r}, but "
+            f"learner {site!r} has {name!r} in {key}, which needs share = {needed!r}, but "
             f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
         )
 
@@ -142,7 +144,7 @@ def _checked(one: Neighbour, where: str) -> Neighbour:
 
 
 def _root(url: str, where: str) -> str:
-    """Return where a site is reached, with its port."""
+    """Return the root URL of a site, with its port."""
     shape = "write it like https://south.example:8443"
     try:
         parts = urlsplit(url)
@@ -150,7 +152,7 @@ def _root(url: str, where: str) -> str:
     except ValueError as error:
         raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
     if parts.scheme != "https":
-        raise ConfigError(f"{where} is {url!r}; sites talk over https only, {shape}")
+        raise ConfigError(f"{where} is {url!r}; only https is supported, {shape}")
     if not parts.hostname or parts.username is not None or parts.path.strip("/"):
         raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
     if parts.query or parts.fragment:
@@ -179,7 +181,7 @@ def _own(
             if peer not in neighbours and peer != own_name:
                 hint = fields.nearest(peer, neighbours)
                 raise ConfigError(
-                    f"learner {own_name!r} lists {peer!r} in {key}, but there is no {WHERE} table "
-                    f"of that name{hint}"
+                    f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
+                    f"missing{hint}"
                 )
     return msgspec.structs.replace(learner, peers=nobody) if learner.peers is None else learner

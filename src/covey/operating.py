@@ -18,7 +18,7 @@ from covey.node.store import Store
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Finish = Callable[[argparse.ArgumentParser, object], None]
-TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - the name of it
+TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
 CLEAR = "\x1b[H\x1b[2J"
 
 SERVE_EXAMPLES = """\
@@ -27,11 +27,11 @@ examples:
   covey serve site.toml --log json 2>site.log
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
-after requests in progress are answered; a second signal stops it at once. SIGHUP reloads
-certificates; changed token files are noticed without it.
+after requests in progress are answered; a second signal stops it immediately. SIGHUP reloads
+certificates; changed token files are reloaded without it.
 
-Exit codes: 0 stopped by a signal, 2 a file, a key, a port or a store that cannot be used, 74 the
-store could not be written: check the disk, and restart.
+Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
+written: check the disk, and restart.
 """
 DOCTOR_EXAMPLES = """\
 examples:
@@ -53,105 +53,76 @@ The URL is the one that `covey serve` prints; a token needs scope `read`.
 
 
 def add(commands: Commands, *, finish: Finish) -> None:
-    """Add the commands; `finish` gives each what all commands have."""
-    _add_check(commands, finish)
-    _add_doctor(commands, finish)
-    _add_serve(commands, finish)
-    _add_status(commands, finish)
+    """Add the commands; `finish` adds the options that all commands share."""
 
+    def command(name: str, text: str, description: str, epilog: str) -> argparse.ArgumentParser:
+        formatter = argparse.RawDescriptionHelpFormatter
+        return commands.add_parser(
+            name, help=text, description=description, epilog=epilog, formatter_class=formatter
+        )
 
-def _command(
-    commands: Commands, name: str, text: str, *, description: str, epilog: str
-) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=text,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
-def _add_check(commands: Commands, finish: Finish) -> None:
-    command = _command(
-        commands,
+    check = command(
         "check",
-        "do the counters of a node's store agree with its labels?",
-        description="Recompute every counter of a store from its labels and say whether "
-        "they agree. The node that writes the store must be stopped.",
-        epilog="example:\n  covey check north.store\n",
+        "check that the counters of a node's store agree with its labels",
+        "Recompute every counter of a store from its labels and report differences. The node that "
+        "writes the store must be stopped.",
+        "example:\n  covey check north.store\n",
     )
-    command.add_argument("store", type=Path, metavar="STORE", help="the file of a node")
-    finish(command, _check)
+    check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    finish(check, _check)
 
-
-def _add_doctor(commands: Commands, finish: Finish) -> None:
-    command = _command(
-        commands,
+    doctor = command(
         "doctor",
-        "check a site's file and all that it names",
-        description="Look at a site's file, certificates, tokens, ports, store, disk, clock and "
-        "functions, go to its peers, and say what will not work, and what to do.",
-        epilog=DOCTOR_EXAMPLES,
+        "check a site's configuration and all that it names",
+        "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
+        "and peers; report what will not work, and what to do.",
+        DOCTOR_EXAMPLES,
     )
-    command.add_argument("site", type=Path, metavar="SITE", help="the file of the site")
-    finish(command, _doctor)
+    doctor.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
+    finish(doctor, _doctor)
 
-
-def _add_serve(commands: Commands, finish: Finish) -> None:
-    command = _command(
-        commands,
+    serve = command(
         "serve",
-        "a node: answer instances and take labels over HTTP",
-        description="Serve the site of a configuration: to clients by the Open Inference "
-        "Protocol, on the loopback or anywhere with TLS and tokens; to its peers over mutual TLS. "
-        "What it learns is in its store; a restart continues from there.",
-        epilog=SERVE_EXAMPLES,
+        "run a node: predictions and labels over HTTP",
+        "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
+        "loopback interface or anywhere with TLS and tokens; to its peers over mutual TLS. Its "
+        "statistics are in its store; a restart continues from there.",
+        SERVE_EXAMPLES,
     )
-    command.add_argument(
-        "site", type=Path, metavar="SITE", help="TOML: node, policy, learner, functions, peers"
-    )
-    command.add_argument(
-        "--log", choices=notices.FORMS, help="write what happens, a line each, to standard error"
-    )
-    finish(command, _serve)
+    site_help = "TOML: node, policy, learner, functions, peers"
+    serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
+    serve.add_argument("--log", choices=notices.FORMS, help="log events to standard error")
+    finish(serve, _serve)
 
-
-def _add_status(commands: Commands, finish: Finish) -> None:
-    command = _command(
-        commands,
+    status = command(
         "status",
-        "state of a node: phases, arms, peers, open tickets, labels owed",
-        description="Request the state of a node and print it.",
-        epilog=STATUS_EXAMPLES,
+        "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
+        "Request the state of a node and print it.",
+        STATUS_EXAMPLES,
     )
-    command.add_argument("url", metavar="URL", help="that `covey serve` prints")
-    command.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help=f"with the token (default: the variable {TOKEN_VARIABLE}, or none)",
-    )
-    command.add_argument(
-        "--ca", type=Path, metavar="FILE", help="certificate of the authority to trust"
-    )
-    command.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="repeat until interrupted"
-    )
-    finish(command, _status)
+    token_help = f"file with the token (default: the variable {TOKEN_VARIABLE}, or none)"
+    status.add_argument("url", metavar="URL", help="that `covey serve` prints")
+    status.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    status.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
+    status.add_argument("--watch", type=_seconds, metavar="SECONDS", help="repeat until stopped")
+    finish(status, _status)
 
 
 def _check(options: argparse.Namespace) -> None:
     with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
-        differences, size = store.check(), store.size()
-    if options.json:
-        print(msgspec.json.encode({**size, "differences": differences}).decode())
-    elif not differences:
+        differences, size, copy = store.check(), store.size(), store.copy
+    if copy is not None:
         print(
-            "{rows} rows, {labels} with their label, {deliveries} to deliver to peers".format(
-                **size
-            )
+            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{copy}",
+            file=sys.stderr,
         )
+    if options.json:
+        # The names of 0.1.0 stay for one release.
+        former = {"tickets": size["rows"], "owed": size["deliveries"]}
+        print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
+    elif not differences:
+        print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
         print("every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
@@ -161,14 +132,14 @@ def _doctor(options: argparse.Namespace) -> int:
     # Not at the top: only this command needs certificates and peers.
     from covey import doctor
 
-    found = doctor.examine(options.site)
-    is_fine = all(one.state != doctor.FAILURE for one in found)
+    findings = doctor.examine(options.site)
+    is_fine = all(finding.state != doctor.FAILURE for finding in findings)
     if options.json:
-        print(msgspec.json.encode({"fine": is_fine, "findings": found}).decode())
+        print(msgspec.json.encode({"fine": is_fine, "findings": findings}).decode())
     else:
-        width = max(len(one.what) for one in found)
-        for one in found:
-            print(f"{one.state:<8} {one.what:<{width}}  {one.said}")
+        width = max(len(finding.what) for finding in findings)
+        for finding in findings:
+            print(f"{finding.state:<8} {finding.what:<{width}}  {finding.said}")
     return 0 if is_fine else 1
 
 
@@ -183,12 +154,10 @@ def _serve(options: argparse.Namespace) -> None:
     log = logging.getLogger("covey")
 
     def is_up(url: str, *for_peers: str) -> None:
-        log.info("serves clients at %s%s", url, "".join(f", peers at {one}" for one in for_peers))
-        if options.log == "json":
-            return  # every line is JSON then
-        print(
-            url, *(f"for peers: {one}" for one in for_peers), sep="\n", file=sys.stderr, flush=True
-        )
+        log.info("serves clients at %s%s", url, "".join(f", peers at {peer}" for peer in for_peers))
+        if options.log != "json":  # there every line is JSON
+            lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
 
     asyncio.run(server.serve(sites.load(options.site), is_up=is_up))
     log.info("stopped")
@@ -197,30 +166,24 @@ def _serve(options: argparse.Namespace) -> None:
 def _status(options: argparse.Namespace) -> None:
     from covey import status
 
-    model = status.client(options.url, token=_token(options), authority=options.ca)
-    print(_shown(status.state(model), options), flush=True)
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if options.token_file is not None:
+        token = status.token_in(options.token_file)
+    model = status.client(options.url, token=token, authority=options.ca)
+
+    def state() -> str:
+        body = status.state(model)
+        return body.decode() if options.json else status.text(body)
+
+    print(state(), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while options.watch is not None:
             time.sleep(options.watch)
             try:
-                said = _shown(status.state(model), options)
-            except CoveyError as error:  # it may come back
-                said = f"covey: {error}"
-            print(f"{CLEAR if sys.stdout.isatty() else ''}{said}", flush=True)
-
-
-def _shown(state: bytes, options: argparse.Namespace) -> str:
-    from covey import status
-
-    return state.decode() if options.json else status.text(state)
-
-
-def _token(options: argparse.Namespace) -> str | None:
-    from covey import status
-
-    if options.token_file is not None:
-        return status.token_in(options.token_file)
-    return os.environ.get(TOKEN_VARIABLE) or None
+                text = state()
+            except CoveyError as error:  # it may recover
+                text = f"covey: {error}"
+            print(f"{CLEAR if sys.stdout.isatty() else ''}{text}", flush=True)
 
 
 def _seconds(text: str) -> float:
@@ -229,5 +192,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0.1 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} s; it must lie from 0.1 to 86400")
+        raise argparse.ArgumentTypeError(f"{text} s; it must be from 0.1 to 86400")
     return seconds

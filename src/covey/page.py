@@ -1,4 +1,4 @@
-"""The HTML of a report: its frame, its style, and a section for each figure."""
+"""HTML of reports: document, style, and a section per figure."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,22 +14,20 @@ from covey.types import BY_CONTEXT, CellView, EnsembleOutcome, LearnerOutcome, O
 
 _WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
-_BUSIEST = 12  # cells listed where they cannot be drawn
-_PREFERENCES = "Whom each region prefers"
+_BUSIEST = 12  # cells listed if they cannot be drawn
+_PREFERENCES = "Preferred arm per region"
 _HOW_DRAWN = (
-    "Each box is a cell of the context space, every context scaled to run from 0 to 1, in the "
-    "colour of the arm that did best there, less its price (by an index, of the one with most "
-    "labels): a grey is an own function, a hue is the peer of that colour. Percents are "
-    "shares of the learner's arrivals. Hatched cells "
-    "had less than a tenth of the visits of an average cell, so that their preference is "
-    "little more than a guess."
+    "Each box is a cell of the context space, with every context scaled to [0, 1], in the colour "
+    "of its best arm by accuracy less price (with an index policy: the arm with most labels). Grey "
+    "is an own function, a hue is the peer of that colour. Percentages are shares of the learner's "
+    "arrivals. Hatched cells had less than a tenth of the visits of an average cell, so their "
+    "preference is uncertain."
 )
-_PALE = " A pale hue is a peer that is shown only the cell."
+_PALE = " A pale hue is a peer that receives only the cell."
 _HOW_LISTED = (
-    f"Listed are the {_BUSIEST} most visited cells of those that cannot be drawn without "
-    "misleading: more than two contexts, or none. A context that is not named may have any value. "
-    "The arm is the one that did best, less its price; the estimate is its share of right "
-    "answers before the price."
+    f"The {_BUSIEST} most visited cells with more than two contexts, or none, which cannot be "
+    "drawn. Contexts that are not named are unbounded. The arm is the best by accuracy less price; "
+    "the estimate is its share of right answers before the price."
 )
 
 
@@ -42,12 +40,12 @@ class _View(NamedTuple):
 
 
 def document(body: str, *, title: str) -> str:
-    """Return a whole page that loads nothing and runs nothing."""
+    """Return a complete page without scripts or external resources."""
     return _FRAME.format(title=escape(title), style=_STYLE, body=body)
 
 
 def section(heading: str, content: str, how: str) -> str:
-    """Return a section of ready HTML, with `how` below it saying how to read it."""
+    """Return a section with the explanation `how` below its content."""
     return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
 
 
@@ -57,55 +55,55 @@ def swatch(colour: str) -> str:
 
 
 def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    """Return panels side by side."""
+    """Return panels in a grid."""
     columns = columns or _columns(len(panels))
     return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
 
 
 def panel_width(panels: int) -> int:
-    """Return the pixels across that each of so many panels has."""
+    """Return the width in pixels of each of so many panels."""
     return _width(_columns(panels))
 
 
 def panel(name: str, drawn: str, *, note: str = "") -> str:
-    """Return a drawing under a name."""
+    """Return a figure with a heading."""
     shown = escape(shorten(name, 60))
     heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
     return f"<figure>{heading}{drawn}</figure>"
 
 
 def legend(keys: Iterable[str]) -> str:
-    """Return a line of keys."""
+    """Return a legend of keys."""
     return f'<p class="legend">{"".join(keys)}</p>'
 
 
 def key(colour: str, name: str, *, note: str = "") -> str:
-    """Return a name beside its colour."""
+    """Return a name with its colour."""
     shown = f"{escape(shorten(name, 24))} {note}".rstrip()
     return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
 
 
 def sign(kind: str, meaning: str) -> str:
-    """Return what a kind of line or box means."""
+    """Return a legend entry for a kind of line or box."""
     return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
 
 
 def tile(name: str, number: str, unit: str) -> str:
-    """Return a number large enough to be read from afar."""
+    """Return a large number with its name and unit."""
     suffix = "" if number == NONE else f"<small>{unit}</small>"
     return f"<div><dt>{name}</dt><dd>{minus(number)}{suffix}</dd></div>"
 
 
 def minus(number: str) -> str:
-    """Return a printed number with a real minus sign."""
+    """Return a printed number with a typographic minus sign."""
     return number.replace("-", "\N{MINUS SIGN}")
 
 
 def errors(outcome: Outcome) -> str:
-    """Return the section that shows each learner's error over time."""
+    """Return the section on each learner's error over time."""
     judged = [learner for learner in outcome.learners if learner.judged]
     if not judged:
-        return section("Error over time", "", "The log holds no true label, so none is known.")
+        return section("Error over time", "", "The log has no true labels, so errors are unknown.")
     colours = figures.arm_colours(outcome.learners)
     ceiling, width = _ceiling(judged), panel_width(len(judged))
     panels = []
@@ -113,21 +111,16 @@ def errors(outcome: Outcome) -> str:
         colour = colours[learner.name]
         drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
         panels.append(panel(learner.name, drawn, note=_long_run(learner)))
-    keys = [
-        sign("heavy", "around that time"),
-        sign("thin", "whole log"),
-        sign("dotted", "alone"),
-    ]
+    keys = [sign("heavy", "moving average"), sign("thin", "whole log"), sign("dotted", "alone")]
     how = (
-        "The heavy line is the share of errors around that time, taken over a few neighbouring "
-        "stretches. Where the thin line lies below the dotted one, asking peers paid off in "
-        "errors. All panels share one scale."
+        "The heavy line is a moving average of the error. If the thin line is below the dotted "
+        "one, asking peers reduced the error. All panels share one scale."
     )
     return section("Error over time", legend(keys) + grid(panels), how)
 
 
 def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
-    """Return the section that shows whose votes weigh how much."""
+    """Return the section on the weights of the members' votes."""
     colours = figures.arm_colours(outcome.learners)
     members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
     lines = [
@@ -144,46 +137,46 @@ def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
     )
     drawn = figures.draw_weights(found, colours=colours, width=_WIDTH) if found.history else ""
     how = (
-        f"The ensemble ({found.title}) answers with the label that the weights of its members "
-        "come to. Weights are those at the end of the log"
-        f"{'; the drawing shows how they moved' if drawn else ', the mean over the cells'}."
+        f"The ensemble ({found.title}) predicts by the weighted votes of its members. Weights are "
+        "those at the end of the log"
+        f"{'; the figure shows them over time' if drawn else ', the mean over the cells'}."
     )
-    return section("The ensemble", table + drawn, how)
+    return section("Ensemble", table + drawn, how)
 
 
 def phases(outcome: Outcome) -> str:
-    """Return the section that shows how each learner's slots were used over time."""
+    """Return the section on each learner's phases over time."""
     busy = [learner for learner in outcome.learners if learner.slots]
     if not busy:
-        return section("Phases over time", "", "The log holds no rows, so there is none.")
+        return section("Phases over time", "", "The log has no rows.")
     width = panel_width(len(busy))
     panels = [panel(learner.name, figures.draw_phases(learner, width=width)) for learner in busy]
     keys = [key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
     how = (
-        "<b>train</b>: a peer is asked so that it learns, and its answer is not held for or "
-        "against it. <b>explore</b>: an arm is tried because too little is known of it. "
-        "<b>exploit</b>: the arm that looks best is used. A healthy run turns pale as it learns; "
-        "where dark comes back, cells were split or new regions visited."
+        "<b>train</b>: a peer is asked so that it learns; its answer is not counted. "
+        "<b>explore</b>: an arm is tried because it has too few labels. <b>exploit</b>: the arm "
+        "with the best estimate is used. The share of exploitation should grow; when it falls, "
+        "cells were split or new regions visited."
     )
     return section("Phases over time", legend(keys) + grid(panels), how)
 
 
 def matrix(outcome: Outcome) -> str:
-    """Return the section that shows whom each learner chose."""
+    """Return the section on the requests between learners."""
     if len(outcome.learners) < 2:
-        return section("Who asked whom", "", "There is one learner, so there was nobody to ask.")
+        return section("Requests between learners", "", "There is one learner and no peer.")
     how = (
-        "Each row is a learner, and says whom it chose in its slots: itself with its own functions "
-        "(bold, on the diagonal) or the peer named above the column. A row adds up to 100%. "
-        "A dark column off the diagonal is a site on which others lean."
+        "Each row is a learner, with the share of its slots for which it chose its own functions "
+        "(bold, on the diagonal) or the peer of the column. A row sums to 100%. A dark column off "
+        "the diagonal is a site that others ask often."
     )
     if _shows_cells(outcome):
-        how += " Peers that were shown only the cell count as any others."
-    return section("Who asked whom", figures.draw_matrix(outcome.learners), how)
+        how += " Peers that received only the cell are included."
+    return section("Requests between learners", figures.draw_matrix(outcome.learners), how)
 
 
 def preferences(outcome: Outcome) -> str:
-    """Return the section that shows which arm each region of the context space prefers."""
+    """Return the section on the preferred arm in each region of the context space."""
     if outcome.dimension == 0:
         return section(_PREFERENCES, "", _without_contexts(outcome.learners))
     views = _views(outcome)
@@ -201,7 +194,7 @@ def preferences(outcome: Outcome) -> str:
 
 
 def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
-    """Return the top of the common scale: it shows every line, and is never zero."""
+    """Return the top of the common scale, above every line and never zero."""
     smoothed = [value for learner in judged for value in figures.smoothed_errors(learner.timeline)]
     alone = [100 * learner.alone_errors / learner.judged for learner in judged]
     highest = max(value for value in [*smoothed, *alone, 1.0] if not math.isnan(value))
@@ -225,8 +218,8 @@ def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:
         for cell in learner.cells
         if cell.arm is not None
     ]
-    ending = f" In the end {', '.join(found)}." if found else ""
-    return escape(f"No context was used, so each learner has one cell for everything.{ending}")
+    ending = f" At the end {', '.join(found)}." if found else ""
+    return escape(f"There are no contexts, so each learner has one cell.{ending}")
 
 
 def _views(outcome: Outcome) -> list[_View]:
@@ -285,7 +278,7 @@ def _estimate(cell: CellView) -> str:
 def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
     strips = [view for view in views if len(view.space) == 1]
     squares = [view for view in views if len(view.space) == 2]
-    # With one context space a strip has the whole width, so that fine cells can be told apart.
+    # With one context space a strip has the full width, so that fine cells are distinguishable.
     columns = 1 if outcome.spaces == 1 else _columns(len(strips))
     across, square = _width(columns), min(400, panel_width(len(squares)))
     content = ""
@@ -293,7 +286,7 @@ def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
         drawn = [_map(outcome, view, figures.draw_strip, across) for view in strips]
         content += grid(drawn, columns=columns)
     if squares:
-        # A single square would leave its heading at the far end of the line.
+        # Keeps the heading of a single square close to it.
         columns = _columns(len(squares) if outcome.spaces == 1 else max(2, len(squares)))
         drawn = [_map(outcome, view, figures.draw_square, square) for view in squares]
         content += grid(drawn, columns=columns)
@@ -306,19 +299,19 @@ def _map(outcome: Outcome, view: _View, draw: Callable[..., str], width: int) ->
     learner = msgspec.structs.replace(
         view.learner, cells=[_within(cell, view.space) for cell in view.cells]
     )
-    names = [every[place] for place in view.space]
+    names = [every[index] for index in view.space]
     drawn = draw(learner, colours=colours, contexts=names, width=width)
-    note = _went_by(view, every) if outcome.spaces > 1 else ""
+    note = _space_note(view, every) if outcome.spaces > 1 else ""
     return panel(learner.name, drawn + legend(_shares(view.cells, colours)), note=note)
 
 
 def _within(cell: CellView, space: Space) -> CellView:
-    """Return a cell with the bounds of its own contexts alone."""
-    low, high = (tuple(bounds[place] for place in space) for bounds in (cell.low, cell.high))
+    """Return a cell with the bounds of its own contexts only."""
+    low, high = (tuple(bounds[index] for index in space) for bounds in (cell.low, cell.high))
     return msgspec.structs.replace(cell, low=low, high=high)
 
 
-def _went_by(view: _View, names: Sequence[str]) -> str:
+def _space_note(view: _View, names: Sequence[str]) -> str:
     space = space_name(view.space, names)
     by = f"by {escape(shorten(space, 30))}"
     decided = view.learner.candidates.get(space, 0)
@@ -341,7 +334,7 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
 
 
 def _shows_cells(outcome: Outcome) -> bool:
-    """Say whether somebody is shown the cell and not the data."""
+    """Return whether any peer receives the cell instead of the instance."""
     return any(arm.endswith(BY_CONTEXT) for learner in outcome.learners for arm in learner.arms)
 
 
@@ -353,11 +346,11 @@ def _repeats(outcome: Outcome) -> str:
     distinct = len(figures.LEARNER_COLOURS)
     if len(outcome.learners) <= distinct:
         return ""
-    return f" Hues repeat after {distinct} learners: go by the names."
+    return f" Colours repeat after {distinct} learners: read the names."
 
 
 def _columns(panels: int) -> int:
-    """Return how many panels stand side by side, such that the last row is not left lonely."""
+    """Return the number of columns, such that the last row is not nearly empty."""
     if panels <= 4:
         return max(1, panels)
     return 3 if panels in (5, 6, 9) else 4
@@ -367,7 +360,7 @@ def _width(columns: int) -> int:
     return (_WIDTH - _GAP * (columns - 1)) // columns
 
 
-# The content policy holds even if a name ever slipped through unescaped.
+# The content policy protects even if a name is not escaped.
 _FRAME = """<!doctype html>
 <html lang="en">
 <head>

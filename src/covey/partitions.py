@@ -1,7 +1,7 @@
-"""Context -> cell: the grid of CoS and the dyadic cubes of DCZA.
+"""Partitions of the context space: the grid of CoS and the dyadic cubes of DCZA.
 
-A partition is data that the kernel walks: levels, each with its slices per dimension and the own
-arrivals from which a cell of that level is split.
+A partition is a list of levels for the kernel. Each level has a number of slices per dimension,
+and the number of own arrivals at which its cells are split.
 """
 
 import math
@@ -22,18 +22,18 @@ class Uniform(NamedTuple):
     slices: int
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the one level there is."""
+        """Return the single level."""
         return (Level(self.slices, math.inf),)
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: the grid, then the coordinates."""
+        """Return the cell's name: slices, then coordinates."""
         return _join(f"g{self.slices}", cell.coordinates)
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a name of this grid."""
         number, coordinates = _split("g", name)
         if number != self.slices:
-            raise DataError(f"cell {name!r} is not one of a grid of {self.slices} slices")
+            raise DataError(f"cell {name!r} is not in a grid of {self.slices} slices")
         return _within(name, Cell(0, coordinates), self.slices)
 
 
@@ -50,20 +50,20 @@ class Zooming(NamedTuple):
     max_level: int = 40
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the levels from the whole space down to the finest one allowed."""
+        """Return the levels, from the whole space to `max_level`."""
         if dimension == 0:
             return (Level(1, math.inf),)
         return tuple(Level(2**level, self._limit(level)) for level in range(self.max_level + 1))
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: the level, then the coordinates."""
+        """Return the cell's name: level, then coordinates."""
         return _join(f"z{cell.level}", cell.coordinates)
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a name."""
         level, coordinates = _split("z", name)
         if level > self.max_level:
-            raise DataError(f"cell {name!r} lies below the finest level, {self.max_level}")
+            raise DataError(f"cell {name!r} is finer than the finest level, {self.max_level}")
         return _within(name, Cell(level, coordinates), 2**level)
 
     def _limit(self, level: int) -> float:
@@ -72,7 +72,7 @@ class Zooming(NamedTuple):
 
 
 class Layered(NamedTuple):
-    """Dyadic cubes of several levels, `step` apart, every one of which counts for an instance.
+    """Dyadic cubes of several levels, `step` apart, all used at once for an instance.
 
     >>> [level.side for level in Layered(4, step=2).levels(1)]
     [1, 4, 16]
@@ -89,7 +89,7 @@ class Layered(NamedTuple):
         return (*(Level(2**level, 0.0) for level in coarse), Level(2**self.finest, math.inf))
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: how often the space is halved, then the coordinates."""
+        """Return the cell's name: number of halvings, then coordinates."""
         halvings = self._coarsest + self.step * cell.level if cell.coordinates else 0
         return _join(f"z{halvings}", cell.coordinates)
 
@@ -97,10 +97,10 @@ class Layered(NamedTuple):
         """Return the cell of a name."""
         halvings, coordinates = _split("z", name)
         if halvings > self.finest:
-            raise DataError(f"cell {name!r} lies below the finest level, {self.finest}")
+            raise DataError(f"cell {name!r} is finer than the finest level, {self.finest}")
         level, rest = divmod(halvings - self._coarsest, self.step) if coordinates else (halvings, 0)
         if rest or level < 0:
-            raise DataError(f"cell {name!r} lies between the levels, which are {self.step} apart")
+            raise DataError(f"cell {name!r} is between two levels; levels are {self.step} apart")
         return _within(name, Cell(level, coordinates), 2**halvings)
 
     @property
@@ -109,7 +109,7 @@ class Layered(NamedTuple):
 
 
 def side(name: str) -> float:
-    """Return how long the sides of the cell with this name are.
+    """Return the side length of the cell with this name.
 
     >>> side("g8:3:7"), side("z2:1")
     (0.125, 0.25)
@@ -119,7 +119,7 @@ def side(name: str) -> float:
 
 
 def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
-    """Return the slices per dimension that the theorem prescribes: T ** (1 / (3 alpha + d)).
+    """Return the slices per dimension of the theorem: T ** (1 / (3 alpha + d)), rounded up.
 
     >>> slices_for(20_000, alpha=1.0, dimension=1)
     12
@@ -127,12 +127,12 @@ def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
     if dimension == 0:
         return 1
     root: float = horizon ** (1.0 / (3.0 * alpha + dimension))
-    # A whole root must not become the next number by a rounding of its last digit.
+    # Floating-point error must not round an integer root up to the next integer.
     return round(root) if math.isclose(root, round(root), rel_tol=1e-12) else math.ceil(root)
 
 
 def checked_slices(slices: int) -> int:
-    """Return `slices` if a grid can have as many."""
+    """Return `slices` if it is in the valid range."""
     if not 1 <= slices <= 2**31:
         raise ConfigError(f"slices is {slices}; it must be a whole number from 1 to 2**31")
     return slices
@@ -143,24 +143,24 @@ def _join(head: str, coordinates: tuple[int, ...]) -> str:
 
 
 def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:
-    # No leading zeros: a cell has one name.
+    # No leading zeros: names are unique.
     if not re.fullmatch(kind + r"(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,18}))*", name, re.ASCII):
-        raise DataError(f"{name!r} is not the name of a cell; expected one like '{kind}4:3:7'")
+        raise DataError(f"{name!r} is not a cell name; expected a name like '{kind}4:3:7'")
     number, *coordinates = map(int, name[1:].split(":"))
     return number, tuple(coordinates)
 
 
 def _within(name: str, cell: Cell, side: int) -> Cell:
     if any(coordinate >= side for coordinate in cell.coordinates):
-        raise DataError(f"cell {name!r} has a coordinate beyond {side - 1}")
+        raise DataError(f"cell {name!r} has a coordinate above {side - 1}")
     return cell
 
 
 def cos_power(alpha: float, dimension: int) -> float:
-    """Return z, the power of the thresholds that CoS needs."""
+    """Return z, the exponent of the thresholds of CoS."""
     return 2 * alpha / (3 * alpha + dimension)
 
 
 def split_power(alpha: float, dimension: int) -> float:
-    """Return p, the power of splitting that DCZA needs where arrivals are the worst."""
+    """Return p, the split exponent of DCZA for worst-case arrivals."""
     return (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2

@@ -1,7 +1,7 @@
-"""Cell -> decision: the paper's three phases, as named presets over one rule.
+"""Policy presets: from settings to the parameters of the decision rule.
 
-`Settings` is what a person writes (the `[policy]` table, or `CoS(...)` and `DCZA(...)` in Python);
-`Policy` is what it comes to once the dimension and the number of functions are known.
+`Settings` are the user's input (the `[policy]` table, or `CoS(...)` and `DCZA(...)` in Python);
+a `Policy` is the result for a given dimension and number of functions.
 """
 
 import math
@@ -26,7 +26,7 @@ from covey.types import Elimination, Index, Partition, Reward, Rule
 
 
 class Policy(NamedTuple):
-    """A partition, the three thresholds and the settings: all that a learner needs."""
+    """A partition, the three thresholds and the settings."""
 
     title: str
     partition: Partition
@@ -35,12 +35,12 @@ class Policy(NamedTuple):
     train: Threshold
     explore_peers: Threshold
     settings: Settings
-    by_index: Index | None = None  # in place of the thresholds
+    by_index: Index | None = None  # replaces the thresholds
     elimination: Elimination | None = None
 
     @property
     def keeps_widths(self) -> bool:
-        """Whether askers keep how unsure the answers of their peers were."""
+        """Whether a learner records the uncertainty of its peers' answers."""
         return self.by_index is not None and self.by_index.is_balanced
 
     def rule(
@@ -56,7 +56,7 @@ class Policy(NamedTuple):
         learns_costs: bool = False,
         remembers: bool = False,
     ) -> Rule:
-        """Return what the kernel is told for the learner at `position` of the network."""
+        """Return the kernel parameters of the learner at `position` in the network."""
         settings, reading = self.settings, self.settings.reading
         return Rule(
             dimension=self.dimension,
@@ -94,7 +94,7 @@ class Policy(NamedTuple):
 
 
 def CoS(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
-    """Return settings of CoS: a grid of equal cells.
+    """Return settings of CoS: a uniform grid.
 
     >>> CoS(slices=12).preset
     'cos'
@@ -103,7 +103,7 @@ def CoS(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
 
 
 def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
-    """Return settings of DCZA: cells that are split where contexts are many.
+    """Return settings of DCZA: cells that are split as contexts arrive in them.
 
     >>> DCZA(parameters="z2").parameters
     'z2'
@@ -111,7 +111,7 @@ def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
     return settings_from({"preset": "dcza", **_kebab(settings)})
 
 
-def Auto(**settings: Any) -> Settings:  # noqa: N802 - a preset, named like the other two
+def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
     """Return settings of the default policy: a KL index over cells of two sizes.
 
     >>> Auto(alarm=0).preset
@@ -121,10 +121,7 @@ def Auto(**settings: Any) -> Settings:  # noqa: N802 - a preset, named like the 
 
 
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
-    """Return checked settings from a `[policy]` table.
-
-    Raises `ConfigError` with a sentence for an unknown key, a wrong type or a value out of range.
-    """
+    """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one."""
     table = fields.moved(table, _READING_KEYS, into="reading", where=where)
     settings = fields.read(table, Settings, where=where)
     given = table.get("reading", {})
@@ -137,11 +134,11 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
 
 
 class Scene(NamedTuple):
-    """What a policy is resolved for."""
+    """The network that a policy is resolved for."""
 
     dimension: int
     most_functions: int  # of one learner
-    all_functions: int  # of all of them
+    all_functions: int  # of all learners
 
 
 # Keys that imply `preset = "cos"` where no preset is given.
@@ -162,7 +159,7 @@ _READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
 
 
 def _definite(settings: Settings, given: Collection[str]) -> Settings:
-    """Return the settings with their preset, where none is named and these readings are."""
+    """Return the settings with the implied preset; `given` are the explicit readings."""
     usual = Settings()
     is_phased = any(getattr(settings, name) != getattr(usual, name) for name in _OF_PHASES)
     is_phased = is_phased or any(key in given for key in _READINGS_OF_PHASES)
@@ -172,7 +169,7 @@ def _definite(settings: Settings, given: Collection[str]) -> Settings:
 def within(
     settings: Settings, *, is_named: bool, has_candidates: bool, has_context_peers: bool
 ) -> Settings:
-    """Return the settings for a network that has these; raise if an index was named for it."""
+    """Return the settings for a network with these features, which index presets lack."""
     if not has_candidates and not has_context_peers:
         return settings
     if not is_named:
@@ -182,7 +179,7 @@ def within(
     if settings.preset in INDEXED:
         what = "several candidates" if has_candidates else "context-peers"
         raise ConfigError(
-            f"[policy] preset {settings.preset!r} does not go with {what}; use cos, dcza or cos-ce"
+            f"[policy] preset {settings.preset!r} does not support {what}; use cos, dcza or cos-ce"
         )
     return settings
 
@@ -190,7 +187,7 @@ def within(
 def resolve(
     settings: Settings, *, dimension: int, most_functions: int, all_functions: int = 0
 ) -> Policy:
-    """Return the policy that `settings` come to in a network of this kind."""
+    """Return the policy of `settings` for a network of this size."""
     _horizon(settings)
     most = settings.most_functions or most_functions
     scene = Scene(dimension, most, all_functions or most_functions)
@@ -199,7 +196,7 @@ def resolve(
 
 
 def _extras(settings: Settings) -> list[str]:
-    """Return what a reader must know of the policy besides its partition and thresholds."""
+    """Return the parts of a title besides partition and thresholds."""
     forget = settings.forget
     return [
         text
@@ -207,7 +204,7 @@ def _extras(settings: Settings) -> list[str]:
             (settings.inherit, "finer cells inherit"),
             (forget.window, f"estimates by the latest {forget.window} labels of a cell"),
             (forget.discount, f"labels discounted by {forget.discount}"),
-            (settings.pending, "labels under way count"),
+            (settings.pending, "pending labels count"),
         )
         if is_on
     ]
@@ -246,7 +243,7 @@ def _dcza(settings: Settings, scene: Scene) -> Policy:
 
 
 def _cos_ce(settings: Settings, scene: Scene) -> Policy:
-    """CoS that tries and trains only arms which may still be the best."""
+    """CoS that explores and trains only arms that may be optimal."""
     policy = _cos(settings, scene)
     slices, dimension = cast("Uniform", policy.partition).slices, scene.dimension
     bias = settings.lipschitz * (math.sqrt(dimension) / slices) ** _alpha(settings)
@@ -260,7 +257,7 @@ def _cos_ce(settings: Settings, scene: Scene) -> Policy:
 
 
 def _indexed(name: str, discount: float | None = None) -> "Preset":
-    """Return a preset that takes the arm which may be worth most, by what its owner says."""
+    """Return a preset that chooses the arm with the largest index, from its owner's report."""
 
     def preset(settings: Settings, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
@@ -276,7 +273,7 @@ def _indexed(name: str, discount: float | None = None) -> "Preset":
 
 
 def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
-    """Return a preset whose cells are of several levels at once; of one, if slices are given."""
+    """Return a preset that uses several levels at once, or one if slices are set."""
 
     def preset(settings: Settings, scene: Scene) -> Policy:
         partition, cells = _levels(settings, usual, scene.dimension)
@@ -295,7 +292,7 @@ def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
 def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partition, str]:
     if settings.slices is not None:
         if settings.finest_level is not None:
-            raise ConfigError("[policy] has slices and finest-level; choose one")
+            raise ConfigError("[policy] has slices and finest-level; remove one of them")
         return Uniform(settings.slices), f"{settings.slices} slices per dimension"
     level = settings.finest_level
     partition = usual if level is None else usual._replace(finest=level)
@@ -304,7 +301,7 @@ def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partiti
 
 
 def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[float, ...]:
-    """Return how much accuracies may differ within a cell, level by level."""
+    """Return the maximum difference of accuracies within a cell, per level."""
     levels = partition.levels(dimension)
     if len(levels) == 1:
         return ()
@@ -337,11 +334,11 @@ def _by_index(
 def _with_discount(settings: Settings, discount: float | None) -> Settings:
     if settings.forget.window is not None:
         raise ConfigError(
-            f"[policy] forget.window does not go with {settings.preset}; use discount"
+            f"[policy] preset {settings.preset!r} does not support forget.window; use discount"
         )
     given = settings.forget.discount
     if discount is None and given is not None:
-        raise ConfigError(f"[policy] forget does not go with {settings.preset}; leave it out")
+        raise ConfigError(f"[policy] preset {settings.preset!r} does not support forget; remove it")
     if given is not None or discount is None:
         return settings
     return msgspec.structs.replace(settings, forget=Forget(discount=discount))
@@ -362,7 +359,7 @@ PRESETS: dict[str, Preset] = {
     "cos-ce": _cos_ce,
     "balance": _balance,
 }
-EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")  # listed last everywhere
+EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")
 PRESET_NAMES = (
     f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
     f"experimental: {', '.join(EXPERIMENTAL)}"
@@ -380,15 +377,14 @@ def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
     if horizon is not None:
         return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
     if settings.parameters == "theorem":
-        raise ConfigError("the theorem's parameters for cos need a horizon (in slots), or slices")
+        raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
     return usual
 
 
 def _horizon(settings: Settings) -> int | None:
     if isinstance(settings.horizon, str):
         raise ConfigError(
-            f'horizon = "{settings.horizon}" starts anew in epochs, which only a replay does; give '
-            "the number of slots"
+            f'horizon = "{settings.horizon}" is for replays only; set the number of slots'
         )
     return settings.horizon
 
@@ -396,8 +392,7 @@ def _horizon(settings: Settings) -> int | None:
 def _alpha(settings: Settings) -> float:
     if isinstance(settings.alpha, str):
         raise ConfigError(
-            f'alpha = "{settings.alpha}" is found out from epoch to epoch; it needs horizon = '
-            '"doubling"'
+            f'alpha = "{settings.alpha}" needs horizon = "doubling"; it is estimated per epoch'
         )
     return settings.alpha
 
@@ -432,13 +427,13 @@ def _check(settings: Settings) -> None:
 def _check_alarm(settings: Settings) -> None:
     if settings.alarm is not None and settings.preset not in ALARMED:
         raise ConfigError(
-            f"[policy] alarm does not go with {settings.preset}; use {', '.join(ALARMED[:-1])} or "
-            f"{ALARMED[-1]}"
+            f"[policy] preset {settings.preset!r} does not support alarm; use "
+            f"{', '.join(ALARMED[:-1])} or {ALARMED[-1]}"
         )
 
 
 def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as a table; a reading may be a record or a table."""
+    """Return keyword arguments as a table; a reading is a record or a table."""
     table = {name.replace("_", "-"): value for name, value in settings.items()}
     reading = table.get("reading")
     if isinstance(reading, Mapping):

@@ -1,4 +1,4 @@
-"""Whom and what a bound speaks of: the numbers that go into every theorem, checked."""
+"""The parameters of the theorems, validated."""
 
 import math
 
@@ -11,39 +11,38 @@ SQUARES = math.pi**2 / 6  # beta_2: the sum of 1 / t**2 over all slots
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom and what a bound speaks of; the defaults are the size of the paper's experiments."""
+    """The parameters of a bound; the defaults match the paper's experiments."""
 
     horizon: float = 20_000  # slots
     alpha: float = 1.0
     dimension: int = 1
     lipschitz: float = 1.0
     learners: int = 4
-    functions: int = 2  # of the learner that the bound is for
-    most_functions: int | None = None  # of any learner; None: as many
+    functions: int = 2  # of the learner of the bound
+    most_functions: int | None = None  # of any learner; None: the same number
     label_probability: float = 0.5
     longest_delay: int = 100  # slots
     split_scale: float = 1.0
-    split_power: float | None = None  # None: what the theorem prescribes
-    cost: float = 0.0  # of the dearest arm; only the cautious form asks for it
+    split_power: float | None = None  # None: the value of the theorem
+    cost: float = 0.0  # of the most expensive arm; used by the cautious form only
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` with a sentence for a number that no theorem speaks of."""
+        """Raise `ConfigError` for an invalid number."""
         for name in _RANGES:
             _check_kind(name, getattr(self, name))
         fields.check_ranges(self, _RANGES, where="")
         if self.most < self.functions:
             raise ConfigError(
-                f"most-functions is {self.most}, but the learner itself has {self.functions}"
+                f"most-functions is {self.most}; it must be at least functions = {self.functions}"
             )
         if self.split_power is not None and self.split_power <= 2 * self.alpha:
             raise ConfigError(
-                f"split-power is {self.split_power:g}; it must lie above 2 alpha = "
-                f"{2 * self.alpha:g}, so that thresholds grow more slowly than time"
+                f"split-power is {self.split_power:g}; it must exceed {2 * self.alpha:g} (2 alpha)"
             )
 
     @property
     def most(self) -> int:
-        """F_max, the most functions of any learner."""
+        """F_max, the largest number of functions of a learner."""
         return self.functions if self.most_functions is None else self.most_functions
 
     @property
@@ -53,21 +52,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arms(self) -> int:
-        """K, own functions and peers."""
+        """K, the number of own functions and peers."""
         return self.functions + self.peers
 
     @property
     def rounds(self) -> int:
-        """Z: exploring takes so many times t^z ln t slots of a cell if peers must be trained."""
+        """Z: exploration and training of a cell take Z t^z ln t slots."""
         return self.functions + self.peers * (self.most + 1)
 
     @property
     def mistakes(self) -> float:
-        """(M - 1) F_max beta_2: half of what helpers get wrong in a cell by chance."""
+        """(M - 1) F_max beta_2: half of the expected wrong choices of helpers in a cell."""
         return self.peers * self.most * SQUARES
 
     def distance(self, dimension: int) -> float:
-        """L d^(alpha/2), the most that accuracies differ over the whole space."""
+        """L d^(alpha/2), the maximum difference of accuracies over the whole space."""
         return float(self.lipschitz * dimension ** (self.alpha / 2))
 
 

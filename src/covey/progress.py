@@ -1,15 +1,14 @@
-"""A line on standard error that says how far long work has come."""
+"""A progress line on standard error."""
 
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
-SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lines add up
+SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lines accumulate
 
 
 class Progress:
-    """Shows share, slots and speed; called with the share done and the slots so far."""
+    """Prints share, slots and speed; called with the finished share and the slots so far."""
 
     def __init__(self, name: str, *, is_quiet: bool = False) -> None:
         self._name = name
@@ -22,7 +21,7 @@ class Progress:
         return self
 
     def __call__(self, share: float, slots: int) -> None:
-        """Show the progress, unless it was shown a moment ago."""
+        """Print the progress, at most once per interval."""
         self._slots = slots
         now = time.monotonic()
         if now - self._shown >= SECONDS_BETWEEN[self._is_terminal]:
@@ -30,12 +29,7 @@ class Progress:
             left_s = (now - self._started) * (1 - share) / share if share else 0.0
             self._print(f"{100 * share:3.0f} %, {slots:,} slots, {left_s:.0f} s left")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         taken_s = time.monotonic() - self._started
         if kind is None:
             speed = self._slots / max(taken_s, 1e-9)

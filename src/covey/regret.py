@@ -1,7 +1,7 @@
-"""What decisions lose against the paid oracle, who knows all accuracies, and why they lose it.
+"""The regret of decisions against the paid oracle, which knows all accuracies, by cause.
 
-In every slot the oracle takes whatever is worth most to the learner: an own function at its
-accuracy less its cost, or a peer at the accuracy of its best function less its price.
+In every slot the oracle takes the best option: an own function at its accuracy less its cost, or
+a peer at the accuracy of its best function less its price.
 """
 
 import math
@@ -16,43 +16,43 @@ from covey.traces import Trace
 from covey.types import Array, Label, Phase
 
 CAUSES = ("training", "exploration", "near-optimal", "wrong choice", "helper's mistake")
-_NEAR, _WRONG, _HELPER = 2, 3, 4  # the phases before them have the numbers of their causes
+_NEAR, _WRONG, _HELPER = 2, 3, 4  # indices 0 and 1 equal the phases train and explore
 
 
 class Losses(NamedTuple):
-    """What decisions lost, by slot and then by receiving learner, as in a trace."""
+    """Losses of decisions, by slot and then by receiving learner, as in a trace."""
 
     learners: int  # that receive instances
-    cause: Array  # of what the learner lost itself, by its place in CAUSES
+    cause: Array  # of the learner's own loss: index in CAUSES
     itself: Array
-    by_helper: Array  # what its helper lost for it, by not using its best function
-    paid: float  # by all, which is part of what was lost
+    by_helper: Array  # loss because the helper did not use its best function
+    paid: float  # by all learners; included in the losses
 
     def sums(self) -> Array:
-        """Return what each receiving learner lost for each cause."""
+        """Return the loss of each receiving learner by cause."""
         sums = np.zeros((self.learners, len(CAUSES)))
         rare = np.flatnonzero(self.cause != _NEAR)
         kinds = rare % self.learners * len(CAUSES) + self.cause[rare]
         sums += np.bincount(kinds, self.itself[rare], minlength=sums.size).reshape(sums.shape)
         for learner, by_cause in enumerate(sums):
-            mine = slice(learner, None, self.learners)
-            by_cause[_NEAR] = self.itself[mine].sum(dtype=np.float64) - by_cause.sum()
-            by_cause[_HELPER] = self.by_helper[mine].sum(dtype=np.float64)
+            rows = slice(learner, None, self.learners)
+            by_cause[_NEAR] = self.itself[rows].sum(dtype=np.float64) - by_cause.sum()
+            by_cause[_HELPER] = self.by_helper[rows].sum(dtype=np.float64)
         return sums
 
 
 class Oracle:
-    """The accuracies and prices of a network, all known; decisions are measured against it.
+    """The best choices when all accuracies and prices are known.
 
-    Costs are rounded to multiples of 2**-22, as accuracies are, so that sums are exact whatever
-    the order: causes add up, and stretches do.
+    Costs are rounded to multiples of 2**-22, as accuracies are, so that sums over causes and
+    chunks are exact in any order.
     """
 
     def __init__(
         self, sites: Sequence[Site], *, lipschitz: float, alpha: float, dimension: int
     ) -> None:
         self._owned = _owned(sites)
-        self._receivers = [place for place, site in enumerate(sites) if site.receives]
+        self._receivers = [index for index, site in enumerate(sites) if site.receives]
         self._costs = _costs(sites, self._owned)
         self._prices = [_prices(site) for site in sites]
         self._smoothness = (lipschitz, alpha, dimension)
@@ -60,34 +60,34 @@ class Oracle:
         self._shape: tuple[int, ...] = ()
 
     def losses(self, trace: Trace, accuracy: Array) -> Losses:
-        """Return what the decisions of `trace` lost.
+        """Return the losses of the decisions in `trace`.
 
         `accuracy` is stream, function, slot: either one stream for all learners, or one for each.
         """
         functions = accuracy.shape[1]
-        places = self._places(trace.function, accuracy.shape)
+        indices = self._indices(trace.function, accuracy.shape)
         best = np.stack([accuracy[:, own].max(axis=1) for own in self._owned], axis=1)
         lost = self._best(accuracy, best).reshape(-1)
-        lost -= accuracy.take(places)
+        lost -= accuracy.take(indices)
         paid = self._pay(trace.function, lost)
-        by_helper = self._gaps(accuracy, best).take(places)
+        by_helper = self._gaps(accuracy, best).take(indices)
         by_helper *= (trace.phase == Phase.EXPLOIT) & (trace.arm >= functions)
         lost -= by_helper
         cause = self._causes(trace, lost)
         return Losses(len(self._receivers), cause, lost, by_helper, paid)
 
-    def _places(self, function: Array, shape: tuple[int, ...]) -> Array:
-        """Return where the function of each decision stands in the accuracies."""
+    def _indices(self, function: Array, shape: tuple[int, ...]) -> Array:
+        """Return the flat index into the accuracies of each decision's function."""
         if shape != self._shape:
             self._shape = shape
-            self._first = _first_places(shape, self._receivers)
-        places: Array = function.astype(np.int64)
-        places *= shape[2]
-        places += self._first
-        return places
+            self._first = _first_indices(shape, self._receivers)
+        indices: Array = function.astype(np.int64)
+        indices *= shape[2]
+        indices += self._first
+        return indices
 
     def _best(self, accuracy: Array, best: Array) -> Array:
-        """Return what the oracle's choice is worth: slot, receiving learner."""
+        """Return the value of the oracle's choice: slot, receiving learner."""
         worth = np.empty((accuracy.shape[2], len(self._receivers)), np.float32)
         for column, learner in enumerate(self._receivers):
             own = self._owned[learner]
@@ -99,14 +99,14 @@ class Oracle:
         return worth
 
     def _gaps(self, accuracy: Array, best: Array) -> Array:
-        """Return by how much each function is worse than the best of the same learner."""
+        """Return the gap of each function to the best of the same learner."""
         gaps = np.empty_like(accuracy)
         for learner, own in enumerate(self._owned):
             np.subtract(best[:, learner, None], accuracy[:, own], out=gaps[:, own])
         return gaps
 
     def _pay(self, function: Array, lost: Array) -> float:
-        """Add to `lost` what each decision cost, and return all of it."""
+        """Add the cost of each decision to `lost`, and return the sum."""
         costs = self._costs[self._receivers]
         if not costs.any():
             return 0.0
@@ -116,7 +116,7 @@ class Oracle:
         return float(paid.sum(dtype=np.float64))
 
     def _causes(self, trace: Trace, lost: Array) -> Array:
-        """Return the causes: choices are wrong that lost more than a cell of that size explains."""
+        """Return the causes; a choice is wrong if it lost more than the cell size explains."""
         limits = np.array([self._limit(cell) for cell in trace.names["cell"]])
         causes: Array = trace.phase.copy()
         suspects = np.flatnonzero(lost > limits.min())
@@ -125,7 +125,7 @@ class Oracle:
         return causes
 
     def _limit(self, cell: Label) -> float:
-        """Return what a choice may lose that takes a cell for one point: twice its variation."""
+        """Return the loss that the cell size explains: twice the variation in the cell."""
         if cell not in self._limits:
             lipschitz, alpha, dimension = self._smoothness
             diagonal = math.sqrt(dimension) * side(str(cell))
@@ -133,32 +133,32 @@ class Oracle:
         return self._limits[cell]
 
 
-def _first_places(shape: tuple[int, ...], receivers: Sequence[int]) -> Array:
-    """Return where the first function stands in the accuracies, by slot and then by learner."""
+def _first_indices(shape: tuple[int, ...], receivers: Sequence[int]) -> Array:
+    """Return the flat index of function 0, by slot and then by learner."""
     streams, functions, slots = shape
     stream = np.array(receivers) if streams > 1 else np.zeros(len(receivers), np.int64)
     return (np.arange(slots)[:, None] + stream * (functions * slots)).reshape(-1)
 
 
 def _owned(sites: Sequence[Site]) -> list[slice]:
-    """Return which of all functions are a learner's own."""
+    """Return the range of each learner's own functions."""
     ends = np.cumsum([len(site.functions) for site in sites]).tolist()
     return [slice(end - len(site.functions), end) for end, site in zip(ends, sites, strict=True)]
 
 
 def _prices(site: Site) -> dict[int, float]:
-    """Return what a learner pays for an answer of each peer that it may ask."""
+    """Return a learner's price per peer that it may ask."""
     prices = site.costs[len(site.functions) :]
     return {peer: _rounded(price) for peer, price in zip(site.peers, prices, strict=True)}
 
 
 def _costs(sites: Sequence[Site], owned: Sequence[slice]) -> Array:
-    """Return what each learner pays for an answer of each function that it may use."""
+    """Return each learner's cost of each function that it may use."""
     costs = np.zeros((len(sites), owned[-1].stop), np.float32)
-    for place, site in enumerate(sites):
-        costs[place, owned[place]] = [_rounded(cost) for cost in site.costs[: len(site.functions)]]
+    for index, site in enumerate(sites):
+        costs[index, owned[index]] = [_rounded(cost) for cost in site.costs[: len(site.functions)]]
         for peer, price in _prices(site).items():
-            costs[place, owned[peer]] = price
+            costs[index, owned[peer]] = price
     return costs
 
 

@@ -1,4 +1,4 @@
-"""What a replay found out, for a person to look at: numbers, a terminal table, an HTML page."""
+"""Reports of a replay: JSON summary, terminal table, HTML page."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -27,12 +27,14 @@ _HEADINGS = (
     "explore %",
     "exploit %",
 )
-_NAME = 30  # letters of a name in a table
-_CENTRAL = "Baselines hear every function on every row, whoever owns it, and pay nothing for that."
+_NAME = 30  # characters of a name in a table
+_CENTRAL = (
+    "Baselines use the predictions of all functions of all sites on every row, free of charge."
+)
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
-    """Return the numbers of `outcome` as plain values for JSON, None where nothing is known."""
+    """Return the numbers of `outcome` for JSON; None where unknown."""
     numbers: dict[str, Any] = {
         "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
         "functions": dict(outcome.functions),
@@ -43,8 +45,8 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
     if outcome.baselines is not None:
         numbers["baselines"] = {
-            name: {"errors": one.errors, "error_percent": one.error_percent}
-            for name, one in outcome.baselines.items()
+            name: {"errors": baseline.errors, "error_percent": baseline.error_percent}
+            for name, baseline in outcome.baselines.items()
         }
     if outcome.accounts is not None:
         numbers["system"] = {"utility": system(outcome.accounts)}
@@ -52,7 +54,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def text(outcome: Outcome) -> str:
-    """Return `outcome` as a table for a terminal, and a sentence on what cooperation gained."""
+    """Return `outcome` as a terminal table, and a sentence on the gain of cooperation."""
     rows = [*_rows(outcome), *_totals(outcome)]
     parts = (
         f"{_extent(outcome)}\n{terminal.fill(outcome.policy)}",
@@ -66,7 +68,7 @@ def text(outcome: Outcome) -> str:
 
 
 def html(outcome: Outcome, *, title: str) -> str:
-    """Return `outcome` as one HTML page with its figures inside; it needs no other file.
+    """Return `outcome` as one self-contained HTML page.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
@@ -162,7 +164,7 @@ def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
 
 
 def _total(outcome: Outcome) -> _Row:
-    """Return the means over all learners, each weighted by its slots."""
+    """Return the means over all learners, weighted by slots."""
     rows = _rows(outcome)
     return _Row(
         name="all",
@@ -219,11 +221,11 @@ def _extent(outcome: Outcome) -> str:
 def _best_single(outcome: Outcome) -> str:
     known = {name: error for name, error in outcome.functions.items() if error is not None}
     if not known:
-        return "No function can be judged, since the log holds no true label."
+        return "Functions cannot be judged: the log has no true labels."
     best = min(known, key=lambda name: known[name])
     return (
-        f"The best single function of the network is {shorten(best, _NAME)}, "
-        f"wrong on {known[best]:.2f}% of the log; only hindsight tells which one that is."
+        f"The best single function in hindsight is {shorten(best, _NAME)}, wrong on "
+        f"{known[best]:.2f}% of the log."
     )
 
 
@@ -232,10 +234,10 @@ def _verdict(outcome: Outcome) -> str:
         return _ensemble_verdict(outcome.ensemble)
     total = _total(outcome)
     if total.error is None or total.alone is None or total.gained is None:
-        return "The log holds no true label, so what cooperation gained cannot be said."
+        return "The gain of cooperation is unknown: the log has no true labels."
     wrong = f"{total.error:.2f}%"
     if len(outcome.learners) == 1:
-        return f"There is one learner and nobody to ask; it was wrong on {wrong} of its slots."
+        return f"There is one learner and no peer; it was wrong on {wrong} of its slots."
     change = f"from {total.alone:.2f}% alone to {wrong} with peers"
     price = _price(total.cost)
     if abs(total.gained) < 0.005:
@@ -247,14 +249,14 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
-    lines = [(name, number(one.error_percent, ".2f")) for name, one in baselines.items()]
+    lines = [(name, number(each.error_percent, ".2f")) for name, each in baselines.items()]
     table = terminal.table([("baseline", "error %"), *lines])
     return f"{terminal.fill(_CENTRAL)}\n\n{table}"
 
 
 def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
     if not ensemble.judged:
-        return "The log holds no true label, so what the ensemble gained cannot be said."
+        return "The gain of the ensemble is unknown: the log has no true labels."
     error, best, exploit = (
         100 * errors / ensemble.judged
         for errors in (ensemble.errors, ensemble.best_member_errors, ensemble.exploit_errors)
@@ -262,46 +264,46 @@ def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
     return (
         f"The ensemble ({ensemble.title}) was wrong on {error:.2f}% of the log; the best of its "
         f"members, {shorten(ensemble.best_member, _NAME)}, on {best:.2f}%. Slots in which every "
-        f"learner exploited hold {exploit:.2f} points of its error."
+        f"learner exploited contribute {exploit:.2f} points of its error."
     )
 
 
 def _price(cost: float | None) -> str:
     if not cost:
         return "at no cost"
-    return f"at a cost of {cost:.4f} per slot, which weighs as much as {100 * cost:.2f} points"
+    return f"at a cost of {cost:.4f} per slot, equal to {100 * cost:.2f} points"
 
 
 def _remarks(outcome: Outcome) -> list[str]:
-    """Return what a reader must know besides the table, if there is such a thing."""
+    """Return further sentences for the reader, if any."""
     remarks = []
     if outcome.accounts is not None:
         each = ", ".join(f"{name} {a.utility:.1f}" for name, a in outcome.accounts.items())
         remarks.append(
-            f"Utility, right answers less all costs, serving included: {each}; all together "
+            f"Utility (right answers less all costs, including serving): {each}; total "
             f"{system(outcome.accounts):.1f}."
         )
     remarks += [
-        f"{learner.name} sees no label, and decided {learner.blind:,} of {learner.slots:,} slots "
-        "where nobody it may ask had one either: there it cannot learn."
+        f"{learner.name} gets no labels, and in {learner.blind:,} of {learner.slots:,} slots none "
+        "of its peers had any either: there it cannot learn."
         for learner in outcome.learners
         if learner.blind
     ]
     remarks += [
-        f"In {learner.stood_in:,} of {learner.slots:,} slots of {learner.name} the peer it chose "
-        "had no answer, or not in time; its own best function answered."
+        f"In {learner.stood_in:,} of {learner.slots:,} slots of {learner.name} the chosen peer did "
+        "not answer in time; its own best function answered."
         for learner in outcome.learners
         if learner.stood_in
     ]
-    return remarks + [_went_by(learner) for learner in outcome.learners if learner.candidates]
+    return remarks + [_candidates(learner) for learner in outcome.learners if learner.candidates]
 
 
-def _went_by(learner: LearnerOutcome) -> str:
+def _candidates(learner: LearnerOutcome) -> str:
     shares = [
         f"{shorten(name or 'none', _NAME)} in {100 * times / learner.slots:.1f}%"
         for name, times in learner.candidates.items()
     ]
-    return f"Of its candidate contexts {learner.name} went by {', '.join(shares)} of its slots."
+    return f"Candidate contexts that {learner.name} used: {', '.join(shares)} of its slots."
 
 
 def _header(outcome: Outcome, title: str) -> str:
@@ -339,18 +341,18 @@ def _numbers_section(outcome: Outcome) -> str:
         f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table></div>"
     )
     how = (
-        "<b>alone</b> is the same policy on the same slots with nobody to ask; <b>gained</b> is "
-        "what peers took off that, in points. <b>cost/slot</b> is in right answers: 0.01 weighs as "
-        "much as a point, so what a learner paid may eat up what it gained. <b>best own</b> is the "
-        "best of a learner's own functions over the whole log. "
+        "<b>alone</b> is the same policy on the same slots without peers; <b>gained</b> is the "
+        "difference in points. <b>cost/slot</b> is in right answers: 0.01 equals one point, so "
+        "costs may exceed the gain. <b>best own</b> is the best of a learner's own functions over "
+        "the whole log. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
     errors = _errors("Error % of each function", outcome.functions)
     if outcome.baselines:
-        found = {name: one.error_percent for name, one in outcome.baselines.items()}
+        found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)
         how = f"{how} {_CENTRAL}"
-    return page.section("The numbers", table + errors, how)
+    return page.section("Results", table + errors, how)
 
 
 def _line(row: _Row, *, colour: str | None) -> str:
@@ -372,4 +374,4 @@ def _errors(heading: str, errors: Mapping[str, float | None]) -> str:
 
 def _idle(outcome: Outcome) -> str:
     names = [shorten(learner.name, _NAME) for learner in outcome.learners if not learner.slots]
-    return f" Without rows in the log: {', '.join(names)}." if names else ""
+    return f" Learners without rows: {', '.join(names)}." if names else ""

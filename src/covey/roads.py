@@ -1,4 +1,4 @@
-"""The prices of a replay as links change, and as their costs are learnt from use."""
+"""Link prices in a replay: scheduled changes, and costs learnt from use."""
 
 import itertools
 import math
@@ -15,17 +15,17 @@ from covey.types import MILLIONTHS
 
 
 class Repricing(NamedTuple):
-    """What an arm costs a learner from now on; inf: it is closed."""
+    """The new cost of an arm; inf: unavailable."""
 
-    place: int  # of the learner that pays
-    arm: int  # its place among the learner's costs
+    place: int  # index of the learner that pays
+    arm: int  # index among the learner's costs
     cost: float
 
 
 class Roads:
-    """The links of a replay: what prices are at a slot, and what going over links has cost.
+    """The links of a replay: prices per slot, and the costs of their use.
 
-    Between the slots at which prices may move, requests take the paths that were cheapest then.
+    Paths are chosen when prices change, and kept until the next change.
     """
 
     def __init__(self, setup: ReplayConfig, sites: Sequence[Site]) -> None:
@@ -36,70 +36,70 @@ class Roads:
         rows = {column: row for row, column in enumerate(setup.cost_columns)}
         self._rows = {pair: rows[column] for pair, column in wiring.tolls.items()}
         self._every = setup.settings.relearn_every if self._rows else 2**60
-        self._seen: dict[Pair, tuple[int, int]] = {}  # millionths and times, since the last look
+        self._seen: dict[Pair, tuple[int, int]] = {}  # millionths and uses, since the last update
         self._names = [site.name for site in sites]
         self._first_asked = sum(len(site.functions) for site in sites)
         self._arms: dict[Pair, tuple[int, int]] = {}
-        self._carried: dict[Pair, float] = {}  # what prices hold beyond the path's costs
-        for place, site in enumerate(sites):
+        self._carried: dict[Pair, float] = {}  # serving costs that prices include
+        is_carried = setup.settings.carry_serving_costs
+        for index, site in enumerate(sites):
             for arm, peer in enumerate(site.peers, len(site.functions)):
                 pair = (site.name, sites[peer].name)
-                self._arms[pair] = (place, arm)
-                is_carried = setup.settings.carry_serving_costs
+                self._arms[pair] = (index, arm)
                 self._carried[pair] = sites[peer].serving_cost if is_carried else 0.0
 
     def next_slot(self, slot: int) -> int:
-        """Return the first slot after this one at which prices may move."""
-        look = slot - (slot - 1) % self._every + self._every
-        return min(look, self._changes[0].slot) if self._changes else look
+        """Return the first slot after this one at which prices may change."""
+        update = slot - (slot - 1) % self._every + self._every
+        return min(update, self._changes[0].slot) if self._changes else update
 
     def moves(self, slot: int) -> list[Repricing]:
-        """Return what costs something else from `slot` on."""
-        moved = self._look(slot) | self._change(slot)
+        """Return the costs that change at `slot`."""
+        changed = self._learn(slot) | self._change(slot)
         return [
             Repricing(*self._arms[pair], math.inf if price is None else price + self._carried[pair])
-            for pair, price in moved.items()
+            for pair, price in changed.items()
             if pair in self._arms
         ]
 
     def charge(self, trace: Trace, log: Log) -> None:
-        """Let requests of `trace` cost what their paths did cost in `log`, and remember that."""
+        """Set the costs of requests in `trace` to those of their paths in `log`; record them."""
         if not self._rows or log.costs is None:
             return
         sites = len(self._names)
         peer = trace.arm - self._first_asked
         pair = np.where((peer >= 0) & (peer < sites), trace.learner * sites + peer, -1)
         cost = trace.cost.copy()
-        for asked in np.unique(pair[pair >= 0]).tolist():
-            rows = np.flatnonzero(pair == asked)
+        for code in np.unique(pair[pair >= 0]).tolist():
+            rows = np.flatnonzero(pair == code)
             slots = trace.slot[rows] - trace.slot[0]
-            place, other = divmod(asked, sites)
-            names = (self._names[place], self._names[other])
-            cost[rows] = self._toll(names, slots, np.asarray(log.costs)) + self._carried[names]
+            asker, helper = divmod(code, sites)
+            names = (self._names[asker], self._names[helper])
+            cost[rows] = self._path_cost(names, slots, np.asarray(log.costs)) + self._carried[names]
             if len(trace.paid):
                 cost[rows] += trace.paid[rows] / MILLIONTHS
         trace.cost = cost
 
-    def _toll(self, pair: Pair, slots: np.ndarray, costs: np.ndarray) -> np.ndarray:
-        """Return what the path of a pair cost in these slots, and keep what was seen of its links.
+    def _path_cost(self, pair: Pair, slots: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """Return the path cost of a pair in these slots, and record the costs of its links.
 
-        Added up anew, and not as a difference to the price: nobody is charged a rounding error.
+        It is a sum over links, not a difference to the price, so it has no rounding error.
         """
-        toll = np.zeros(len(slots))
+        path_cost = np.zeros(len(slots))
         for link in itertools.pairwise(self._links.path(*pair) or ()):
             if link not in self._rows:
-                toll += self._links.cost(*link)
+                path_cost += self._links.cost(*link)
                 continue
-            seen = costs[self._rows[link], slots]
-            total, times = self._seen.get(link, (0, 0))
-            self._seen[link] = (total + int(seen.sum()), times + len(seen))
-            toll += seen / MILLIONTHS
-        return toll
+            observed = costs[self._rows[link], slots]
+            total, uses = self._seen.get(link, (0, 0))
+            self._seen[link] = (total + int(observed.sum()), uses + len(observed))
+            path_cost += observed / MILLIONTHS
+        return path_cost
 
-    def _look(self, slot: int) -> Prices:
+    def _learn(self, slot: int) -> Prices:
         if not self._seen or (slot - 1) % self._every:
             return {}
-        seen = {link: (total / MILLIONTHS, times) for link, (total, times) in self._seen.items()}
+        seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
         self._seen = {}
         return self._links.learn(seen)
 

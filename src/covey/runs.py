@@ -1,7 +1,6 @@
-"""One policy in one world: what it loses over time and why, what it pays and what it sends.
+"""Run one policy in one environment: regret over time by cause, costs and messages.
 
-Of the messages, a trace shows the requests (answers that were asked of peers) and the labels that
-were passed on to them. How often peers were asked for their arrivals, it does not show.
+Counted messages are requests to peers and labels forwarded to them, not queries for arrivals.
 """
 
 import itertools
@@ -24,9 +23,9 @@ from covey.traces import Trace
 from covey.types import PHASES, Array, Run
 from covey.worlds import Stretch, World
 
-MOST_SLOTS = 65_536  # in one stretch
-_MOST_ANSWERS = 2**19  # in one stretch, of all functions on all streams
-_MANY = 1_000  # decisions of a learner in a cell, from which on a share of them says something
+MOST_SLOTS = 65_536  # in one chunk
+_MOST_ANSWERS = 2**19  # in one chunk, of all functions on all streams
+_MANY = 1_000  # decisions of a learner in a cell that a share needs to be meaningful
 
 
 def play(
@@ -37,7 +36,7 @@ def play(
     horizon: int,
     checkpoints: Sequence[int],
 ) -> Run:
-    """Play a policy in the world of `seed`, and say at the checkpoints what it has lost so far."""
+    """Run a policy in the world of `seed` and return its regret at the checkpoints."""
     began = perf_counter()
     _keep_memory()
     check(environment, settings, horizon, checkpoints)
@@ -48,8 +47,8 @@ def play(
     curve = []
     for end in [*checkpoints, horizon]:
         for slots in lengths(environment, end - world.slots):
-            stretch = world.draw(slots)
-            sums.add(game.play(log(stretch)), stretch)
+            chunk = world.draw(slots)
+            sums.add(game.play(log(chunk)), chunk)
         curve.append(sums.regret.sum(axis=0))
     by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
     return Run(
@@ -65,7 +64,7 @@ def play(
 
 
 def network(environment: Environment, settings: Settings) -> ReplayConfig:
-    """Return the network of an environment under a policy, as a replay takes it."""
+    """Return the replay configuration of an environment under a policy."""
     names = environment.names
     members = [
         Member(
@@ -81,7 +80,9 @@ def network(environment: Environment, settings: Settings) -> ReplayConfig:
         )
         for place, (name, count) in enumerate(zip(names, environment.counts, strict=True))
     ]
-    setup = assemble(Tables(_wary(environment, settings), members))
+    if settings.check_claims is None and environment.liars:
+        settings = msgspec.structs.replace(settings, check_claims=True)
+    setup = assemble(Tables(settings, members))
     is_shared = environment.streams == 1
     sites = tuple(
         site._replace(stream=0 if is_shared else place, lies=site.name in environment.liars)
@@ -90,15 +91,8 @@ def network(environment: Environment, settings: Settings) -> ReplayConfig:
     return setup._replace(sites=sites)
 
 
-def _wary(environment: Environment, settings: Settings) -> Settings:
-    """Return the settings with which claims of peers are checked where somebody lies."""
-    if settings.check_claims is not None or not environment.liars:
-        return settings
-    return msgspec.structs.replace(settings, check_claims=True)
-
-
 def log(stretch: Stretch) -> Log:
-    """Return a stretch as rows of a log: the label is always 1, and who is right says so."""
+    """Return a chunk as rows of a log: the label is always 1, a right function predicts 1."""
     slots = len(stretch.points)
     return Log(
         contexts=stretch.points.reshape(-1).data,
@@ -111,15 +105,14 @@ def log(stretch: Stretch) -> Log:
 
 
 class _Sums:
-    """What the stretches of a run add up to."""
+    """Sums over the chunks of a run."""
 
     def __init__(self, environment: Environment, settings: Settings, horizon: int) -> None:
-        # What the oracle may do does not depend on whom the policy lets ask.
+        # The oracle may ask any peer, even if the policy restricts the askers.
         reading = msgspec.structs.replace(settings.reading, askers="all")
-        everybody = msgspec.structs.replace(settings, reading=reading)
-        sites = network(environment, everybody).sites
+        unrestricted = msgspec.structs.replace(settings, reading=reading)
         self._oracle = Oracle(
-            sites,
+            network(environment, unrestricted).sites,
             lipschitz=environment.lipschitz,
             alpha=environment.alpha,
             dimension=environment.dimension,
@@ -130,9 +123,7 @@ class _Sums:
         self.regret = np.zeros((environment.receivers, len(CAUSES)))
         self._paid = 0.0
         self._phases = np.zeros(len(PHASES), np.int64)
-        self._errors = 0
-        self._requests = 0
-        self._labels = 0
+        self._errors = self._requests = self._labels = 0
         self._visits = _Visits(environment)
 
     def add(self, trace: Trace, stretch: Stretch) -> None:
@@ -141,19 +132,19 @@ class _Sums:
         self._paid += losses.paid
         self._phases += [np.count_nonzero(trace.phase == phase) for phase in range(len(PHASES))]
         self._errors += int(np.count_nonzero(trace.correct == 0))
-        is_passed_on = (trace.arm >= self._functions).reshape(len(stretch.points), -1)
-        self._requests += int(np.count_nonzero(is_passed_on))
+        is_forwarded = (trace.arm >= self._functions).reshape(len(stretch.points), -1)
+        self._requests += int(np.count_nonzero(is_forwarded))
         if stretch.shown is not None:
-            is_passed_on &= stretch.shown[:, : is_passed_on.shape[1]] > 0
+            is_forwarded &= stretch.shown[:, : is_forwarded.shape[1]] > 0
         if stretch.delays is not None:
             slots = np.arange(stretch.first_slot, stretch.first_slot + len(stretch.delays))
-            comes = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
-            is_passed_on &= comes[:, None]
-        self._labels += int(np.count_nonzero(is_passed_on))
+            arrives = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
+            is_forwarded &= arrives[:, None]
+        self._labels += int(np.count_nonzero(is_forwarded))
         self._visits.add(trace)
 
     def shares(self) -> dict[str, Any]:
-        """Return the fields of a run that are shares of its decisions."""
+        """Return the fields of a run that are relative to its decisions."""
         decisions = int(self._phases.sum())
         return {
             "errors": self._errors / decisions,
@@ -168,29 +159,30 @@ class _Sums:
 
 
 class _Visits:
-    """How often liars were asked, in each cell by each learner."""
+    """Requests to false reporters, per cell and learner."""
 
     def __init__(self, environment: Environment) -> None:
         functions = sum(environment.counts)
         self._liars = [functions + environment.names.index(liar) for liar in environment.liars]
         self._learners = environment.receivers
-        self._counts: dict[int, Array] = {}  # cell and learner -> decisions, and those by a liar
+        self._counts: dict[
+            int, Array
+        ] = {}  # cell and learner -> decisions, and those of a false reporter
 
     def add(self, trace: Trace) -> None:
         if not self._liars:
             return
         learner = np.arange(len(trace.cell)) % self._learners
-        where, places = np.unique(trace.cell * self._learners + learner, return_inverse=True)
+        cells, inverse = np.unique(trace.cell * self._learners + learner, return_inverse=True)
         is_lie = np.isin(trace.arm, self._liars)
-        counts = np.stack([np.bincount(places), np.bincount(places, is_lie)], axis=1)
-        for cell, count in zip(where.tolist(), counts, strict=True):
+        counts = np.stack([np.bincount(inverse), np.bincount(inverse, is_lie)], axis=1)
+        for cell, count in zip(cells.tolist(), counts, strict=True):
             self._counts[cell] = self._counts.get(cell, 0) + count
 
     def shares(self) -> dict[str, float]:
         if not self._counts:
             return {}
-        counts = np.array(list(self._counts.values()))
-        decisions, lies = counts.T
+        decisions, lies = np.array(list(self._counts.values())).T
         often = decisions >= _MANY
         return {
             "overall": float(lies.sum() / decisions.sum()),
@@ -199,7 +191,7 @@ class _Visits:
 
 
 def lengths(environment: Environment, slots: int) -> Iterator[int]:
-    """Yield the lengths of the stretches in which so many slots are played."""
+    """Yield the chunk lengths for so many slots."""
     answers = environment.streams * sum(environment.counts)
     most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
     for first in range(0, slots, most):
@@ -209,11 +201,11 @@ def lengths(environment: Environment, slots: int) -> Iterator[int]:
 def check(
     environment: Environment, settings: Settings, horizon: int, checkpoints: Sequence[int]
 ) -> None:
-    """Raise `ConfigError` if a policy cannot be played in an environment for so many slots."""
+    """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
     if "false-labels" in environment.liars.values():
         raise ConfigError(
-            f"environment {environment.name!r} has liars that pass on false labels, and a run "
-            "cannot play them yet; leave them out"
+            f"environment {environment.name!r}: liars with false-labels cannot be simulated yet; "
+            "remove them"
         )
     if isinstance(settings.horizon, int) and settings.horizon < horizon:
         raise ConfigError(
@@ -223,15 +215,15 @@ def check(
     for before, slot in itertools.pairwise([0, *checkpoints]):
         if not before < slot <= horizon:
             raise ConfigError(
-                f"checkpoint {slot} comes after {before} in a run of {horizon} slots; checkpoints "
-                "must be slots of the run, each later than the one before"
+                f"checkpoint {slot} follows {before} in a run of {horizon} slots; checkpoints must "
+                "be slots of the run in increasing order"
             )
 
 
 def _keep_memory() -> None:
-    """Let freed arrays stay with the process: stretch after stretch needs the same room.
+    """Keep freed arrays in the process, since every chunk needs the same memory.
 
-    The C library of Linux gives large blocks back to the system at once, and fetching them again
-    takes longer than to fill them; it stops doing so once a larger one has been freed.
+    glibc returns large blocks to the system at once, and page faults then cost more than filling
+    the arrays; freeing one larger block raises that threshold.
     """
     np.empty(31 * 2**20, np.uint8)

@@ -1,6 +1,6 @@
-"""TOML -> a scenario: which policies meet which environments, for how long and how often.
+"""Load a simulation scenario from TOML: policies, environments, horizon, seeds.
 
-A scenario is checked as a whole, memory included, before anything runs.
+All of it, including the memory need, is checked before anything runs.
 """
 
 import math
@@ -29,18 +29,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,59}")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The `[scenario]` table, as a person writes it."""
+    """The `[scenario]` table."""
 
     name: str = "simulation"
     horizon_slots: int
-    seeds: int | list[int] = 5  # how many, or which
-    checkpoints: int | list[int] = 24  # how many, evenly on a logarithmic scale, or which slots
+    seeds: int | list[int] = 5  # their number, or the seeds
+    checkpoints: int | list[int] = 24  # their number, on a logarithmic scale, or the slots
     memory_limit_mb: int = 4096
     workers: int | None = None  # processes; None: one per core
 
 
 class Scenario(NamedTuple):
-    """All that a simulation is told."""
+    """A checked scenario."""
 
     name: str
     horizon: int  # slots
@@ -51,22 +51,19 @@ class Scenario(NamedTuple):
     environments: dict[str, Environment]
 
     def titles(self) -> dict[str, str]:
-        """Return one line on each policy for a person."""
+        """Return one line per policy, for reports."""
+        worlds = self.environments.values()
         return {
-            name: " / ".join(
-                dict.fromkeys(
-                    self.policy(name, world).title for world in self.environments.values()
-                )
-            )
+            name: " / ".join(dict.fromkeys(self.policy(name, world).title for world in worlds))
             for name in self.policies
         }
 
     def descriptions(self) -> dict[str, str]:
-        """Return one line on each environment for a person."""
+        """Return one line per environment, for reports."""
         return {name: _described(world) for name, world in self.environments.items()}
 
     def policy(self, name: str, environment: Environment) -> Policy:
-        """Return what a policy comes to in an environment; in its last epoch, if it has several."""
+        """Return the policy resolved for an environment; of several epochs, in the last one."""
         settings = self.policies[name]
         if settings.horizon == "doubling":
             alpha = 1.0 if isinstance(settings.alpha, str) else settings.alpha
@@ -78,10 +75,10 @@ class Scenario(NamedTuple):
 
 
 def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) -> Scenario:
-    """Return the scenario in a TOML file, or the same given as a mapping; None: the embedded one.
+    """Return the scenario of a TOML file or mapping; None: the embedded one.
 
-    `changes` are keys of `[scenario]` that stand instead of what is written there, unless None.
-    Raises `ConfigError` with a sentence for whatever cannot be simulated.
+    `changes` override keys of `[scenario]` unless None. Raises `ConfigError` for whatever cannot
+    be simulated.
     """
     if source is None:
         tables: Mapping[str, Any] = tomllib.loads(DEFAULT)
@@ -91,16 +88,25 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
     for key in tables:
         if key not in known:
             raise ConfigError(f"unknown table [{key}]{fields.nearest(key, known)}")
-    given = {name.replace("_", "-"): value for name, value in changes.items() if value is not None}
-    plan = fields.read({**tables.get("scenario", {}), **given}, Plan, where="[scenario]")
+    changed = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
+    plan = fields.read({**tables.get("scenario", {}), **changed}, Plan, where="[scenario]")
     scenario = Scenario(
         name=plan.name,
         horizon=_within("horizon-slots", plan.horizon_slots, MOST_SLOTS),
         seeds=_seeds(plan.seeds),
         checkpoints=_checkpoints(plan.checkpoints, plan.horizon_slots),
         workers=_within("workers", _cores() if plan.workers is None else plan.workers, 1024),
-        policies=_policies(_named(tables, "policy")),
-        environments=_environments(_named(tables, "environment")),
+        policies={
+            name: settings_from(
+                {key: value for key, value in table.items() if key != "name"},
+                where=f"[[policy]] {name!r}",
+            )
+            for name, table in _named(tables, "policy").items()
+        },
+        environments={
+            name: environment_from(table, where=f"[[environment]] {name!r}")
+            for name, table in _named(tables, "environment").items()
+        },
     )
     for environment in scenario.environments.values():
         check_horizon(environment, scenario.horizon)
@@ -125,80 +131,63 @@ def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
     _within("seeds: their number", len(seeds), _MOST_SEEDS)
     for seed in seeds:
         if not 0 <= seed < 2**32:
-            raise ConfigError(f"[scenario] seeds holds {seed}; a seed lies from 0 to {2**32 - 1}")
+            raise ConfigError(f"[scenario] seeds holds {seed}; it must be from 0 to {2**32 - 1}")
         if seeds.count(seed) > 1:
-            raise ConfigError(f"[scenario] seeds holds {seed} more than once; seeds must differ")
+            raise ConfigError(f"[scenario] duplicate seed {seed}; seeds must differ")
     return tuple(seeds)
 
 
 def _checkpoints(wanted: int | list[int], horizon: int) -> tuple[int, ...]:
-    """Return the slots at which regret is noted, the horizon last."""
+    """Return the slots at which regret is recorded, the horizon last."""
     if isinstance(wanted, int):
         _within("checkpoints", wanted, _MOST_CHECKPOINTS)
         first = math.log(min(_FIRST_CHECKPOINT, horizon))
         step = (math.log(horizon) - first) / max(1, wanted - 1)
-        spread = {round(math.exp(first + place * step)) for place in range(wanted - 1)}
+        spread = {round(math.exp(first + index * step)) for index in range(wanted - 1)}
         return (*sorted(slot for slot in spread if slot < horizon), horizon)
     _within("checkpoints: their number", len(wanted), _MOST_CHECKPOINTS)
     for slot in wanted:
         if not 1 <= slot <= horizon:
             raise ConfigError(
-                f"[scenario] checkpoints holds {slot}; a checkpoint lies from 1 to horizon-slots, "
-                f"which is {horizon}"
+                f"[scenario] checkpoints holds {slot}; it must be from 1 to horizon-slots "
+                f"({horizon})"
             )
     return tuple(sorted({*wanted, horizon}))
 
 
 def _named(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    """Return the `[[kind]]` tables under their names, which differ and can name a folder."""
+    """Return the `[[kind]]` tables by name; names differ and are valid folder names."""
     found = tables.get(kind, [])
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:
         raise ConfigError(f"no {kind}; add a [[{kind}]] table with a name")
     named: dict[str, dict[str, Any]] = {}
-    for place, table in enumerate(found):
+    for number, table in enumerate(found, 1):
         name = table.get("name") if isinstance(table, Mapping) else None
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"[[{kind}]] {place + 1} name is {name!r}; it must begin with a letter or digit "
+                f"[[{kind}]] {number} name is {name!r}; it must begin with a letter or digit "
                 "and hold at most 60 letters, digits, blanks and any of . _ + -"
             )
-        # Some file systems take CoS and cos for one name.
+        # Some file systems ignore case.
         if name.casefold() in map(str.casefold, named):
-            raise ConfigError(f"{name!r} stands twice among the [[{kind}]] names; rename one")
+            raise ConfigError(f"duplicate [[{kind}]] name {name!r}; rename one")
         named[name] = dict(table)
     return named
 
 
-def _policies(tables: Mapping[str, dict[str, Any]]) -> dict[str, Settings]:
-    return {
-        name: settings_from(
-            {key: value for key, value in table.items() if key != "name"},
-            where=f"[[policy]] {name!r}",
-        )
-        for name, table in tables.items()
-    }
-
-
-def _environments(tables: Mapping[str, dict[str, Any]]) -> dict[str, Environment]:
-    return {
-        name: environment_from(table, where=f"[[environment]] {name!r}")
-        for name, table in tables.items()
-    }
-
-
 def _described(environment: Environment) -> str:
     arrivals, correlation = environment.process
-    plain = msgspec.to_builtins(Environment(name=environment.name))
-    said = [
+    defaults = msgspec.to_builtins(Environment(name=environment.name))
+    changed = [
         f"{key} {value}"
         for key, value in msgspec.to_builtins(environment).items()
-        if value != plain[key] and key not in ("case", "arrivals", "correlation", "surfaces")
+        if value != defaults[key] and key not in ("case", "arrivals", "correlation", "surfaces")
     ]
-    return ", ".join([f"{arrivals} arrivals", f"{correlation} correlation", *said])
+    return ", ".join([f"{arrivals} arrivals", f"{correlation} correlation", *changed])
 
 
 def _check_memory(scenario: Scenario, limit_mb: int) -> None:
-    """Refuse what would not fit if every worker met the hungriest pair at once."""
+    """Check the memory need if every worker runs the largest pair at the same time."""
     needs = {
         (policy, name): scenario.workers
         * most_bytes(scenario.policy(policy, environment), environment, scenario.horizon)
@@ -210,7 +199,7 @@ def _check_memory(scenario: Scenario, limit_mb: int) -> None:
     if needs[policy, name] > limit_mb:
         raise ConfigError(
             f"policy {policy!r} in environment {name!r} may need {needs[policy, name]:.0f} MB in "
-            f"{scenario.workers} workers, above memory-limit-mb, {limit_mb}; take fewer workers, "
+            f"{scenario.workers} workers, above memory-limit-mb, {limit_mb}; use fewer workers, "
             "slices, dimensions or slots, or raise the limit"
         )
 

@@ -1,4 +1,4 @@
-"""What a simulation found out, for a person to look at: a terminal table, an HTML page."""
+"""Reports of a simulation: terminal table, HTML page."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,29 +9,37 @@ from covey.drawing import NONE, shorten
 from covey.growth import Estimate
 from covey.terminal import number
 
-_NAME = 24  # letters of a name in a table
+_NAME = 24  # characters of a name in a table
 
 
 def text(found: Comparison) -> str:
-    """Return `found` as a table for a terminal, with what its columns mean and a verdict."""
+    """Return `found` as a terminal table, with the meaning of its columns and a verdict."""
     meanings, certainty = _meanings(found).items(), _certainty(found)
     parts = (
         f"{found.name}: {_extent(found)}",
         terminal.table(
             [_headings(found), *([_name(score, found), *_printed(score)] for score in found.scores)]
         ),
-        terminal.fill(" ".join([*(f"{term}: {told}." for term, told in meanings), certainty])),
+        terminal.fill(
+            " ".join([*(f"{term}: {meaning}." for term, meaning in meanings), certainty])
+        ),
         *map(terminal.fill, _verdicts(found)),
     )
     return "\n\n".join(parts) + "\n"
 
 
 def html(found: Comparison) -> str:
-    """Return `found` as one HTML page with its figures inside; it needs no other file.
+    """Return `found` as one self-contained HTML page.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    sections = (_header(found), _growth(found), _numbers(found), _causes(found), _field(found))
+    sections = (
+        _header(found),
+        _growth(found),
+        _numbers(found),
+        _causes(found),
+        _descriptions(found),
+    )
     return page.document("\n".join(sections), title=found.name)
 
 
@@ -101,9 +109,9 @@ def _extent(found: Comparison) -> str:
 def _meanings(found: Comparison) -> dict[str, str]:
     first = next(iter(found.policies))
     return {
-        "regret": "what the paid oracle would have earned more, per 1,000 slots of a learner",
-        "exponent": "of the power of time that the later half of that regret follows; 1 is linear",
-        f"to {first}": f"regret over that of {first}, seed by seed",
+        "regret": "loss against the paid oracle per 1,000 slots of a learner",
+        "exponent": "of the power law fitted to the later half of the regret; 1 is linear",
+        f"to {first}": f"regret relative to that of {first}, paired by seed",
         "cost": "paid per slot",
         "messages": "sent per 1,000 decisions",
         "exploits": "from this slot on, if all cells were visited evenly",
@@ -112,12 +120,12 @@ def _meanings(found: Comparison) -> dict[str, str]:
 
 def _certainty(found: Comparison) -> str:
     if len(found.seeds) == 1:
-        return "One seed tells nothing about certainty; take several."
+        return "One seed gives no confidence interval; use several."
     return f"± and brackets: 95 % over {len(found.seeds)} seeds."
 
 
 def _verdicts(found: Comparison) -> list[str]:
-    """Return a sentence on each policy but the first: where it lost less, where more."""
+    """Return a sentence per policy but the first: less or more regret than the first."""
     first, *others = found.policies
     return [_verdict(policy, first, found.scores) for policy in others]
 
@@ -128,7 +136,7 @@ def _verdict(policy: str, first: str, scores: Sequence[Score]) -> str:
     less = sum(ratio.high is not None and ratio.high < 1 for ratio in known)
     more = sum(ratio.low is not None and ratio.low > 1 for ratio in known)
     open_ = len(ratios) - less - more
-    ending = f"; in {open_} these seeds do not tell." if open_ else "."
+    ending = f"; {open_} undecided." if open_ else "."
     return (
         f"{policy} had less regret than {first} in {less} of {len(ratios)} environments, more in "
         f"{more}{ending}"
@@ -157,19 +165,19 @@ def _growth(found: Comparison) -> str:
     signs = [page.sign("dotted", "slope of linear regret")]
     signs += [page.sign("dashed", "bound")] if has_bounds else []
     bounds = (
-        "Dashed: what theory says it cannot exceed, where that is below one per slot. "
+        "Dashed: the theoretical bound, where it is below one per slot. "
         if has_bounds
-        else "No bound is drawn: none is known here, or all say no more than one per slot. "
+        else "No bound is drawn: none applies, or all are above one per slot. "
     )
     how = (
         "Cumulative regret of one learner against the paid oracle, mean over seeds with its 95 % "
-        "band; both axes are logarithmic, so that a power of time is a straight line, and panels "
-        "share one scale. The number beside a policy is the fitted exponent of the later half: "
-        "if it stays below 1, the regret per slot goes to zero. Where a band falls to the axis, "
-        "these seeds differ too much to tell how small the mean may be. " + bounds
+        "band. Both axes are logarithmic, so a power law is a straight line; panels share one "
+        "scale. The number beside a policy is the exponent fitted to the later half: below 1 the "
+        "regret per slot tends to zero. A band that reaches the axis has no positive lower limit. "
+        + bounds
     )
     body = page.legend([*keys, *signs]) + page.grid(panels, columns=_columns(found))
-    return page.section("How regret grows", body, how)
+    return page.section("Growth of regret", body, how)
 
 
 def _power(score: Score) -> str:
@@ -179,25 +187,22 @@ def _power(score: Score) -> str:
 def _numbers(found: Comparison) -> str:
     colours = curves.policy_colours(found.policies)
     _, *headings = _headings(found)
-    titles = ["environment", "policy", *headings]
+    titles, words = ["environment", "policy", *headings], ' class="words"'
     head = "".join(
-        f'<th scope="col"{_words(place)}>{escape(title)}</th>' for place, title in enumerate(titles)
+        f'<th scope="col"{words * (index == 1)}>{escape(title)}</th>'
+        for index, title in enumerate(titles)
     )
     body = "".join(
-        _line(score, colours[score.policy], opens=place == 0)
+        _line(score, colours[score.policy], opens=index == 0)
         for _, scores in _by_environment(found)
-        for place, score in enumerate(scores)
+        for index, score in enumerate(scores)
     )
     table = (
         f'<div class="wide"><table class="grouped"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-    terms = [f"<b>{escape(term)}</b>: {escape(told)}." for term, told in _meanings(found).items()]
-    return page.section("The numbers", table, " ".join([*terms, _certainty(found)]))
-
-
-def _words(place: int) -> str:
-    return ' class="words"' if place == 1 else ""
+    terms = [f"<b>{escape(term)}</b>: {escape(line)}." for term, line in _meanings(found).items()]
+    return page.section("Results", table, " ".join([*terms, _certainty(found)]))
 
 
 def _line(score: Score, colour: str, *, opens: bool) -> str:
@@ -221,18 +226,17 @@ def _causes(found: Comparison) -> str:
     ]
     keys = [page.key(colour, cause) for cause, colour in colours.items()]
     how = (
-        "What the regret at the end is made of. <b>training</b> and <b>exploration</b> were spent "
-        "to learn. In the other slots the arm that looked best was used: <b>near-optimal</b> is "
-        "what was lost though that arm was as good as a cell can tell, <b>wrong choice</b> what a "
-        "worse arm lost, and <b>helper's mistake</b> what was lost because the asked learner ran "
-        "another function than its best."
+        "The causes of the final regret. <b>training</b> and <b>exploration</b> are the cost of "
+        "learning. In all other slots the arm with the best estimate was used: <b>near-optimal</b> "
+        "is loss within the resolution of a cell, <b>wrong choice</b> the loss of a worse arm, and "
+        "<b>helper's mistake</b> the loss because the asked learner did not run its best function."
     )
     body = page.legend(keys) + page.grid(panels, columns=_columns(found))
-    return page.section("What it was lost to", body, how)
+    return page.section("Causes of regret", body, how)
 
 
-def _field(found: Comparison) -> str:
-    """Return the section that says what the names mean."""
+def _descriptions(found: Comparison) -> str:
+    """Return the section that describes the policies and environments."""
     items = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>"
         for described in (found.policies, found.environments)

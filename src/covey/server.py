@@ -98,6 +98,10 @@ def _threads(
 ) -> tuple[Store, ThreadWorkers]:
     store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
+    if store.copy is not None:
+        log.info(
+            "store %s of covey 0.1.0 is migrated; the old file is %s", served.store, store.copy
+        )
     threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
     return store, threads

@@ -1,4 +1,4 @@
-"""How to decide, as a person writes it: the `[policy]` table, its ranges, the paper's readings."""
+"""The `[policy]` table: settings, their ranges, and the readings of the paper."""
 
 import math
 from typing import Literal
@@ -13,7 +13,7 @@ COUNTS = ("arrivals", "labelled", "uses")
 
 
 class Threshold(msgspec.Struct, frozen=True):
-    """D(t) = scale * t ** power * ln t: an arm seen at most so often is not known well enough."""
+    """D(t) = scale * t ** power * ln t: an arm with at most D(t) labels needs exploration."""
 
     scale: float
     power: float
@@ -23,20 +23,20 @@ class Threshold(msgspec.Struct, frozen=True):
         return float(self.scale * slot**self.power * math.log(slot))
 
     def formula(self) -> str:
-        """Return D(t) as a person writes it."""
+        """Return D(t) as text."""
         growth = f" t^{self.power:.4g}" if self.power else ""
         return f"{self.scale:g}{growth} ln t"
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Which labels of a cell estimates go by: the latest, or all with lesser and lesser weight."""
+    """Labels that estimates use: a window of the latest ones, or all with decaying weight."""
 
     window: int | None = None  # labels
     discount: float | None = None
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The `[policy.reading]` table: how the paper's pseudocode is read, as it stands by default."""
+    """The `[policy.reading]` table: variants of the paper's pseudocode."""
 
     order: Literal["own-train-peers", "train-own-peers"] = "own-train-peers"
     helper: Literal["explore-first", "greedy"] = "explore-first"
@@ -45,7 +45,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     ties: Literal["lowest", "random"] = "lowest"
     askers: Literal["all", "first"] = "all"
     hidden_from: Literal["all", "first"] = "all"
-    history: Literal["labels", "asked"] = "labels"  # of peers that are shown the cell only
+    history: Literal["labels", "asked"] = "labels"  # of context peers
 
 
 READINGS = {
@@ -55,14 +55,14 @@ READINGS = {
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How to decide, as a person writes it; None means "what the preset says"."""
+    """The `[policy]` table; None means the default of the preset."""
 
     preset: str = "auto"
     mode: Literal["spec", "paper"] = "spec"
     parameters: Literal["z1", "z2", "theorem"] = "z1"
     slices: int | None = None
     horizon: int | Literal["doubling"] | None = None  # slots
-    first_epoch: int = 1024  # slots, where the horizon is doubling
+    first_epoch: int = 1024  # slots, with horizon = "doubling"
     alpha: float | Literal["estimated"] = 1.0
     most_functions: int | None = None
     split_scale: float = 1.0
@@ -82,14 +82,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     lipschitz: float = 0.25
     finest_level: int | None = None
     alarm: float | None = None
-    check_claims: bool | None = None  # None: in worlds with liars, and in a node
-    relearn_every: int = 100  # slots, where costs of links are learnt
+    check_claims: bool | None = None  # None: in a node, and in simulations with false reports
+    relearn_every: int = 100  # slots, when link costs are learnt
     max_level: int = 40
     max_cells: int = 5_000_000
 
 
 def check_ranges(settings: Settings) -> None:
-    """Raise `ConfigError` with a sentence for the first value that is out of its range."""
+    """Raise `ConfigError` for the first value out of range."""
     for name in ("explore", "train", "explore_peers"):
         threshold = getattr(settings, name)
         if threshold is not None:
@@ -119,15 +119,14 @@ _RANGES = {
 
 def _check_forget(forget: Forget) -> None:
     if forget.window is not None and forget.discount is not None:
-        raise ConfigError("[policy] forget has a window and a discount; choose one")
+        raise ConfigError("[policy] forget has window and discount; remove one of them")
     if forget.window is not None and not 1 <= forget.window <= 10**6:
         raise ConfigError(
             f"[policy] forget.window is {forget.window}; it must be 1 to 1000000 labels"
         )
     if forget.discount is not None and not 0 < forget.discount <= 0.9999:
         raise ConfigError(
-            f"[policy] forget.discount is {forget.discount}; it must lie above 0 and "
-            "not above 0.9999"
+            f"[policy] forget.discount is {forget.discount}; it must lie in (0, 0.9999]"
         )
 
 

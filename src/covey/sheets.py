@@ -10,7 +10,7 @@ from covey.theorems import Term
 
 
 def summary(sheet: Sheet) -> str:
-    """Return every bound of a sheet in a line, the orders, and when CoS begins to exploit."""
+    """Return one line per bound, the orders, and when CoS begins to exploit."""
     parts = (
         _extent(sheet),
         table([_HEADINGS, *map(_line, sheet.bounds)]),
@@ -23,25 +23,25 @@ def summary(sheet: Sheet) -> str:
 
 
 def details(sheet: Sheet) -> str:
-    """Return the bounds of a sheet term by term, with parameters, memory and what to mind."""
-    parts = [_extent(sheet), *(_detail(one) for one in sheet.bounds)]
+    """Return the bounds of a sheet by term, with parameters, memory and notes."""
+    parts = [_extent(sheet), *(_detail(bound) for bound in sheet.bounds)]
     return "\n\n".join(parts) + "\n"
 
 
 def sweep(sheets: Sequence[Sheet], *, argument: str) -> str:
-    """Return a line for each value of the argument, and a column for each bound."""
-    names = [one.theorem for one in sheets[0].bounds]
+    """Return one row per value of the argument, and one column per bound."""
+    names = [bound.theorem for bound in sheets[0].bounds]
     name = argument.replace("-", "_")
     lines = [
-        [figure(getattr(one.problem, name)), *[figure(bound.value) for bound in one.bounds]]
-        for one in sheets
+        [figure(getattr(sheet.problem, name)), *[figure(bound.value) for bound in sheet.bounds]]
+        for sheet in sheets
     ]
     head = fill(f"Regret at most, {sheets[0].form} form, with {_numbers(sheets[0], but=name)}")
     return f"{head}\n\n{table([[argument, *names], *lines])}\n"
 
 
 def figure(value: float | None) -> str:
-    """Return a number short enough for a table, or that there is none."""
+    """Return a short number for a table, or `never` for None."""
     if value is None:
         return "never"
     if 100 <= value < 1e7:
@@ -51,8 +51,8 @@ def figure(value: float | None) -> str:
 
 _HEADINGS = ("theorem", "regret <=", "per slot", "order", "below T from", "2T from")
 _EXPLANATION = (
-    "A bound above T says nothing where arms cost nothing, one above 2T says nothing at all. "
-    f"Never: not up to a horizon of {figure(FARTHEST)}. Orders leave out logarithms. M learners, K "
+    "A bound above T is void if arms are free, one above 2T always. "
+    f"Never: not up to a horizon of {figure(FARTHEST)}. Orders omit logarithms. M learners, K "
     "arms of the learner, at most F_max functions of any learner, F of all; worst/best are the "
     "arrivals and the correlation of contexts. In detail: covey bounds T1, or another theorem."
 )
@@ -71,34 +71,34 @@ def _numbers(sheet: Sheet, *, but: str = "") -> str:
     )
 
 
-def _line(one: Bound) -> tuple[str, ...]:
+def _line(bound: Bound) -> tuple[str, ...]:
     return (
-        f"{one.theorem} {one.title}",
-        figure(one.value),
-        figure(one.per_slot),
-        one.order,
-        figure(one.below_horizon_from),
-        figure(one.below_twice_horizon_from),
+        f"{bound.theorem} {bound.title}",
+        figure(bound.value),
+        figure(bound.per_slot),
+        bound.order,
+        figure(bound.below_horizon_from),
+        figure(bound.below_twice_horizon_from),
     )
 
 
 def _verdict(sheet: Sheet) -> str:
     horizon = sheet.problem.horizon
-    below = [one.theorem for one in sheet.bounds if one.value < horizon]
-    said = f"below T: {', '.join(below)}" if below else "no bound is below T"
-    return f"At T = {figure(horizon)} slots, {said}."
+    below = [bound.theorem for bound in sheet.bounds if bound.value < horizon]
+    verdict = f"below T: {', '.join(below)}" if below else "no bound is below T"
+    return f"At T = {figure(horizon)} slots, {verdict}."
 
 
 def _orders(sheet: Sheet) -> str:
     rows: dict[str, list[str]] = {}
-    for one in sheet.orders:
-        rows.setdefault(one.algorithm, []).append(one.formula)
+    for order in sheet.orders:
+        rows.setdefault(order.algorithm, []).append(order.formula)
     return table([["order in case", *CASES], *([name, *cells] for name, cells in rows.items())])
 
 
 def _exploitation(sheet: Sheet) -> str:
-    begins = [figure(one.slot) for one in sheet.exploitation]
-    least = [figure(one.least_horizon) for one in sheet.exploitation]
+    begins = [figure(case.slot) for case in sheet.exploitation]
+    least = [figure(case.least_horizon) for case in sheet.exploitation]
     return table(
         [
             ["CoS with T1's parameters", *CASES],
@@ -108,25 +108,25 @@ def _exploitation(sheet: Sheet) -> str:
     )
 
 
-def _detail(one: Bound) -> str:
-    head = (
-        f"{one.theorem} {one.title}: at most {figure(one.value)}, {figure(one.per_slot)} per slot"
-    )
-    sentences = (_parameters(one), _memory(one), _reach(one), *one.notes)
+def _detail(bound: Bound) -> str:
+    value, per_slot = figure(bound.value), figure(bound.per_slot)
+    head = f"{bound.theorem} {bound.title}: at most {value}, {per_slot} per slot"
+    memory = f"Memory: {figure(bound.memory)} records, of order {bound.memory_order}."
+    sentences = (_parameters(bound), memory, _reach(bound), *bound.notes)
     return "\n".join(
-        [head, "", _terms(one), "", *(fill(f"- {text}") for text in sentences if text)]
+        [head, "", _terms(bound), "", *(fill(f"- {text}") for text in sentences if text)]
     )
 
 
-def _terms(one: Bound) -> str:
+def _terms(bound: Bound) -> str:
     lines = [
         (
             term.name,
             _growth(term),
             figure(term.value),
-            f"{100 * term.value / one.value:.1f}" if one.value else "0.0",
+            f"{100 * term.value / bound.value:.1f}" if bound.value else "0.0",
         )
-        for term in one.terms
+        for term in bound.terms
     ]
     return table([("term", "growth", "value", "share %"), *lines])
 
@@ -136,26 +136,22 @@ def _growth(term: Term) -> str:
     return f"{grows} {term.logs}".strip() or "constant"
 
 
-def _parameters(one: Bound) -> str:
-    said = [] if one.power is None else [f"z = {one.power:.4g}"]
-    said += [
+def _parameters(bound: Bound) -> str:
+    parts = [] if bound.power is None else [f"z = {bound.power:.4g}"]
+    parts += [
         f"{name.replace('_', ' ')} {control.formula} = {figure(control.at_horizon)} at T"
-        for name, control in one.thresholds.items()
+        for name, control in bound.thresholds.items()
     ]
-    if one.slices is not None:
-        said.append(f"{figure(one.slices)} slices per dimension")
-    if one.split_power is not None:
-        said.append(f"p = {one.split_power:.4g}")
-    return f"Parameters: {', '.join(said)}." if said else ""
+    if bound.slices is not None:
+        parts.append(f"{figure(bound.slices)} slices per dimension")
+    if bound.split_power is not None:
+        parts.append(f"p = {bound.split_power:.4g}")
+    return f"Parameters: {', '.join(parts)}." if parts else ""
 
 
-def _memory(one: Bound) -> str:
-    return f"Memory: {figure(one.memory)} records, of order {one.memory_order}."
-
-
-def _reach(one: Bound) -> str:
-    below, twice = _from(one.below_horizon_from), _from(one.below_twice_horizon_from)
-    return f"Order {one.order}; below T {below}, below 2T {twice}."
+def _reach(bound: Bound) -> str:
+    below, twice = _from(bound.below_horizon_from), _from(bound.below_twice_horizon_from)
+    return f"Order {bound.order}; below T {below}, below 2T {twice}."
 
 
 def _from(horizon: float | None) -> str:

@@ -1,7 +1,7 @@
-"""A scenario -> its runs, in all processes at once, in a folder that can be resumed.
+"""Run a scenario in parallel processes, in a folder from which it can be resumed.
 
-The folder holds `scenario.json`, which says whose runs these are, one file per finished run under
-`runs`, and in the end `results.parquet`. A run is written when it is finished, whole or not at all.
+The folder holds `scenario.json`, which identifies the scenario, one file per finished run under
+`runs`, and at the end `results.parquet`. Files of runs are written atomically.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from covey.settings import Settings
 from covey.traces import TraceFile
 from covey.types import Run
 
-_AHEAD = 2  # runs handed out per worker, so that none has to wait for the next
+_AHEAD = 2  # runs submitted per worker, so that none is idle
 
 
 class Play(Protocol):
-    """What plays one policy in one world; a worker process must be able to import it."""
+    """Runs one policy in one world; worker processes must be able to import it."""
 
     def __call__(
         self,
@@ -39,7 +39,7 @@ class Play(Protocol):
         horizon: int,
         checkpoints: list[int],
     ) -> Run:
-        """Return what came of it."""
+        """Return the finished run."""
 
 
 class Task(NamedTuple):
@@ -50,45 +50,45 @@ class Task(NamedTuple):
     seed: int
 
     def path(self, folder: Path) -> Path:
-        """Return where the finished run stands."""
+        """Return the file of the finished run."""
         return folder / "runs" / self.policy / self.environment / f"{self.seed}.json"
 
 
 class Shown(Protocol):
-    """What is told how far the work has come."""
+    """Reports progress."""
 
     def __call__(self, share: float, slots: int) -> None:
-        """Take the share that is done, and the slots played so far."""
+        """Receive the finished share and the slots so far."""
 
 
 def simulate(
     scenario: Scenario, folder: Path, *, play: Play = runs.play, progress: Shown | None = None
 ) -> list[Run]:
-    """Play what is not finished yet in `folder`, and return all runs of the scenario.
+    """Run what is not finished yet in `folder`, and return all runs of the scenario.
 
-    Raises `ConfigError` if the folder belongs to another scenario or version. An interruption
-    leaves a folder with which the same call goes on.
+    Raises `ConfigError` if the folder belongs to another scenario or version. Interrupted
+    simulations resume.
     """
-    parquet_module()  # its absence is better known now than after hours
+    parquet_module()  # fail now if it is missing, not after hours
     claim(folder, scenario)
     tasks = tasks_of(scenario)
     finished = {task: run for task in tasks if (run := _finished(task.path(folder))) is not None}
     left = [task for task in tasks if task not in finished]
-    with contextlib.closing(_played(scenario, left, play)) as played:
-        for count, (task, run) in enumerate(played, 1):
+    with contextlib.closing(_runs(scenario, left, play)) as results:
+        for count, (task, run) in enumerate(results, 1):
             path = task.path(folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             files.replace(path, msgspec.json.encode(run))
             finished[task] = run
             if progress is not None:
                 progress(count / len(left), count * scenario.horizon)
-    found = [finished[task] for task in tasks]
-    _write_results(found, folder / "results.parquet")
-    return found
+    ordered = [finished[task] for task in tasks]
+    _write_results(ordered, folder / "results.parquet")
+    return ordered
 
 
 def tasks_of(scenario: Scenario) -> list[Task]:
-    """Return every run of a scenario, all policies and environments of a seed before the next."""
+    """Return every run of a scenario, ordered by seed."""
     return [
         Task(policy, environment, seed)
         for seed in scenario.seeds
@@ -98,29 +98,29 @@ def tasks_of(scenario: Scenario) -> list[Task]:
 
 
 def claim(folder: Path, scenario: Scenario) -> None:
-    """Make `folder` that of the scenario, or refuse it with the reason.
+    """Mark `folder` as the scenario's, or raise `ConfigError` if it is another's.
 
-    More or other seeds and workers are no other scenario: runs that are there remain what they are.
+    Seeds and workers may change: existing runs stay valid.
     """
     path = folder / "scenario.json"
-    mine = _identity(scenario)
+    own = _identity(scenario)
     try:
-        theirs = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        stored = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
-        theirs = mine
+        stored = own
     except (OSError, msgspec.DecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); choose another folder") from None
-    if theirs != mine:
+    if stored != own:
         raise ConfigError(
-            f"{folder} holds runs of another scenario: {_difference(theirs, mine)}; choose another "
+            f"{folder} holds runs of another scenario: {_difference(stored, own)}; choose another "
             "folder, or remove this one"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    files.replace(path, msgspec.json.format(msgspec.json.encode(mine)) + b"\n")
+    files.replace(path, msgspec.json.format(msgspec.json.encode(own)) + b"\n")
 
 
 def _identity(scenario: Scenario) -> dict[str, Any]:
-    """Return all that a run depends on besides its seed, as JSON would give it back."""
+    """Return all that a run depends on besides its seed, decoded from JSON."""
     identity = {
         "covey": version("covey"),
         "horizon-slots": scenario.horizon,
@@ -132,29 +132,29 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
     return decoded
 
 
-def _difference(theirs: Mapping[str, Any], mine: Mapping[str, Any], where: str = "") -> str:
+def _difference(stored: Mapping[str, Any], own: Mapping[str, Any], where: str = "") -> str:
     """Return the first key that differs, with both values."""
-    key = next(key for key in {**mine, **theirs} if theirs.get(key) != mine.get(key))
-    there, here = theirs.get(key), mine.get(key)
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        return _difference(there, here, f"{where}{key} ")
-    if isinstance(there, Mapping) or isinstance(here, Mapping):
-        return f"{where}{key} is {'only there' if here is None else 'not there'}"
-    return f"{where}{key} is {there!r} there and {here!r} here"
+    key = next(key for key in {**own, **stored} if stored.get(key) != own.get(key))
+    old, new = stored.get(key), own.get(key)
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return _difference(old, new, f"{where}{key} ")
+    if isinstance(old, Mapping) or isinstance(new, Mapping):
+        return f"{where}{key} is {'only there' if new is None else 'not there'}"
+    return f"{where}{key} is {old!r} there and {new!r} here"
 
 
 def _finished(path: Path) -> Run | None:
-    """Return the run in a file; None if there is none, or a power loss left it in pieces."""
+    """Return the run in a file; None if there is none, or a power loss damaged it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Run)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
-def _played(
+def _runs(
     scenario: Scenario, tasks: Sequence[Task], play: Play
 ) -> Generator[tuple[Task, Run], None, None]:
-    """Yield each task with its run, as they are finished."""
+    """Yield each task with its run, in the order in which they finish."""
     waiting, futures = deque(tasks), dict[Future[Run], Task]()
     with crew(min(scenario.workers, max(1, len(tasks)))) as pool:
         while waiting or futures:
@@ -163,7 +163,7 @@ def _played(
                 with _named(task):
                     futures[_submit(pool, task, scenario, play)] = task
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
-            # Those that failed come last, so that none that succeeded is lost on them.
+            # Failed runs last, so that no finished run is lost.
             ordered = [future for future in futures if future in done]
             for future in sorted(ordered, key=lambda future: future.exception() is not None):
                 task = futures.pop(future)
@@ -186,7 +186,7 @@ def _submit(pool: Crew, task: Task, scenario: Scenario, play: Play) -> Future[Ru
 
 @contextlib.contextmanager
 def _named(task: Task) -> Iterator[None]:
-    """Say in which run something went wrong."""
+    """Name the run in errors."""
     where = f"policy {task.policy!r} in environment {task.environment!r}, seed {task.seed}"
     with unbroken("runs"):
         try:
@@ -196,7 +196,7 @@ def _named(task: Task) -> Iterator[None]:
 
 
 def _write_results(found: Sequence[Run], path: Path) -> None:
-    """Write one row per run, checkpoint and cause; the file appears once it is whole."""
+    """Write one row per run, checkpoint and cause, atomically."""
     rows = [
         (run.policy, run.environment, run.seed, run.learners, slot, cause, value)
         for run in found

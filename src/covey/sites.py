@@ -1,4 +1,4 @@
-"""TOML -> one site that serves: its learner, its functions, its store, and what clients send it."""
+"""The configuration of a serving site: TOML to learner, functions, store and limits."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from covey.sources.tables import Scalar
 
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
-REQUESTS_PER_S = 1_000.0  # of a client, where others than this machine are served
+REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
 _RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600)}
 Datatype = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The `[node]` table: which site this is, and where it serves."""
+    """The `[node]` table: the site, its addresses and its files."""
 
     name: str
     features: dict[str, Datatype]
@@ -42,12 +42,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     certificate: str | None = None  # the files of `covey keys`
     key: str | None = None
     authority: str | None = None
-    tls: bool | None = None  # for clients; None: where others than this machine reach them
+    tls: bool | None = None  # for clients; None: unless the address is a loopback
     peer_address: str | None = None
-    instance: Literal["record", "row"] = "record"  # what functions are given
+    instance: Literal["record", "row"] = "record"  # input of functions
     dimension: int | None = None  # of contexts that clients send
-    classes: list[Scalar] | None = None  # all labels that there are; None: any, or as functions say
-    slots: Literal["counted", "given"] = "counted"  # given: clients say the slot of an instance
+    classes: list[Scalar] | None = None  # None: those of the functions, or any label
+    slots: Literal["counted", "given"] = "counted"  # given: clients send slot numbers
     timeout_s: float = 1.0
 
 
@@ -60,7 +60,7 @@ class Identity(NamedTuple):
 
 
 class ServedSite(NamedTuple):
-    """All that a node and its server are made of."""
+    """The parts of a node and its server."""
 
     serving: Serving
     setup: ReplayConfig
@@ -80,27 +80,27 @@ class ServedSite(NamedTuple):
 
     @property
     def has_contexts(self) -> bool:
-        """Whether contexts are made of features; else clients send them."""
+        """Whether contexts are computed from features; otherwise clients send them."""
         return bool(self.setup.context.dimension)
 
     @property
     def fingerprint(self) -> str:
-        """What its counters mean, which a store must agree with."""
+        """Fingerprint of the meaning of its counters; a store must have the same."""
         learner = self.learner
         return schema_fingerprint(learner.arms, learner.policies, self.setup.context.scales)
 
     @property
     def requests_per_s(self) -> float | None:
-        """How often a client may call; None: as often as it likes."""
+        """Request rate limit per client; None: no limit."""
         if self.limits.requests_per_s is None and not is_loopback(self.address.host):
             return REQUESTS_PER_S
         return self.limits.requests_per_s
 
 
 def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
-    """Return the site of a TOML file; raise `ConfigError` with a sentence if it cannot serve.
+    """Return the site of a TOML file; raise `ConfigError` if it is invalid.
 
-    `remember` sees to the files of lessons: unless told otherwise, they are the site's to write.
+    `remember` opens the training logs; the default opens them for writing.
     """
     table = config.read_toml(path)
     config.check_tables(table, ("node", "function", "limits", "peer"))
@@ -114,16 +114,16 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     bounds = table.pop("limits", {})
     known = neighbours.read(table.pop("peer", []), own_name=serving.name)
     tables = neighbours.furnished(config.read(table), known, own_name=serving.name)
-    setup = _wary(config.assemble(tables))
+    setup = _with_checked_claims(config.assemble(tables))
     place = _place(serving, setup)
     _check(serving, setup, place)
     neighbours.check_site(setup.sites[place], [site.name for site in setup.sites], known)
     _check_ways(serving, setup.sites[place], known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
-    is_asked_by_context = any(one.asks_by_context for one in known.values())
+    is_asked_by_context = any(peer.asks_by_context for peer in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
-        learner.count_pending({})  # many clients at once must not all explore the same arm
+        learner.count_pending({})  # concurrent clients must not all explore the same arm
     own = functions_of(setup.sites[place], given)
     return ServedSite(
         serving,
@@ -144,8 +144,8 @@ def load(path: Path, *, remember: Remember = remembering) -> ServedSite:
     )
 
 
-def _wary(setup: ReplayConfig) -> ReplayConfig:
-    """Return the set-up in which what peers say of themselves is checked, unless it says no."""
+def _with_checked_claims(setup: ReplayConfig) -> ReplayConfig:
+    """Return the configuration with check-claims on by default."""
     if setup.settings.check_claims is not None:
         return setup
     settings = msgspec.structs.replace(setup.settings, check_claims=True)
@@ -156,7 +156,7 @@ def _place(serving: Serving, setup: ReplayConfig) -> int:
     names = [site.name for site in setup.sites]
     if serving.name not in names:
         hint = fields.nearest(serving.name, names)
-        raise ConfigError(f"[node] name: there is no learner {serving.name!r}{hint}")
+        raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
     return names.index(serving.name)
 
 
@@ -166,13 +166,10 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
     site = setup.sites[place]
     scales: Any = setup.context
     for is_there, what in (
-        (setup.data.loss, "a loss, and a node tells only right from wrong: leave it out"),
-        (any(site.cost_columns), "cost-columns, which are for replays: leave them out"),
-        (scales.sample_rows, "ranks against a sample of the log: give the sample itself"),
-        (
-            setup.settings.reading.ties == "random",
-            'ties = "random", which cannot be taken up again',
-        ),
+        (setup.data.loss, "a loss, which a node does not support; remove it"),
+        (any(site.cost_columns), "cost-columns, which are for replays only; remove them"),
+        (scales.sample_rows, "sample-rows, which are for replays only; set sample"),
+        (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
@@ -182,11 +179,11 @@ def _check(serving: Serving, setup: ReplayConfig, place: int) -> None:
 def _check_contexts(serving: Serving, setup: ReplayConfig) -> None:
     if setup.context.dimension:
         if serving.dimension is not None:
-            raise ConfigError("[node] dimension: contexts are made of features; leave it out")
+            raise ConfigError("[node] dimension: contexts are computed from features; remove it")
         for column in setup.context.columns:
             if column not in serving.features:
                 hint = fields.nearest(column, serving.features)
-                raise ConfigError(f"[data] context: {column!r} is no feature of [node]{hint}")
+                raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
 
 
 def _check_numbers(serving: Serving) -> None:
@@ -194,18 +191,18 @@ def _check_numbers(serving: Serving) -> None:
     fields.check_ranges(serving, _RANGES, where="[node]")
     for name in ("context", "instances"):
         if name in serving.features:
-            raise ConfigError(f"[node] features: {name!r} has another meaning; rename it")
+            raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
 
 
 def _labels(serving: Serving, setup: ReplayConfig, functions: list[Function]) -> LabelSet:
-    """Return the labels that the site takes; those of its functions if it does not say."""
+    """Return the valid labels of the site; the default is those of its functions."""
     if serving.classes is None:
         return LabelSet(declared(functions), setup.context)
     classes = serving.classes
     if "" in classes or not 2 <= len(classes) == len(set(map(key_of, classes))):
-        raise ConfigError("[node] classes must be two or more, all different, and no empty text")
+        raise ConfigError("[node] classes must be two or more different labels, without empty text")
     try:
-        setup.context.check_labels([plain_label(one) for one in classes])
+        setup.context.check_labels([plain_label(label) for label in classes])
     except DataError as error:
         raise ConfigError(f"[node] classes: {error}") from None
     return LabelSet(classes, setup.context)
@@ -218,14 +215,14 @@ def _identity(serving: Serving, folder: Path) -> Identity | None:
         return None
     if missing:
         raise ConfigError(
-            f"[node] {missing[0]} is missing; certificate, key and authority belong together: "
-            "`covey keys` makes them"
+            f"[node] {missing[0]} is missing; certificate, key and authority are needed together: "
+            "create them with `covey keys`"
         )
     return Identity(*(folder / file for file in names.values() if file is not None))
 
 
 def _client_address(serving: Serving, identity: Identity | None) -> Address:
-    """Return where clients are served; others than this machine's need TLS and tokens."""
+    """Return the address for clients; other addresses than a loopback need TLS and tokens."""
     address = _address(serving.address, "address")
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
@@ -233,7 +230,7 @@ def _client_address(serving: Serving, identity: Identity | None) -> Address:
         identity is None or serving.tokens is None or serving.tls is False
     ):
         raise ConfigError(
-            f"[node] address is {serving.address!r}, which others can reach; that needs TLS "
+            f"[node] address is {serving.address!r}, which is not a loopback; that needs TLS "
             "(certificate, key and authority: `covey keys`) and tokens (`covey tokens new`), or "
             "serve on the loopback: 127.0.0.1:8080"
         )
@@ -249,22 +246,22 @@ def _peer_address(serving: Serving, identity: Identity | None) -> Address | None
         return None
     if identity is None:
         raise ConfigError(
-            "[node] peer-address needs certificate, key and authority: `covey keys` makes them"
+            "[node] peer-address needs certificate, key and authority: use `covey keys`"
         )
     return _address(serving.peer_address, "peer-address")
 
 
 def _check_ways(serving: Serving, site: Site, known: Mapping[str, Neighbour]) -> None:
-    """Raise `ConfigError` unless peers can be reached, and can reach the site, as the file says."""
+    """Raise `ConfigError` if the keys or the peer address for the listed peers are missing."""
     if (site.peers or site.context_peers) and serving.certificate is None:
         raise ConfigError(
-            f"learner {site.name!r} asks peers, which know each other by keys; [node] needs "
-            "certificate, key and authority: `covey keys` makes them"
+            f"learner {site.name!r} asks peers; [node] needs certificate, key and authority: "
+            "create them with `covey keys`"
         )
     for name, one in known.items():
         if one.may_ask and serving.peer_address is None:
             raise ConfigError(
-                f"[[peer]] {name!r} may ask, but there is nowhere to; [node] needs peer-address, "
+                f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, "
                 'such as "0.0.0.0:8443"'
             )
 

@@ -1,8 +1,8 @@
-"""Horizon and alpha that nobody knows: doubling epochs, and how smooth accuracies look.
+"""Unknown horizon and alpha: doubling epochs, and estimation of smoothness.
 
-A policy's slices and thresholds are made for a horizon and for an alpha. Without the one, play
-starts anew in epochs of twice the length; without the other, each epoch is given the alpha that
-the cells of the last one suggest.
+A policy's slices and thresholds depend on the horizon and on alpha. With an unknown horizon, the
+policy restarts in epochs of doubling length. With an unknown alpha, each epoch uses the estimate
+from the cells of the previous one.
 """
 
 import itertools
@@ -19,21 +19,21 @@ LEAST_LABELS = 20  # per cell
 LEAST_PAIRS = 2  # per level
 LEAST_LEVELS = 3
 LOWEST_ALPHA = 0.25
-ERROR_ALONE = 0.1  # of alpha, up to which a function is judged on its own
-ERROR_TOGETHER = 0.3  # and up to which several are judged at all
+ERROR_ALONE = 0.1  # largest standard error of alpha for an estimate from one function
+ERROR_TOGETHER = 0.3  # and for a pooled estimate from several
 
-Means = dict[tuple[int, ...], tuple[float, float]]  # cell -> accuracy, variance of that estimate
+Means = dict[tuple[int, ...], tuple[float, float]]  # cell -> accuracy, variance of the estimate
 
 
 class Epoch(NamedTuple):
-    """A stretch of slots that is played as if it were all."""
+    """A range of slots with its own horizon."""
 
     first_slot: int
     slots: int
 
 
 class Seen(NamedTuple):
-    """How often a function was right in a cell of a grid of `side` slices per dimension."""
+    """Labels of a function in a cell of a grid with `side` slices per dimension."""
 
     side: int
     coordinates: tuple[int, ...]
@@ -42,25 +42,25 @@ class Seen(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How far the accuracies of adjacent cells of one width lie apart."""
+    """Differences of the accuracies of adjacent cells of one width."""
 
     width: float
-    square: float  # mean square of the differences, less what chance adds
-    chance: float  # what chance adds, as so many labels have it
+    square: float  # mean squared difference, corrected for sampling noise
+    chance: float  # sampling noise in the mean squared difference
     pairs: int
 
 
 class Smoothness(NamedTuple):
-    """Accuracies of contexts at distance h seem to differ by about lipschitz * h ** alpha."""
+    """Estimate: accuracies at distance h differ by about lipschitz * h ** alpha."""
 
     alpha: float
     lipschitz: float
-    error: float  # standard error of alpha, before it was moved into its range
-    levels: tuple[Spread, ...]  # that it was fitted to, finest first
+    error: float  # standard error of alpha before clipping
+    levels: tuple[Spread, ...]  # data of the fit, finest first
 
 
 def epochs(first: int, until: int | None = None) -> Iterator[Epoch]:
-    """Yield epochs of `first` slots, twice as many, four times as many; the last holds `until`.
+    """Yield epochs of `first` slots, then doubling lengths; the last one contains `until`.
 
     >>> list(epochs(1000, until=5000))
     [Epoch(first_slot=1, slots=1000), Epoch(first_slot=1001, slots=2000), \
@@ -73,10 +73,7 @@ Epoch(first_slot=3001, slots=4000)]
 
 
 def adapt(settings: Settings, epoch: Epoch, *, alpha: float) -> Settings:
-    """Return the settings for one epoch: made for its slots, and for `alpha`.
-
-    Slices and thresholds follow from these as from any horizon and alpha.
-    """
+    """Return the settings for one epoch: its length as horizon, and `alpha`."""
     return msgspec.structs.replace(settings, horizon=epoch.slots, alpha=alpha)
 
 
@@ -86,11 +83,11 @@ def estimate(
     lowest: float = LOWEST_ALPHA,
     least_labels: int = LEAST_LABELS,
 ) -> Smoothness | None:
-    """Return how smooth the least smooth of some functions is; None if that cannot be told.
+    """Return the smoothness of the least smooth function; None without enough data.
 
-    Each function comes with its cells: of several sides, or of one, which is then made coarser
-    step by step. Functions that cannot be judged one by one are judged together, since the least
-    of many poor estimates would be far too small. Alpha is moved into [`lowest`, 1].
+    `arms` are the cells of each function: of several sides, or of one side, which is coarsened
+    step by step. Functions with too noisy estimates are pooled, because the minimum of many noisy
+    estimates is biased low. Alpha is clipped to [`lowest`, 1].
     """
     judged: list[Smoothness] = []
     rest: list[list[Spread]] = []
@@ -108,7 +105,7 @@ def estimate(
 
 
 def spreads(cells: Iterable[Seen], *, least_labels: int = LEAST_LABELS) -> list[Spread]:
-    """Return how far adjacent cells of one function lie apart, width by width, finest first."""
+    """Return the spread of one function per cell width, finest first."""
     grids: dict[float, Means] = defaultdict(dict)
     for side, coordinates, labels, right in cells:
         if labels >= max(2, least_labels):
@@ -125,11 +122,11 @@ def spreads(cells: Iterable[Seen], *, least_labels: int = LEAST_LABELS) -> list[
 
 
 def _coarser(grid: Means) -> Means:
-    """Return the grid of cells twice as wide, as far as all parts of a cell are known."""
+    """Return the grid with cells twice as wide; cells with missing parts are dropped."""
     parts: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
     for coordinates, mean in grid.items():
         parts[tuple(coordinate // 2 for coordinate in coordinates)].append(mean)
-    # Every part has the same weight: contexts of some may be far more frequent.
+    # Equal weight for every part, whatever the number of its contexts.
     return {
         cell: (
             sum(accuracy for accuracy, _ in means) / len(means),
@@ -155,9 +152,10 @@ def _spread(width: float, grid: Means) -> Spread | None:
 
 
 def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
-    """Return the spreads of several functions as if they were those of one."""
-    every = sorted(itertools.chain.from_iterable(arms))
-    return [_sum(list(levels)) for _, levels in itertools.groupby(every, lambda level: level.width)]
+    """Return the spreads of several functions, pooled per width."""
+    merged = sorted(itertools.chain.from_iterable(arms))
+    groups = itertools.groupby(merged, lambda level: level.width)
+    return [_sum(list(levels)) for _, levels in groups]
 
 
 def _sum(levels: list[Spread]) -> Spread:
@@ -177,20 +175,20 @@ def _fit(levels: Sequence[Spread], lowest: float) -> Smoothness | None:
     weights = [level.pairs / (1 + level.chance / level.square) ** 2 for level in levels]
     across = [math.log(level.width) for level in levels]
     up = [math.log(level.square) for level in levels]
-    middle = _mean(across, weights)
+    middle = sum(w * x for w, x in zip(weights, across, strict=True)) / sum(weights)
     lever = sum(w * (x - middle) ** 2 for w, x in zip(weights, across, strict=True))
     tilt = sum(w * (x - middle) * y for w, x, y in zip(weights, across, up, strict=True))
     alpha = min(1.0, max(lowest, tilt / lever / 2))
-    # The logarithm of a mean of n squares of normal numbers varies by about 2 / n.
+    # The logarithm of the mean of n squared normal variables has variance of about 2 / n.
     error = math.sqrt(2 / lever) / 2
     lipschitz = max(math.sqrt(level.square) * level.width**-alpha for level in levels)
     return Smoothness(alpha, lipschitz, error, tuple(levels))
 
 
 def _visible(levels: Sequence[Spread]) -> list[Spread]:
-    """Return the levels from the finest above chance up to the one with the largest spread.
+    """Return the levels from the finest above noise to the one with the largest spread.
 
-    Below, chance is all there is; in wider cells what varies has been averaged away.
+    Finer levels are dominated by noise; in wider cells the variation is averaged out.
     """
     levels = [level for level in levels if level.pairs >= LEAST_PAIRS]
     if not levels:
@@ -202,8 +200,3 @@ def _visible(levels: Sequence[Spread]) -> list[Spread]:
 
 def _is_above_chance(level: Spread) -> bool:
     return level.square > max(1e-12, 2 * level.chance * math.sqrt(2 / level.pairs))
-
-
-def _mean(values: list[float], weights: list[float]) -> float:
-    total = sum(weights)
-    return sum(w * value for w, value in zip(weights, values, strict=True)) / total

@@ -42,23 +42,22 @@ def state(model: HttpClient) -> bytes:
             "--token-file or COVEY_TOKEN"
         )
     if status != 200:
-        raise PeerError(f"{model.url}: it answers with status {status}; {SHAPE}")
+        raise PeerError(f"{model.url}: response status {status}; {SHAPE}")
     _read(body)
     return body
 
 
 def token_in(path: Path) -> str:
-    """Return the token that a file holds."""
+    """Return the token in a file."""
     try:
-        text = path.read_text()
+        return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "not text"
-        raise ConfigError(f"{path}: {said}; --token-file is a file with the token in it") from None
-    return text.strip()
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(f"{path}: {reason}; --token-file must contain the token") from None
 
 
 def text(body: bytes) -> str:
-    """Return a state as a few tables."""
+    """Return a state as tables."""
     state = _read(body)
     arms = _table(_arms(state))
     parts = [
@@ -86,7 +85,7 @@ def _decoder() -> msgspec.json.Decoder[Any]:
 
 
 def _lenient(kind: Any) -> Any:
-    """Return a type that takes `kind` as other versions may write it: any field may be missing."""
+    """Return a type like `kind` in which any field may be missing, as in other versions."""
     if get_origin(kind) is Literal:
         return str
     if get_origin(kind) is list:
@@ -110,14 +109,14 @@ def _head(state: State) -> str:
         ("up for", _span(state.uptime_s)),
         ("known cells", _count(state.cells)),
         ("open tickets", _count(state.open_tickets)),
-        ("labels owed to peers", _count(state.owed)),
+        ("undelivered labels", _count(state.owed)),
         ("labels from peers", _count(state.for_peers.labels)),
-        ("their open tickets", _count(state.for_peers.open_tickets)),
-        ("their further cells", _count(state.for_peers.cells)),
+        ("open tickets of peers", _count(state.for_peers.open_tickets)),
+        ("extra cells for peers", _count(state.for_peers.cells)),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
-    return "\n".join([title, "", *(f"{what:<22}{said}" for what, said in facts if said)])
+    return "\n".join([title, "", *(f"{what:<22}{value}" for what, value in facts if value)])
 
 
 def _phases(state: State) -> Sequence[Sequence[str]]:
@@ -127,8 +126,8 @@ def _phases(state: State) -> Sequence[Sequence[str]]:
     return [
         ("phase", "decisions*", "share"),
         *(
-            (_plain(one), f"{state.phases[one]:,}", _share(state.phases[one], total))
-            for one in names
+            (_plain(name), f"{state.phases[name]:,}", _share(state.phases[name], total))
+            for name in names
         ),
     ]
 
@@ -152,8 +151,10 @@ def _arms(state: State) -> Sequence[Sequence[str]]:
 
 
 def _peers(state: State) -> Sequence[Sequence[str]]:
-    lines = [(_plain(one.name), _plain(one.state), number(one.owed, ",d")) for one in state.peers]
-    return [("peer", "is", "labels owed"), *lines]
+    lines = [
+        (_plain(peer.name), _plain(peer.state), number(peer.owed, ",d")) for peer in state.peers
+    ]
+    return [("peer", "state", "undelivered labels"), *lines]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -180,4 +181,4 @@ def _span(seconds: float | None) -> str:
 
 def _plain(text: str | None) -> str:
     """Return printable text: names may come from other sites."""
-    return "".join(one if one.isprintable() else "?" for one in text or "")[:60]
+    return "".join(letter if letter.isprintable() else "?" for letter in text or "")[:60]

@@ -1,4 +1,4 @@
-"""How accurate every function of a world is, at every context and in every slot."""
+"""True accuracies of simulated functions, per context and slot."""
 
 import enum
 import math
@@ -12,7 +12,7 @@ from covey.types import Array
 
 
 class Purpose(enum.IntEnum):
-    """What is drawn for one purpose does not depend on what is drawn for another."""
+    """Each purpose has an independent random stream."""
 
     SURFACES = 0
     DRIFT = 1
@@ -24,12 +24,12 @@ class Purpose(enum.IntEnum):
 
 
 def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
-    """Return the source of randomness of one purpose in the world of `seed`."""
+    """Return the bit generator for a purpose."""
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(purpose, *which)))
 
 
 def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
-    """Return the surface of every function, learner by learner: as given, or drawn."""
+    """Return the surface of every function, by learner: configured, or drawn."""
     if environment.surfaces is not None:
         return [surface for own in environment.surfaces for surface in own]
     rng = np.random.Generator(bits_for(seed, Purpose.SURFACES))
@@ -39,7 +39,7 @@ def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
 def accuracy_at(
     surface: Surface, points: Array, *, lipschitz: float = 1.0, alpha: float = 1.0
 ) -> Array:
-    """Return how accurate a function with this surface is at `points` (point, dimension).
+    """Return the accuracy of a function with this surface at `points` (point, dimension).
 
     >>> bump = Surface(at=(0.5,), high=0.9, low=0.6)
     >>> accuracy_at(bump, np.array([[0.5], [0.75], [1.0]]), lipschitz=0.8).round(2).tolist()
@@ -79,7 +79,7 @@ class Terrain:
     def measure(self, points: Array, first_slot: int) -> Array:
         """Return accuracies (stream, function, slot) at `points` (slot, stream, dimension).
 
-        Slots must be asked for in their order: what has been switched is not switched back.
+        Slots must be requested in order: switches are not undone.
         """
         slots, streams, _ = points.shape
         heights = np.empty((streams, len(self._surfaces), slots), np.float32)
@@ -105,10 +105,10 @@ def _measure(
     *,
     out: Array,
 ) -> None:
-    """Write `high - L * distance ** alpha`, at least `low`, where the distance is to the field.
+    """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
 
-    A distance to a set moves by no more than the point does, and the power of a sum is at most the
-    sum of the powers: so no accuracy varies by more than L * distance ** alpha.
+    A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
+    most L * distance ** alpha.
     """
     lipschitz, alpha = smoothness
     _DISTANCES[surface.shape](surface, points, at, out)
@@ -120,7 +120,7 @@ def _measure(
 
 
 def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    # The difference is taken in float64: contexts may lie closer together than a float32 tells.
+    # Subtract in float64: contexts may be closer together than float32 can resolve.
     np.subtract(points[0], at[0], out=out, casting="same_kind")
     if len(points) == 1:
         np.abs(out, out=out)
@@ -146,7 +146,7 @@ _DISTANCES = {"bumps": _to_point, "ramps": _to_half, "steps": _to_bands}
 
 
 def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
-    """Return how far behind the edge of the field each point lies."""
+    """Return the signed distance of each point from the edge, positive inside the region."""
     length = math.hypot(*surface.toward)
     depth = np.zeros(points.shape[1])
     for coordinate, edge, slope in zip(points, at, surface.toward, strict=True):
@@ -155,19 +155,19 @@ def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
 
 
 class _Switches:
-    """From time to time every function takes over the surface of another one, in part or whole."""
+    """Periodic permutation of the functions' surfaces, in part or whole."""
 
     def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
         assert environment.drift is not None
         self._every = environment.drift.every_slots
-        # Two surfaces differ by at most the spread, so that this part of it is the severity.
+        # Two surfaces differ by at most the spread; this fraction of it is the severity.
         self._part = np.float32(environment.drift.severity / (spread(environment) or 1.0))
         self._rng = rng
         self._order = np.arange(sum(environment.counts))
         self._epoch = 0
 
     def mix(self, heights: Array, first_slot: int) -> None:
-        """Mix the surfaces of all functions in place, as the slots demand."""
+        """Mix the accuracies of all functions in place, per slot."""
         slots = heights.shape[2]
         first = 0
         while first < slots:
@@ -188,28 +188,28 @@ class _Switches:
 
 
 class _Motion:
-    """The fields of all functions on their way, straight on and back from the walls of the cube."""
+    """Linear motion of the functions' regions, reflected at the walls of the cube."""
 
     def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
         drift = environment.drift
         assert drift is not None
-        # A field that moves by s changes accuracies by at most L * s ** alpha.
+        # A region that moves by s changes accuracies by at most L * s ** alpha.
         step = (drift.severity / environment.lipschitz) ** (1 / environment.alpha)
-        ways = rng.normal(size=(sum(environment.counts), environment.dimension))
-        ways /= np.linalg.norm(ways, axis=1, keepdims=True)
-        self._speeds = ways * (step / drift.every_slots)
+        directions = rng.normal(size=(sum(environment.counts), environment.dimension))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        self._speeds = directions * (step / drift.every_slots)
 
     def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> list[Array]:
-        """Return where the field of `function` is, coordinate by coordinate, slot by slot."""
-        passed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
+        """Return the coordinates of the region of `function`, per slot."""
+        elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
         return [
-            _reflected(start + speed * passed)
+            _reflected(start + speed * elapsed)
             for start, speed in zip(at, self._speeds[function], strict=True)
         ]
 
 
 def _reflected(line: Array) -> Array:
-    """Return a line folded into [0, 1], as if 0 and 1 were mirrors."""
+    """Return a line folded into [0, 1] by reflection."""
     line -= 2 * np.floor(line / 2)
     folded: Array = 1 - np.abs(1 - line)
     return folded

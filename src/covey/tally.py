@@ -1,4 +1,4 @@
-"""What a replay adds up to: errors, costs, phases and arms per learner, and how they went."""
+"""Totals of a replay: errors, costs, phases and arms per learner, also over time."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,26 +24,25 @@ class Tally:
         self._functions = [name for site in sites for name in site.functions]
         arms = len(self._functions) + 2 * len(sites)
         self._learners = [_Learner(arms, has_candidates=len(s.spaces) > 1) for s in sites]
-        # Whose every function is; what is answered from memory is nobody's.
-        owners = [place for place, site in enumerate(sites) for _ in site.functions]
+        # The owner of each function; answers from memory have none.
+        owners = [index for index, site in enumerate(sites) for _ in site.functions]
         self._owners = np.array(owners + [-1] * len(sites))
         self._wrong = np.zeros(len(self._functions))
-        self._slots = 0
-        self._judged = 0
+        self._slots = self._judged = 0
 
     def add(self, together: Trace, alone: Trace) -> None:
-        """Add the same rows as played together and as played alone."""
-        for place, learner in enumerate(self._learners):
-            mine = together.learner == place
-            learner.add(together, mine)
-            is_asked = together.arm[mine] >= len(self._functions)
-            is_own = self._owners[together.function[mine]] == place
+        """Add the same rows, replayed with peers and without."""
+        for index, learner in enumerate(self._learners):
+            rows = together.learner == index
+            learner.add(together, rows)
+            is_asked = together.arm[rows] >= len(self._functions)
+            is_own = self._owners[together.function[rows]] == index
             learner.stood_in += int(np.count_nonzero(is_asked & is_own))
-            own = alone.correct[alone.learner == place]
-            learner.alone_errors += float(_errors(own).sum())
+            correct = alone.correct[alone.learner == index]
+            learner.alone_errors += float(_errors(correct).sum())
 
     def add_functions(self, log: Log) -> None:
-        """Add what every function would have answered."""
+        """Add the errors that every function would have made."""
         labels = np.asarray(log.labels)
         judged = labels >= 0
         self._slots += len(labels)
@@ -61,7 +60,7 @@ class Tally:
         cells: Sequence[list[CellView]],
         blind: Sequence[int] | None = None,
     ) -> Outcome:
-        """Return all of it as one record."""
+        """Return the totals as one record."""
         learners = [site.name for site in self._sites]
         arms = [*self._functions, *learners, *(name + BY_CONTEXT for name in learners)]
         return Outcome(
@@ -70,8 +69,8 @@ class Tally:
             context_names=context_names,
             policy=policy,
             learners=[
-                learner.outcome(site, arms, views, unseen)
-                for learner, site, views, unseen in zip(
+                learner.outcome(site, arms, views, decisions)
+                for learner, site, views, decisions in zip(
                     self._learners, self._sites, cells, blind or [0] * len(cells), strict=True
                 )
             ],
@@ -94,14 +93,14 @@ class _Learner:
         # Rows: slots, judged, errors, train, explore.
         self._buckets = np.zeros((5, MOST_BUCKETS))
 
-    def add(self, trace: Trace, mine: np.ndarray) -> None:
-        slot, phase, correct = trace.slot[mine], trace.phase[mine], trace.correct[mine]
+    def add(self, trace: Trace, rows: np.ndarray) -> None:
+        slot, phase, correct = trace.slot[rows], trace.phase[rows], trace.correct[rows]
         if not len(slot):
             return
-        self._chosen += np.bincount(trace.arm[mine], minlength=len(self._chosen))
-        self._cost += float(trace.cost[mine].sum())
+        self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
+        self._cost += float(trace.cost[rows].sum())
         if self._has_candidates:
-            self._count_candidates(trace.names["cell"], trace.cell[mine])
+            self._count_candidates(trace.names["cell"], trace.cell[rows])
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
@@ -155,10 +154,10 @@ class _Learner:
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:
-    """Return how wrong each answer is; 0 where the log holds no label."""
+    """Return the loss of each answer; 0 where the log has no label."""
     return np.where(correct < 0, 0, 1 - correct)
 
 
 def _plain(number: float) -> Any:
-    """Return a sum as a whole number where it is one, as it always is for right or wrong."""
+    """Return a sum as an int if it is whole, as all sums of 0/1 losses are."""
     return int(number) if float(number).is_integer() else float(number)

@@ -1,6 +1,6 @@
-"""Tensors of the Open Inference Protocol, in JSON or in bytes -> checked columns, and back.
+"""Decode and encode tensors of the Open Inference Protocol, in JSON or binary form.
 
-Whatever is wrong with a tensor is a `Problem`; nothing is coerced, and numbers are finite.
+Invalid tensors raise `Problem`; values are not coerced, and numbers must be finite.
 """
 
 import math
@@ -22,7 +22,7 @@ SIZE, BINARY = "binary_data_size", "binary_data"  # parameters of an input, and 
 NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 Column = list[Any] | np.ndarray
-Parts = Mapping[str, memoryview]  # the bytes of each tensor that came in bytes
+Parts = Mapping[str, memoryview]  # name -> bytes of a binary tensor
 _LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     name: f"<{name[0].lower()}{int(name.lstrip('UINT')) // 8}" for name in WHOLE
 }
@@ -31,21 +31,21 @@ _LENGTH = struct.Struct("<I")
 
 
 class Row(NamedTuple):
-    """One instance of a request, and its context if the client sent one."""
+    """One instance of a request, with the client's context, if any."""
 
     record: dict[str, Any]
     context: Context | None
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The rows of a request, column by column, and their contexts if the client sent them."""
+    """The rows of a request by column, with the client's contexts, if any."""
 
     columns: dict[str, Column]
     contexts: Column | None  # flat
     count: int
 
     def row(self, place: int) -> Row:
-        """Return one row, in plain values."""
+        """Return one row as plain values."""
         some = slice(place, place + 1)
         record = {name: plain(column[some])[0] for name, column in self.columns.items()}
         if self.contexts is None:
@@ -60,13 +60,13 @@ class Table(msgspec.Struct, frozen=True):
         return np.array(self.contexts, np.float64).reshape(self.count, -1)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return all rows, each by feature."""
+        """Return all rows as records."""
         names = list(self.columns)
         rows = zip(*map(plain, self.columns.values()), strict=True)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def matrix(self) -> np.ndarray | list[list[Any]]:
-        """Return all rows as one array if they are numbers of one type, else as lists."""
+        """Return all rows as one array if all columns have the same numeric type, else as lists."""
         columns = list(self.columns.values())
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
@@ -75,7 +75,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def parts_of(inputs: Sequence[Tensor], tail: bytes | memoryview) -> Parts:
-    """Return which bytes after the JSON are whose; all of them must be somebody's."""
+    """Split the bytes after the JSON by tensor; all bytes must be used."""
     parts, rest = {}, memoryview(tail)
     for tensor in inputs:
         size = tensor.parameters.get(SIZE)
@@ -89,10 +89,10 @@ def parts_of(inputs: Sequence[Tensor], tail: bytes | memoryview) -> Parts:
         if tensor.data is not msgspec.UNSET:
             raise invalid(f"{where} has both data and {SIZE}")
         if size > len(rest):
-            raise broken(f"{where} says {size} bytes; {len(rest)} are left after the JSON")
+            raise broken(f"{where} needs {size} bytes; {len(rest)} are left after the JSON")
         parts[tensor.name], rest = rest[:size], rest[size:]
     if len(rest):
-        raise broken(f"{len(rest)} bytes after the JSON are of no input")
+        raise broken(f"{len(rest)} bytes after the JSON belong to no input")
     return parts
 
 
@@ -104,7 +104,7 @@ def table_of(
     dimension: int | None,
     most: int,
 ) -> Table:
-    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
+    """Return up to `most` rows; with a `dimension`, the client sends contexts."""
     tensors = by_name(inputs)
     context = tensors.pop(CONTEXT, None)
     contexts = _contexts(context, parts, dimension)
@@ -122,44 +122,44 @@ def table_of(
 
 
 def by_name(inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return tensors by their names, no two of which may be the same."""
+    """Return tensors by name; names must be unique."""
     tensors = {tensor.name: tensor for tensor in inputs}
     if len(tensors) != len(inputs):
-        raise invalid("two inputs have the same name")
+        raise invalid("duplicate input name")
     return tensors
 
 
 def column_of(tensor: Tensor, parts: Parts, kind: Datatype | None = None) -> Column:
-    """Return a tensor of one column; without a `kind`, as its own datatype has it."""
+    """Return a tensor of one column; the default `kind` is its own datatype."""
     if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
         raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
     return _values(tensor, parts, kind or _own_kind(tensor))
 
 
 def plain(column: Column) -> list[Any]:
-    """Return a column in plain values."""
+    """Return a column as plain values."""
     return column.tolist() if isinstance(column, np.ndarray) else column
 
 
 def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
-    """Return a tensor of one column, and its bytes; values of several types are sent as text."""
+    """Return a tensor of one column and its bytes; mixed types are sent as text."""
     kinds = set(map(type, values))
     datatype = _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
     if datatype is None:
         datatype, values = "BYTES", [str(value) for value in values]
     if not is_binary:
         return Output(name, [len(values)], datatype, list(values)), b""
-    told = _bytes(datatype, values)
-    return Output(name, [len(values)], datatype, parameters={SIZE: len(told)}), told
+    content = _bytes(datatype, values)
+    return Output(name, [len(values)], datatype, parameters={SIZE: len(content)}), content
 
 
 def invalid(detail: str) -> Problem:
-    """Return the problem of what can be read, but makes no sense."""
+    """Return the problem of a readable but invalid request."""
     return Problem(422, "invalid", detail)
 
 
 def broken(detail: str) -> Problem:
-    """Return the problem of bytes that are not as many as they are said to be."""
+    """Return the problem of a wrong number of bytes."""
     return Problem(400, "broken_body", detail)
 
 
@@ -169,11 +169,11 @@ def broken(detail: str) -> Problem:
 def _contexts(tensor: Tensor | None, parts: Parts, dimension: int | None) -> Column | None:
     if dimension is None:
         if tensor is not None:
-            raise invalid("contexts are made of the features here; leave out input 'context'")
+            raise invalid("contexts are computed from the features; remove input 'context'")
         return None
     if tensor is None:
         if dimension:
-            raise invalid(f"input 'context' is missing; give FP64 of shape [rows, {dimension}]")
+            raise invalid(f"input 'context' is missing; send FP64 of shape [rows, {dimension}]")
         return None
     if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
         raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
@@ -196,15 +196,15 @@ def _check_unit(values: Column) -> None:
 def _columns(
     tensors: Mapping[str, Tensor], parts: Parts, features: Mapping[str, Datatype]
 ) -> dict[str, Column]:
-    """Return a column per feature, sent one by one or together as `instances`."""
+    """Return a column per feature, sent separately or together as `instances`."""
     if INSTANCES in tensors and len(tensors) == 1:
         return _together(tensors[INSTANCES], parts, features)
     if INSTANCES in tensors and INSTANCES not in features:
         others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
-        raise invalid(f"'instances' has all features, so {others} cannot stand beside it")
+        raise invalid(f"'instances' contains all features; remove {others}")
     for name in tensors:
         if name not in features:
-            raise invalid(f"there is no feature {name!r}; there are {', '.join(features)}")
+            raise invalid(f"unknown feature {name!r}; known: {', '.join(features)}")
     for name in features:
         if name not in tensors:
             raise invalid(f"input {name!r} is missing")
@@ -217,7 +217,7 @@ def _together(tensor: Tensor, parts: Parts, features: Mapping[str, Datatype]) ->
         raise invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
     (kind, *others) = set(features.values())
     if others:
-        raise invalid("the features differ in their datatype; send each as an input of its own")
+        raise invalid("the features have different datatypes; send each as a separate input")
     values = _values(tensor, parts, kind)
     return {name: values[k::width] for k, name in enumerate(features)}
 
@@ -227,7 +227,7 @@ def _own_kind(tensor: Tensor) -> Datatype:
 
 
 def _values(tensor: Tensor, parts: Parts, kind: Datatype) -> Column:
-    """Return the values of a tensor, flat and checked against the datatype that is expected."""
+    """Return the values of a tensor, flat and checked against the expected datatype."""
     takes, is_one = _KINDS[kind]
     if tensor.datatype not in takes:
         raise invalid(f"input {tensor.name!r} has datatype {tensor.datatype!r}; expected {kind}")
@@ -240,12 +240,12 @@ def _values(tensor: Tensor, parts: Parts, kind: Datatype) -> Column:
         return values
     for value in values:
         if not is_one(value):
-            raise invalid(f"input {tensor.name!r} holds {_shown(value)}, which is no {kind}")
+            raise invalid(f"input {tensor.name!r} holds {_shown(value)}, which is not {kind}")
     return list(map(float, values)) if kind == "FP64" else values
 
 
 def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
-    """Return the values of nested lists, and which types they have."""
+    """Return the values of nested lists, and their types."""
     values: list[Any] = data
     types = set(map(type, values))
     while list in types:
@@ -257,7 +257,7 @@ def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it was sent, or how it begins."""
+    """Return a value as it was sent, truncated."""
     return "null" if value is None else repr(value)[:40]
 
 
@@ -291,12 +291,12 @@ def _from_bytes(tensor: Tensor, part: memoryview, kind: Datatype) -> Column:
         raise invalid(f"{where} has {len(part)} bytes for {tensor.datatype} {tensor.shape}")
     values = np.frombuffer(part, dtype)
     if not _are(values, kind):
-        raise invalid(f"{where} holds a value that is no {kind}")
+        raise invalid(f"{where} holds a value that is not {kind}")
     return values.astype(_HELD[kind])
 
 
 def _are(values: np.ndarray, kind: Datatype) -> bool:
-    """Say whether values are finite, not too large to be exact, and 0 or 1 for BOOL."""
+    """Return whether values are finite, exact as floats, and 0 or 1 for BOOL."""
     if values.dtype.kind == "f":
         return bool(np.isfinite(values).all())
     if not values.size:
@@ -306,10 +306,10 @@ def _are(values: np.ndarray, kind: Datatype) -> bool:
 
 
 def _texts(part: bytes, count: int, where: str) -> list[str]:
-    """Return texts, each of which has its length before it."""
+    """Return length-prefixed texts."""
     texts, at = [], 0
     if count * _LENGTH.size > len(part):
-        raise invalid(f"{where} has {len(part)} bytes, which are too few for {count} texts")
+        raise invalid(f"{where} has {len(part)} bytes, too few for {count} texts")
     try:
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(part, at)
@@ -320,7 +320,7 @@ def _texts(part: bytes, count: int, where: str) -> list[str]:
     except struct.error:
         at = len(part) + 1
     if at != len(part):
-        raise invalid(f"{where} has {len(part)} bytes, which are not {count} texts")
+        raise invalid(f"{where} has {len(part)} bytes, which do not match {count} texts")
     return texts
 
 

@@ -1,7 +1,7 @@
-"""The theorems as formulas: the terms that each one adds up, and the parameters it prescribes.
+"""The theorems as formulas: the terms of each bound, and its parameters.
 
-docs/reference/notation.md explains the paper's symbols; docs/research/bounds.md says where the
-printed form is wrong, and what the other forms change.
+docs/reference/notation.md explains the paper's symbols; docs/research/bounds.md lists the errors
+of the printed form, and the differences of the other forms.
 """
 
 import math
@@ -25,7 +25,7 @@ HELPERS = "mistakes of helpers"
 
 
 class Term(msgspec.Struct, frozen=True):
-    """One term of a bound: a coefficient times T ** exponent, and times logarithms."""
+    """One term of a bound: coefficient * T ** exponent * logarithms."""
 
     name: str
     exponent: float
@@ -34,11 +34,11 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Statement(NamedTuple):
-    """What a theorem says of one problem."""
+    """A theorem for one problem."""
 
     terms: list[Term]
     prefactor: str  # of the order
-    memory: float  # records, one for an arm in a cell
+    memory: float  # records: one per arm and cell
     memory_order: str
     notes: list[str]
     power: float | None = None  # z of the thresholds
@@ -46,22 +46,25 @@ class Statement(NamedTuple):
     split_power: float | None = None
 
 
+State = Callable[[Problem, Form], Statement]
+
+
 class Theorem(NamedTuple):
-    """A theorem by its title, and how it is stated for a problem."""
+    """The title of a theorem, and its formula."""
 
     title: str
-    state: Callable[[Problem, Form], Statement]
+    state: State
 
 
 class _Grid(NamedTuple):
-    """What differs between the theorems on CoS."""
+    """Parameters that differ between the theorems on CoS."""
 
     dimension: int  # of a cell
     spread: int  # the d of 3 alpha + d
-    visits: int  # of each cell, owed to thresholds that are rounded up
-    seen: float = 1.0  # the share of labels
-    contexts: int = 1  # each with slices of its own
-    exponent: float | None = None  # of the terms per cell; None: that of the cells
+    visits: int  # of each cell, because thresholds are rounded up
+    seen: float = 1.0  # share of labels that arrive
+    contexts: int = 1  # each with its own slices
+    exponent: float | None = None  # of the terms per cell; None: exponent of the number of cells
 
 
 def _cos(problem: Problem, form: Form) -> Statement:
@@ -223,20 +226,16 @@ def _best(problem: Problem, form: Form, rounds: int, prefactor: str) -> Statemen
     )
 
 
-def _c1(problem: Problem, form: Form) -> Statement:
-    return _worst(problem, form, problem.rounds, "M F_max")
+def _case(arrivals: Callable[[Problem, Form, int, str], Statement], *, is_best: bool) -> State:
+    """Return a case of DCZA; `is_best`: peers need no training."""
 
+    def state(problem: Problem, form: Form) -> Statement:
+        if not is_best:
+            return arrivals(problem, form, problem.rounds, "M F_max")
+        stated = arrivals(problem, form, problem.arms, "K")
+        return stated._replace(notes=[*stated.notes, _SAME_DATA])
 
-def _c2(problem: Problem, form: Form) -> Statement:
-    return _with_note(_worst(problem, form, problem.arms, "K"), _SAME_DATA)
-
-
-def _c3(problem: Problem, form: Form) -> Statement:
-    return _best(problem, form, problem.rounds, "M F_max")
-
-
-def _c4(problem: Problem, form: Form) -> Statement:
-    return _with_note(_best(problem, form, problem.arms, "K"), _SAME_DATA)
+    return state
 
 
 def _hedge(problem: Problem, form: Form) -> Statement:
@@ -259,10 +258,10 @@ THEOREMS: dict[str, Theorem] = {
     "T3": Theorem("CoS, late labels", _delay),
     "T4": Theorem("CoS, missing labels", _missing),
     "T5": Theorem("CoS-MC", _single_context),
-    "C1": Theorem("DCZA, worst/worst", _c1),
-    "C2": Theorem("DCZA, worst/best", _c2),
-    "C3": Theorem("DCZA, best/worst", _c3),
-    "C4": Theorem("DCZA, best/best", _c4),
+    "C1": Theorem("DCZA, worst/worst", _case(_worst, is_best=False)),
+    "C2": Theorem("DCZA, worst/best", _case(_worst, is_best=True)),
+    "C3": Theorem("DCZA, best/worst", _case(_best, is_best=False)),
+    "C4": Theorem("DCZA, best/best", _case(_best, is_best=True)),
     "hedge": Theorem("ensemble", _hedge),
 }
 
@@ -333,10 +332,6 @@ def _slip(form: Form, *, printed: str, corrected: str) -> str:
     return f"Corrected: {corrected}. The paper prints {printed}."
 
 
-def _left_out(form: Form, matters: Sequence[str]) -> str:
+def _left_out(form: Form, items: Sequence[str]) -> str:
     head = "Put in" if form == "cautious" else "Left out, which the cautious form puts in"
-    return f"{head}: {'; '.join(matters)}."
-
-
-def _with_note(statement: Statement, note: str) -> Statement:
-    return statement._replace(notes=[*statement.notes, note])
+    return f"{head}: {'; '.join(items)}."

@@ -1,4 +1,4 @@
-"""The trace of a replay: decisions as integers with tables of names, in memory and in files."""
+"""The trace of a replay: integer-coded decisions with name tables, and trace files."""
 
 import csv
 import os
@@ -17,22 +17,21 @@ from covey.types import MILLIONTHS, Array, Label
 
 
 class Decided(NamedTuple):
-    """Where the kernel writes: one entry per decision, by slot and then by learner."""
+    """Output arrays of the kernel: one entry per decision, by slot and then by learner."""
 
     cell: Any
     phase: Any
     arm: Any
     function: Any
     correct: Any
-    paid: Any = ()  # beyond fixed costs, in millionths; empty where costs are fixed
+    paid: Any = ()  # variable costs in millionths; empty if all costs are fixed
 
 
 class Trace:
-    """Decisions as integers, by slot and then by learner; `names` says what they stand for.
+    """Integer-coded decisions, by slot and then by learner.
 
     `names` has a table for each of learner, cell, phase, arm, function, prediction and label;
-    `correct` is 1, 0, or -1 where the log holds no label. What follows from the log is worked out
-    when it is first looked at.
+    `correct` is 1, 0, or -1 without a label in the log. Derived columns are computed on first use.
     """
 
     def __init__(
@@ -48,14 +47,14 @@ class Trace:
         blocks: Sequence[int] = (),
     ) -> None:
         self.cell, self.phase, self.arm, self.function, gained, self.paid = map(np.asarray, decided)
-        # Right or wrong; where that is a matter of degree, a number from 0 to 1.
+        # 0 or 1; a number from 0 to 1 if answers can be partly correct.
         self.correct: Array = gained if unit == 1 else np.where(gained < 0, -1.0, gained / unit)
         self.names = names
         self._log = log
         self._first_slot = first_slot
         self._costs = costs
         self._receivers = receivers
-        self._blocks = blocks  # learner -> its first row of predictions, where they are not shared
+        self._blocks = blocks  # learner -> its first row of predictions, if they are not shared
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -75,7 +74,7 @@ class Trace:
 
     @cached_property
     def prediction(self) -> Array:
-        """The labels that were answered."""
+        """The answered labels."""
         row = self.function
         if len(self._blocks):
             row = row + np.asarray(self._blocks)[self.learner]
@@ -84,18 +83,18 @@ class Trace:
 
     @cached_property
     def label(self) -> Array:
-        """The true labels, -1 where the log holds none."""
+        """The true labels, -1: none in the log."""
         labels: Array = np.asarray(self._log.labels)[self.slot - self._first_slot]
         return labels
 
     @cached_property
     def cost(self) -> Array:
-        """What was paid, in units of reward."""
+        """The cost of each decision, in units of reward."""
         paid: Array = self._costs[self.learner, self.arm]
         return paid + self.paid / MILLIONTHS if len(self.paid) else paid
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the trace as columns of names and numbers, as a trace file holds it."""
+        """Return the trace as columns of names and numbers, as in a trace file."""
         return {
             "slot": self.slot.tolist(),
             **{name: _named(self.names[name], getattr(self, name)) for name in _NAMED},
@@ -105,7 +104,7 @@ class Trace:
 
 
 def joined(pieces: Sequence[Trace], log: Log, *, first_slot: int) -> Trace:
-    """Return the trace of `log`, played in pieces that have cells and costs of their own."""
+    """Return the trace of `log`, replayed in pieces with different cells and costs."""
     numbers: dict[Label, int] = {}
     cells = []
     for piece in pieces:
@@ -131,19 +130,19 @@ _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 
 
 def _named(names: Sequence[Label], places: Array) -> list[Any]:
-    # One more entry, so that -1 (no label) reads as None.
+    # The last entry: index -1 (no label) is None.
     table = np.array([*names, None], dtype=object)
     return table[places].tolist()  # type: ignore[no-any-return]
 
 
 class TraceFile:
-    """A trace under way; it appears under its name only once it is whole."""
+    """Writes a trace to a temporary file, which is renamed when it is complete."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet", ".pq"):
             raise ConfigError(f"the trace {path.name} must end in .csv or .parquet")
         if not path.parent.is_dir():
-            raise ConfigError(f"there is no folder {path.parent} for the trace")
+            raise ConfigError(f"folder {path.parent} of the trace does not exist; create it")
         self._path = path
         self._partial = path.with_name(f".{path.name}.partial")
         self._write = self._to_csv if path.suffix == ".csv" else self._to_parquet
@@ -154,7 +153,7 @@ class TraceFile:
         return self
 
     def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows; the first call fixes the columns."""
+        """Append rows; the first call sets the columns."""
         self._write(columns)
 
     def __exit__(
@@ -193,7 +192,7 @@ class TraceFile:
         self._writer.write_table(table.cast(schema))
 
     def _widen(self, schema: Any) -> None:
-        """Write all rows anew: whole numbers turned out to be fractions, or blanks to be labels."""
+        """Rewrite all rows with a wider schema: integers became floats, or nulls became labels."""
         parquet = parquet_module()
         narrow = self._partial.with_suffix(".narrow")
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The records that flow between modules, and the seams where implementations plug in."""
+"""Shared records, and the protocols that implementations provide."""
 
 import enum
 from collections.abc import Hashable, Sequence
@@ -11,21 +11,20 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Label = Hashable
 Context = tuple[float, ...]
-Report = tuple[int, float, float]  # arrivals in a cell, and bounds of the best accuracy there
+Report = tuple[int, float, float]  # arrivals in a cell; lower and upper bound of the best accuracy
 
-
-WHOLE = 1_000_000  # what a right answer is worth where answers may be right in part
-MILLIONTHS = 1_000_000  # in which costs are counted
+WHOLE = 1_000_000  # gain of a fully correct answer when answers can be partly correct
+MILLIONTHS = 1_000_000  # unit of costs
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """How wrong a number is: its distance to the truth, or the square of it, at most `bound`."""
+    """Loss of a numeric prediction: absolute or squared error, clipped at `bound`."""
 
     kind: Literal["absolute", "squared"]
     bound: float
 
     def gains(self, distance: Any) -> Any:
-        """Return how right an answer is at this distance to the truth, out of `WHOLE`."""
+        """Return the gain of a prediction at this distance from the truth, from 0 to `WHOLE`."""
         lost = distance**2 if self.kind == "squared" else distance
         return np.rint(WHOLE * (1.0 - np.minimum(1.0, lost / self.bound)))
 
@@ -38,212 +37,212 @@ class Phase(enum.IntEnum):
     EXPLOIT = 2
 
 
-BY_CONTEXT = " (context)"  # after the name of a learner that is shown the cell only
-MEMORY = "(labels seen)"  # what stands for a function where a learner answers from memory
+BY_CONTEXT = " (context)"  # name suffix of a peer that receives only the cell
+MEMORY = "(labels seen)"  # function name in a trace when a learner answers from stored labels
 PHASES = tuple(phase.name.lower() for phase in Phase)
 
 
 class Cell(NamedTuple):
-    """A region of a context space: a level of a partition, and integer coordinates in it."""
+    """A region of a context space: partition level and integer coordinates."""
 
     level: int
     coordinates: tuple[int, ...]
-    space: str = ""  # whose contexts it divides, where learners have contexts of their own
+    space: str = ""  # name of the context space, when there are several
 
 
 class Level(NamedTuple):
     """One resolution of a partition: `side` slices per dimension."""
 
     side: int
-    split_at: float  # own arrivals from which a cell of this level is split; inf = never
+    split_at: float  # own arrivals at which a cell of this level is split; inf = never
 
 
 class Partition(Protocol):
-    """Context -> cell, described as data so that the kernel can walk it."""
+    """Maps contexts to cells, as data for the kernel."""
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the resolutions, coarsest first; each divides the one before."""
+        """Return the levels, coarsest first; each one subdivides the previous one."""
 
     def name(self, cell: Cell) -> str:
-        """Return the canonical name under which learners speak of `cell`."""
+        """Return the canonical name of `cell`, as used between learners."""
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a canonical name; the inverse of `name`."""
 
 
 class Standing(NamedTuple):
-    """Where an ensemble's weights stand, in one cell or everywhere."""
+    """State of an ensemble's weights, in one cell or global."""
 
     weights: tuple[float, ...]  # one per learner
-    labels: int  # that have moved them
+    labels: int  # number of labels applied
     losses: tuple[float, ...]  # one per learner, in mistakes
 
 
 class Update(Protocol):
-    """How the weights of an ensemble move when a label comes."""
+    """Update rule of the weights of an ensemble."""
 
     @property
     def name(self) -> str:
-        """Return what a configuration calls it."""
+        """Return the name in a configuration."""
 
     @property
     def threshold(self) -> float | None:
-        """Return what a class needs to beat the base class; None: more than those who vote so."""
+        """Return the weight a class needs to win; None: at least the weight of the base class."""
 
     @property
     def is_share(self) -> bool:
-        """Say whether the weights are shares: never negative, and 1 in all."""
+        """Whether the weights are non-negative and sum to 1."""
 
     def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
-        """Return the standing after the label of a slot with these votes; 0 is the base class."""
+        """Return the state after a label for these votes; 0 is the base class."""
 
 
 class Guess(NamedTuple):
-    """What a baseline answered in a slot; it is handed back with the label, if that ever comes."""
+    """A baseline's answer in a slot; it is passed to `learn` with the label."""
 
     label: int
-    said: tuple[int, ...]  # by the functions, in that slot
-    by: int = -1  # what the baseline went by and must know again: a function, a slot
+    said: tuple[int, ...]  # predictions of the functions in that slot
+    by: int = -1  # internal reference of the baseline: a function or a slot
 
 
 class Baseline(Protocol):
-    """What covey is compared with: it hears every function, and learns from labels as they come.
+    """A reference method: it sees all predictions and learns from labels as they arrive.
 
-    Labels and what functions say are small integers, the same ones.
+    Labels and predictions share one integer encoding.
     """
 
     @property
     def name(self) -> str:
-        """Return what a command line calls it."""
+        """Return the name on the command line."""
 
     def predict(self, said: tuple[int, ...]) -> Guess:
-        """Answer a slot in which the functions said this."""
+        """Answer a slot, given the predictions of the functions."""
 
     def learn(self, guess: Guess, label: int) -> None:
-        """Take the label of the slot of `guess`; it may come late, or never."""
+        """Learn from the label of the slot of `guess`; labels can be late or missing."""
 
 
 class Chunk(NamedTuple):
-    """Slots of a log, and the labels that come meanwhile, in the order in which they come."""
+    """Slots of a log, and the labels that arrive during them, in order of arrival."""
 
     said: Array  # slot, function -> code
-    came: Array  # slot -> how many of the labels have come before it
+    came: Array  # slot -> number of labels that arrived before it
     labels: Array
-    asked: Array  # label, function -> what was said in the slot of the label
-    slots: Array  # label -> its slot; the chunk begins with 0, what was before it is below
+    asked: Array  # label, function -> prediction in the slot of the label
+    slots: Array  # label -> its slot; the chunk starts at 0, earlier slots are negative
 
 
 @runtime_checkable
 class Swift(Baseline, Protocol):
-    """A baseline that can also answer a chunk at once, as if it had been slot by slot."""
+    """A baseline that can also process a whole chunk, with the same result as slot by slot."""
 
     def play(self, chunk: Chunk) -> Array:
-        """Return the answers, having learnt from all labels."""
+        """Return the answers, and learn from all labels."""
 
 
 class CellView(msgspec.Struct, frozen=True):
-    """What a learner knows of one of its own cells, for a person to look at."""
+    """Summary of one of a learner's own cells, for display."""
 
     name: str
     low: Context
     high: Context
     arrivals: int
-    arm: str | None  # of the largest estimate; by an index, of most labels; None before any
+    arm: str | None  # with the largest estimate (index policies: most labels); None: no labels
     estimate: float | None
-    space: tuple[int, ...] | None = None  # places of the contexts it goes by; None: all of them
+    space: tuple[int, ...] | None = None  # context coordinates it divides; None: all
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Counts of one learner in equal stretches of time."""
+    """Counts of one learner in time buckets of equal length."""
 
     slots_per_bucket: int
     slots: list[int]
-    judged: list[int]  # slots whose true label the log holds
+    judged: list[int]  # slots with a true label in the log
     errors: list[float]
     train: list[int]
     explore: list[int]
 
 
 class LearnerOutcome(msgspec.Struct, frozen=True):
-    """One learner's part of a replay."""
+    """Result of a replay for one learner."""
 
     name: str
     functions: list[str]
     slots: int
     judged: int
-    errors: float  # whole, unless answers are right in part
+    errors: float  # a whole number, unless answers can be partly correct
     train: int
     explore: int
     exploit: int
     cost_total: float
     arms: dict[str, int]  # arm -> times chosen
-    alone_errors: float  # of the same policy, had it nobody to ask
+    alone_errors: float  # of the same policy without peers
     timeline: Timeline
     cells: list[CellView]
-    blind: int = 0  # decisions without a label, own or of anybody who could be asked
-    stood_in: int = 0  # times an own function answered because the chosen peer did not, or late
-    candidates: dict[str, int] = {}  # context -> decisions that went by it, where there are several
+    blind: int = 0  # decisions with no label at this learner or at any of its peers
+    stood_in: int = 0  # times an own function answered because the chosen peer was late or failed
+    candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
-    """What an ensemble over the learners of a replay came to."""
+    """Result of an ensemble over the learners of a replay."""
 
-    title: str  # one line for a person
+    title: str
     judged: int
     errors: int
     exploit_errors: int  # in slots in which every learner exploited
     best_member: str
     best_member_errors: float
-    weights: dict[str, dict[str, float]]  # cell ("all": everywhere) -> learner -> final weight
-    mean_weights: dict[str, float]  # of the cells, by their slots
+    weights: dict[str, dict[str, float]]  # cell ("all": global) -> learner -> final weight
+    mean_weights: dict[str, float]  # over the cells, weighted by their slots
     slots_per_point: int
-    history: list[list[float]]  # point in time -> weights; empty where they are per cell
+    history: list[list[float]]  # point in time -> weights; empty for weights per cell
 
 
 class BaselineOutcome(msgspec.Struct, frozen=True):
-    """What a baseline came to on a log."""
+    """Result of a baseline on a log."""
 
     errors: int
-    judged: int  # slots whose true label the log holds
+    judged: int  # slots with a true label in the log
 
     @property
     def error_percent(self) -> float | None:
-        """How often it was wrong; None where that cannot be said."""
+        """Error rate; None without judged slots."""
         return 100 * self.errors / self.judged if self.judged else None
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One learner's side: what it got right, paid, received and bore for others."""
+    """Utility account of one learner."""
 
     right: float
     paid: float  # for own functions and for asking
     served: int  # requests of others that it answered
-    received: float  # what prices carried of its serving cost
-    borne: float  # what serving cost it
+    received: float  # serving costs that prices passed on to it
+    borne: float  # its serving costs
 
     @property
     def utility(self) -> float:
-        """What the learner is left with."""
+        """Gains minus payments, plus received serving costs minus own serving costs."""
         return self.right - self.paid + self.received - self.borne
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """All that a replay found out, ready to be printed or drawn."""
+    """Results of a replay."""
 
     slots: int
     dimension: int
     context_names: list[str]
-    policy: str  # one line for a person
+    policy: str  # one-line description
     learners: list[LearnerOutcome]
     functions: dict[str, float | None]  # function -> error percent over the log
-    accounts: dict[str, Account] | None = None  # where serving costs something
+    accounts: dict[str, Account] | None = None  # when there are serving costs
     ensemble: EnsembleOutcome | None = None
-    spaces: int = 1  # more where learners have contexts of their own
-    baselines: dict[str, BaselineOutcome] | None = None  # where they are asked for
+    spaces: int = 1  # number of context spaces
+    baselines: dict[str, BaselineOutcome] | None = None  # when requested
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
-    """What an arm is worth: a * accuracy ** q - b * cost * (1 + sum of c * x over the context)."""
+    """Value of an arm: a * accuracy ** q - b * cost * (1 + sum of c * x over the context)."""
 
     accuracy: float = 1.0  # a
     power: float = 1.0  # q
@@ -252,25 +251,25 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice by what arms may be worth at most, in place of thresholds."""
+    """Choice by upper confidence index instead of thresholds."""
 
     scale: float = 1.0  # of the logarithm of the slot
-    is_recent: bool = False  # it goes by recent labels, not by all
-    bias: tuple[float, ...] = ()  # per level, where every level counts
-    is_balanced: bool = False  # peers say nothing of themselves but how unsure an answer is
-    alarm: float = 0.0  # doubt beyond which all that was learnt is forgotten; 0: never
+    is_recent: bool = False  # use discounted counts
+    bias: tuple[float, ...] = ()  # per level, when all levels are used at once
+    is_balanced: bool = False  # peers report only the uncertainty of each answer
+    alarm: float = 0.0  # CUSUM threshold that resets the statistics; 0: never
 
 
 class Elimination(msgspec.Struct, frozen=True, kw_only=True):
     """Thresholds only for arms that may still be the best."""
 
-    confidence: float  # twice the number of functions and cells in all
-    bias: float  # how much accuracies may differ within a cell
+    confidence: float  # twice the number of functions times cells
+    bias: float  # maximum difference of accuracies within a cell
     most_functions: int
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What one learner's kernel table is told: its arms, its partition, its reading of the rule."""
+    """Parameters of one learner's kernel table: arms, partition, variant of the decision rule."""
 
     dimension: int
     functions: int
@@ -279,49 +278,49 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     most_cells: int
     trains_first: bool
     explores_to_help: bool
-    counted: int  # what is reported as an arrival: 0 arrivals, 1 labelled ones, 2 labelled uses
+    counted: int  # arrivals in reports: 0 all arrivals, 1 labelled ones, 2 labelled uses
     is_pending: bool
     seed: int | None  # None: ties go to the lowest index
-    inherits: bool = False  # finer cells begin with what was learnt in their place
-    window: int = 0  # labels of a cell that estimates go by; 0: all of them
-    discount: float = 1.0  # what a label weighs after the next one in its cell
-    unit: int = 1  # what a label is worth at most; more than 1 where answers are right in part
-    rewards: tuple[Reward, ...] = ()  # one per arm; none: accuracy less cost
-    is_supervised: bool = True  # False: it never sees a label, and goes by what others know
-    context_peers: int = 0  # the last so many arms see the cell and never the data
-    learns_costs: bool = False  # some arm costs more than its fixed cost, which is found out
+    inherits: bool = False  # finer cells start with the counters of the cell they split
+    window: int = 0  # latest labels per cell used by estimates; 0: all
+    discount: float = 1.0  # factor on the weight of a label for each later one in its cell
+    unit: int = 1  # gain of a correct answer; above 1 when answers can be partly correct
+    rewards: tuple[Reward, ...] = ()  # one per arm; empty: accuracy minus cost
+    is_supervised: bool = True  # False: it receives no labels and relies on its peers
+    context_peers: int = 0  # number of arms, at the end, that receive only the cell
+    learns_costs: bool = False  # some arm has a variable cost that must be learnt
     index: Index | None = None
     elimination: Elimination | None = None
-    remembers: bool = False  # it is asked by cell alone, and so keeps the labels it has seen
-    floors_training: bool = False  # what peers say of themselves is held against own records
-    asked_only: bool = False  # it keeps of them only those that its answers were right about
+    remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
+    floors_training: bool = False  # check peers' reports against own records
+    asked_only: bool = False  # store only labels that its answers got right
 
 
 class Seat(NamedTuple):
     """A learner's place in a replay."""
 
-    behind: tuple[int, ...]  # per arm, the learner that is asked; -1: an own function
-    cost_columns: tuple[int, ...]  # per arm, the column of what it costs beyond that; -1: none
+    behind: tuple[int, ...]  # per arm, the queried learner; -1: an own function
+    cost_columns: tuple[int, ...]  # per arm, the column of its variable cost; -1: none
     receives: bool = True
-    stream: int = 0  # the instances it receives, where learners have streams of their own
-    patience: int = -1  # slots that it waits for an answer; -1: as long as it takes
-    lies: bool = False  # it says that it has no arrivals and may be as good as can be
+    stream: int = 0  # index of its instance stream, when there are several
+    patience: int = -1  # slots that it waits for an answer; -1: no limit
+    lies: bool = False  # reports 0 arrivals and an upper bound of 1
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one policy came to in one world."""
+    """Result of one policy in one simulated environment."""
 
     policy: str
     environment: str
     seed: int
     slots: list[int]  # checkpoints
     regret: dict[str, list[float]]  # cause -> cumulative at the checkpoints, over all learners
-    learners: int  # that receive instances
+    learners: int  # with arrivals
     errors: float  # share of the decisions
     cost: float  # mean paid per decision
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     seconds: float
-    # Shares of decisions for which a liar was asked: of all, and of those in one learner's worst
-    # cell of at least 1,000.
+    # Share of decisions that queried a falsely reporting learner: overall, and in the worst cell
+    # (of one learner) with at least 1,000 decisions.
     to_liars: dict[str, float] = {}

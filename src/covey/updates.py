@@ -1,7 +1,6 @@
-"""A label -> moved weights: the update rules of an ensemble.
+"""Update rules of the weights of an ensemble.
 
-Votes and labels are codes; 0 is the base class, which an ensemble answers where no other is strong
-enough. A rule returns a new standing and changes nothing.
+Votes and labels are codes; 0 is the base class. A rule returns a new state and has no side effects.
 """
 
 import math
@@ -14,7 +13,7 @@ from covey.types import Standing
 
 
 class Gradient(msgspec.Struct, frozen=True):
-    """Stochastic gradient: a step down the squared error of the weighted votes.
+    """Stochastic gradient descent on the squared error of the weighted votes.
 
     With `decay` the step of the t-th label is `step / t`.
     """
@@ -27,7 +26,7 @@ class Gradient(msgspec.Struct, frozen=True):
     decay: bool = False
 
     def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
-        """Move those who did not vote for the base class, by what their class was off."""
+        """Update the weights of the votes for other classes than the base class."""
         labels = standing.labels + 1
         step = self.step / labels if self.decay else self.step
         sums = sums_of(standing.weights, votes)
@@ -48,7 +47,7 @@ class Majority(msgspec.Struct, frozen=True):
     beta: float = 0.5
 
     def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
-        """Count the mistakes; only their differences matter, so nothing can underflow to zeros."""
+        """Count the mistakes; weights use differences of losses, so they cannot all underflow."""
         losses = _losses(standing, votes, label)
         least = min(losses)
         weights = _shares([self.beta ** (loss - least) for loss in losses])
@@ -56,7 +55,7 @@ class Majority(msgspec.Struct, frozen=True):
 
 
 class Hedge(msgspec.Struct, frozen=True):
-    """Exponential weights: w ~ exp(-rate * mistakes), at a rate that falls unless it is given."""
+    """Exponential weights: w ~ exp(-rate * mistakes); the default rate decreases over time."""
 
     name: ClassVar[str] = "hedge"
     threshold: ClassVar[float | None] = None
@@ -65,17 +64,17 @@ class Hedge(msgspec.Struct, frozen=True):
     rate: float | None = None
 
     def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
-        """Count the mistakes and weigh them at the rate of the next slot."""
+        """Count the mistakes; the weights use the rate of the next slot."""
         losses = _losses(standing, votes, label)
         labels = standing.labels + 1
         rate = _rate(self.rate, labels + 1, len(losses))
         return Standing(_exponential(losses, rate), labels, losses)
 
     def bound(self, slots: float, *, learners: int) -> float:
-        """Return by how much expected mistakes exceed those of the best learner, at most.
+        """Return a bound on the expected mistakes beyond those of the best learner.
 
-        It holds for the sampled answer, whatever the votes and labels are, if every label comes
-        before the next answer.
+        It holds for sampled answers and any votes and labels, if every label arrives before the
+        next answer.
         """
         spread = math.log(learners)
         if self.rate is not None:
@@ -84,7 +83,7 @@ class Hedge(msgspec.Struct, frozen=True):
 
 
 class FixedShare(msgspec.Struct, frozen=True):
-    """Hedge that deals `share` of all weight out evenly after every label, so that none is lost."""
+    """Hedge that redistributes `share` of the total weight evenly after every label."""
 
     name: ClassVar[str] = "fixed-share"
     threshold: ClassVar[float | None] = None
@@ -94,7 +93,7 @@ class FixedShare(msgspec.Struct, frozen=True):
     rate: float | None = None
 
     def move(self, standing: Standing, votes: Sequence[int], label: int) -> Standing:
-        """Move as Hedge does, share, and take as losses what would have led Hedge there."""
+        """Update as Hedge, redistribute, and convert the weights back to losses."""
         losses = _losses(standing, votes, label)
         labels = standing.labels + 1
         rate = _rate(self.rate, labels + 1, len(losses))
@@ -107,7 +106,7 @@ class FixedShare(msgspec.Struct, frozen=True):
 
 
 def sums_of(weights: Sequence[float], votes: Sequence[int]) -> dict[int, float]:
-    """Return the weight of those who vote for each class."""
+    """Return the total weight of the votes per class."""
     sums: dict[int, float] = {}
     for weight, vote in zip(weights, votes, strict=True):
         sums[vote] = sums.get(vote, 0.0) + weight

@@ -1,4 +1,4 @@
-"""The ensemble of a replay: the learners' votes go in slot by slot, what it answered adds up."""
+"""Drive the ensemble of a replay with the learners' votes and count its errors."""
 
 import warnings
 from collections import Counter
@@ -17,22 +17,22 @@ EVERYWHERE = "all"
 
 
 class Voting:
-    """An ensemble of all learners that receive rows, driven chunk after chunk.
+    """An ensemble of all learners that receive rows, driven in chunks.
 
-    In a slot it answers first; at the slot's end it learns from the labels that come then, those
-    of older slots first. A label that is hidden or later than `label_wait` never reaches it.
+    In a slot it answers first; at the slot's end it learns from the labels that arrive then, those
+    of older slots first. It never receives labels that are hidden or later than `label_wait`.
     """
 
     def __init__(
         self, settings: Weighing, learners: Sequence[str], *, label_wait: int | None
     ) -> None:
         self._settings = settings
-        # The base class has code 0 already: its label is the first that the log's codes were told.
-        chosen = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
-        self._ensemble = Ensemble(learners, **chosen)
+        # The base class already has code 0: its label is encoded first.
+        options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
+        self._ensemble = Ensemble(learners, **options)
         self._is_local = settings.weights == "cell"
         self._wait = label_wait
-        self._calendar: dict[int, list[tuple[list[int], int, str]]] = {}
+        self._pending: dict[int, list[tuple[list[int], int, str]]] = {}
         self._slot = 0
         self._judged = self._errors = self._exploit_errors = 0
         self._is_base_seen = False
@@ -41,12 +41,12 @@ class Voting:
         self._history: list[list[float]] = []
 
     def add(self, played: Trace, log: Log) -> None:
-        """Let the ensemble answer and learn on rows that its learners have played."""
+        """Let the ensemble answer and learn on the rows that its learners decided."""
         labels = np.asarray(log.labels)
         shape = (len(labels), len(self._ensemble.learners))
         votes = played.prediction.reshape(shape)
-        # All learners receive the same rows, so they are in the same cell. Numbers of cells may
-        # change from chunk to chunk, names do not.
+        # All learners receive the same rows, so they are in the same cell. Cell numbers may differ
+        # between chunks, names do not.
         names = played.names["cell"]
         cells = [str(names[number]) for number in played.cell.reshape(shape)[:, 0].tolist()]
         rows = zip(votes.tolist(), labels.tolist(), cells, self._delays(log), strict=True)
@@ -60,13 +60,13 @@ class Voting:
         self._visits.update(cells)
 
     def outcome(self, learners: Iterable[LearnerOutcome]) -> EnsembleOutcome:
-        """Return what it came to, beside its members' part of the replay."""
+        """Return the ensemble's result and its best member."""
         if self._settings.base is not None and not self._is_base_seen:
             warnings.warn(
-                f"[ensemble] base is {self._settings.base!r}, which is no label of the log",
+                f"[ensemble] base is {self._settings.base!r}, which is not a label of the log",
                 stacklevel=2,
             )
-        members = [one for one in learners if one.name in self._ensemble.learners]
+        members = [learner for learner in learners if learner.name in self._ensemble.learners]
         best = min(members, key=lambda member: member.errors)
         cells = sorted(self._visits) if self._is_local else [EVERYWHERE]
         return EnsembleOutcome(
@@ -83,23 +83,21 @@ class Voting:
         )
 
     def _delays(self, log: Log) -> list[int]:
-        """Return when each label comes; -1 is never."""
+        """Return the delay of each label in slots; -1: it never arrives."""
         if log.delays is None:
             return [0] * len(log.labels)
         delays = np.asarray(log.delays)
         is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
         if self._wait is not None:
             is_lost |= delays > self._wait
-        lost: list[int] = np.where(is_lost, -1, delays).tolist()
-        return lost
+        return [*np.where(is_lost, -1, delays).tolist()]
 
     def _play(self, votes: list[int], label: int, cell: str, delay: int) -> int:
         answer = self._ensemble.elect(votes, cell)
         self._slot += 1
         if delay > 0:
-            due = self._calendar.setdefault(self._slot + delay, [])
-            due.append((votes, label, cell))
-        for late in self._calendar.pop(self._slot, ()):
+            self._pending.setdefault(self._slot + delay, []).append((votes, label, cell))
+        for late in self._pending.pop(self._slot, ()):
             self._ensemble.move(*late)
         if delay == 0:
             self._ensemble.move(votes, label, cell)
@@ -108,7 +106,7 @@ class Voting:
         return answer
 
     def _note(self) -> None:
-        """Write the weights down; beyond so many points, every second one is enough."""
+        """Record the weights; when all points are used, keep every second one."""
         if len(self._history) < MOST_POINTS:
             self._history.append([*self._ensemble.weights().values()])
             return

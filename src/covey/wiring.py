@@ -1,4 +1,4 @@
-"""The `[[link]]` and `[[link-change]]` tables of a configuration -> links, and how they change."""
+"""The `[[link]]` and `[[link-change]]` tables of a configuration."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ Table = TypeVar("Table", bound="Ends")
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=NAMES):
-    """Which link, or which two, a table is about."""
+    """The link, or the two links, of a table."""
 
     between: tuple[str, str] | None = None
     start: str | None = None
@@ -25,47 +25,49 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=NAMES):
 
 
 class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
-    """A `[[link]]` table; one that is gone at first may come by a change."""
+    """A `[[link]]` table; a change can add a link that is initially "gone"."""
 
     cost: float | str | None = None
-    cost_column: str | None = None  # of what it costs when it is used, which is learnt
-    guess: float | None = None  # of such a cost
+    cost_column: str | None = None  # of the observed cost per use, which is learnt
+    guess: float | None = None  # initial estimate of a learnt cost
 
 
 class ChangeTable(Ends, frozen=True, kw_only=True, rename=NAMES):
-    """A `[[link-change]]` table: what a link costs from a slot on."""
+    """A `[[link-change]]` table: the cost of a link from a slot on."""
 
     cost: float | str
     slot: int
 
 
 class Wiring(NamedTuple):
-    """The links as the first slot finds them, how they change, and whom anyone may ever ask."""
+    """The initial links, their changes, and all pairs that are ever connected."""
 
     links: Links
     changes: tuple[Change, ...]  # by slot
-    tolls: dict[Pair, str]  # links whose cost is learnt -> the column of what using them costs
+    tolls: dict[Pair, str]  # link with a learnt cost -> column of its observed cost
     reach: frozenset[Pair]  # asker and peer
 
     @property
     def is_moving(self) -> bool:
-        """Whether prices may ever be others than at first."""
+        """Whether prices can change."""
         return bool(self.changes or self.tolls)
 
     def peers(self, asker: str) -> dict[str, float]:
-        """Return whom a learner may ever ask, at the first slot's price; inf: not yet."""
+        """Return all peers ever reachable from a learner, with initial prices; inf: not yet."""
         first = self.links.prices()
-        return {peer: first.get((who, peer), math.inf) for who, peer in self.reach if who == asker}
+        return {
+            end: first.get((start, end), math.inf) for start, end in self.reach if start == asker
+        }
 
 
 def parse(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
-    """Return what a configuration says of links; None if it says nothing.
+    """Return the links of a configuration; None without link tables.
 
-    Raises `ConfigError` with a sentence that names the link or the table that is wrong.
+    Raises `ConfigError` that names the invalid link or table.
     """
     if "link" not in table:
         if "link-change" in table:
-            raise ConfigError("there is a [[link-change]] but no [[link]]; list the links first")
+            raise ConfigError("[[link-change]] without [[link]]; list the links first")
         return None
     tables = list(_tables(table["link"], LinkTable, "[[link]]"))
     for where, one in tables:
@@ -89,7 +91,7 @@ def parse(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
 
 
 def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> frozenset[Pair]:
-    """Return who may ever ask whom, if what is learnt turns out to cost nothing."""
+    """Return all pairs that can ever be connected: learnt costs count as 0."""
     links = links.copy()
     links.apply(Change(1, *pair, 0.0) for pair in learnt)
     later = price_changes(links, changes)
@@ -99,11 +101,11 @@ def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> f
 
 def _check_source(table: LinkTable, where: str) -> None:
     if (table.cost is None) == (table.cost_column is None):
-        raise ConfigError(f"{where} needs either cost, or cost-column where it is to be learnt")
+        raise ConfigError(f"{where} needs either cost, or cost-column for a learnt cost")
     if table.guess is None:
         return
     if table.cost is not None:
-        raise ConfigError(f"{where} has a cost and a guess of it; take one of them out")
+        raise ConfigError(f"{where} has cost and guess; remove one of them")
     if not 0 <= table.guess <= MOST_PRICE:
         raise ConfigError(f"{where} guess is {table.guess}; it must lie in [0, 1]")
 
@@ -111,7 +113,7 @@ def _check_source(table: LinkTable, where: str) -> None:
 def _changes(
     tables: object, listed: Links, first: Iterable[Change], tolls: Mapping[Pair, str]
 ) -> list[Change]:
-    """Return the changes, each of a link that is listed, in the order of their slots."""
+    """Return the changes in order of their slots; each is of a listed link."""
     now = {(one.start, one.end): one for one in first}
     changes: list[Change] = []
     for where, one in _tables(tables, ChangeTable, "[[link-change]]"):
@@ -119,13 +121,13 @@ def _changes(
         for start, end in _pairs(one, where):
             if not listed.has(start, end):
                 raise ConfigError(
-                    f"{where}: no [[link]] leads from {start!r} to {end!r}; list it, with "
-                    f'cost = "{GONE}" if it comes later'
+                    f"{where}: no [[link]] from {start!r} to {end!r}; add one, with "
+                    f'cost = "{GONE}" if it is initially absent'
                 )
             if (start, end) in tolls:
                 raise ConfigError(
                     f"{where}: the cost of the link from {start!r} to {end!r} is learnt from "
-                    f"{tolls[start, end]!r}; drop the change, or give the link a cost"
+                    f"{tolls[start, end]!r}; remove the change, or set a cost for the link"
                 )
             change = Change(one.slot, start, end, _cost(one.cost, where))
             _check_step(now[start, end], change, where)
@@ -137,20 +139,20 @@ def _changes(
 def _check_slot(slot: int, earliest: int, where: str) -> None:
     if slot < 2:
         raise ConfigError(
-            f"{where} slot is {slot}; it must be 2 or more: what holds at first stands in [[link]]"
+            f"{where} slot is {slot}; it must be 2 or more ([[link]] sets the initial cost)"
         )
     if slot < earliest:
         raise ConfigError(
-            f"{where} slot is {slot}, but the one before has {earliest}; list changes in order"
+            f"{where} slot is {slot}, but the previous one is {earliest}; list changes in order"
         )
 
 
 def _check_step(before: Change, after: Change, where: str) -> None:
     link = f"the link from {after.start!r} to {after.end!r}"
     if before.slot == after.slot:
-        raise ConfigError(f"{where}: {link} changes twice at slot {after.slot}; keep one")
+        raise ConfigError(f"{where}: duplicate change of {link} at slot {after.slot}; keep one")
     if before.cost is None and after.cost is None:
-        raise ConfigError(f"{where}: {link} is gone already; give it a cost, or drop the change")
+        raise ConfigError(f"{where}: {link} is already gone; set a cost, or remove the change")
 
 
 def _tables(tables: object, kind: type[Table], name: str) -> Iterator[tuple[str, Table]]:
@@ -183,7 +185,7 @@ def _warn_of_dear(listed: Iterable[Change]) -> None:
     for _, start, end, cost in listed:
         if cost is not None and cost > MOST_PRICE:
             warnings.warn(
-                f"no path takes the link from {start!r} to {end!r}: its cost {cost:g} is above 1, "
-                "more than a right label is worth",
+                f"the link from {start!r} to {end!r} is never used: its cost {cost:g} is above 1, "
+                "the value of a correct label",
                 stacklevel=2,
             )

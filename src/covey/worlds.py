@@ -1,10 +1,9 @@
-"""One world drawn from an environment: contexts, true accuracies, and who is right about what.
+"""Draw instances from an environment: contexts, true accuracies and the functions' answers.
 
-A world depends on the environment, the seed and the horizon alone: whoever plays in it, and in
-stretches of whatever length, meets the same instances and the same answers.
+They depend on the environment, the seed and the horizon only, not on the chunk lengths.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,23 +14,23 @@ from covey.types import Array
 
 
 class Stretch(NamedTuple):
-    """Consecutive slots of a world."""
+    """Consecutive slots of an environment."""
 
     first_slot: int
     points: Array  # slot, stream, dimension -> coordinate in [0, 1]
-    accuracy: Array  # stream, function, slot -> chance of a right answer, float32
+    accuracy: Array  # stream, function, slot -> probability of a right answer, float32
     right: Array  # stream, function, slot -> 1 where the answer is right, int32
-    delays: Array | None  # slot -> slots until the label comes; None: it comes at once
-    shown: Array | None  # slot, learner -> 0 where this learner never sees the label; None: all do
+    delays: Array | None  # slot -> slots until the label arrives; None: immediately
+    shown: Array | None  # slot, learner -> 0 where the learner never gets the label
 
 
 class World:
-    """The instances of an environment, drawn stretch after stretch.
+    """The instances of an environment, drawn in chunks.
 
     >>> from covey.environments import Environment
     >>> world = World(Environment(name="calm", learners=2), seed=1, horizon=100)
-    >>> stretch = world.draw(60)
-    >>> stretch.points.shape, stretch.accuracy.shape, world.draw(40).first_slot
+    >>> chunk = world.draw(60)
+    >>> chunk.points.shape, chunk.accuracy.shape, world.draw(40).first_slot
     ((60, 1, 1), (1, 4, 60), 61)
     """
 
@@ -41,14 +40,14 @@ class World:
         self.environment = environment
         self.horizon = horizon
         self.slots = 0
-        self._terrain = Terrain(environment, seed)
+        self._accuracies = Terrain(environment, seed)
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
-        # With a share of common instances there is one more stream, which holds the common ones.
+        # With a share of common instances, one extra stream holds these.
         streams = environment.streams + (self._share is not None)
-        self._places = [_places(environment, seed, horizon, k) for k in range(streams)]
-        self._coins = [
-            [_Coin(seed, stream, function) for function in range(sum(environment.counts))]
+        self._samplers = [_sampler(environment, seed, horizon, k) for k in range(streams)]
+        self._uniforms = [
+            [_Uniform(seed, stream, function) for function in range(sum(environment.counts))]
             for stream in range(streams)
         ]
         self._mixing, self._delays, self._shown = (
@@ -61,49 +60,49 @@ class World:
         first_slot = self.slots + 1
         if self.slots + slots > self.horizon:
             raise ConfigError(
-                f"slot {self.slots + slots} lies beyond the horizon of {self.horizon} slots for "
-                "which the world was made"
+                f"slot {self.slots + slots} is beyond the horizon of {self.horizon} slots; create "
+                "the world with a larger horizon"
             )
         points, accuracy, right = self._instances(first_slot, slots)
         if self._share is not None:
             points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
         self.slots += slots
-        return Stretch(first_slot, points, accuracy, right, self._late(slots), self._seen(slots))
+        delays, shown = self._draw_delays(slots), self._draw_shown(slots)
+        return Stretch(first_slot, points, accuracy, right, delays, shown)
 
     def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
-        drawn = [places.points(first_slot, slots) for places in self._places]
-        points = np.stack(drawn, axis=1)
-        accuracy = self._terrain.measure(points, first_slot)
+        points = np.stack([each.points(first_slot, slots) for each in self._samplers], axis=1)
+        accuracy = self._accuracies.measure(points, first_slot)
         right = np.empty(accuracy.shape, np.int32)
         # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
-        # coins of 22 bits are exact, and so are sums of what is won or lost, in any order.
+        # comparisons with 22 random bits are exact, and so are sums of losses, in any order.
         accuracy += 2
-        for tosses, heights, answers in zip(self._coins, accuracy, right, strict=True):
-            for coin, height, answer in zip(tosses, heights, answers, strict=True):
-                np.less(coin.toss(slots), height, out=answer, casting="unsafe")
+        for uniforms, heights, answers in zip(self._uniforms, accuracy, right, strict=True):
+            for uniform, height, answer in zip(uniforms, heights, answers, strict=True):
+                np.less(uniform.draw(slots), height, out=answer, casting="unsafe")
         accuracy -= 2
         return points, accuracy, right
 
     def _mixed(
         self, points: Array, accuracy: Array, right: Array, *, share: float
     ) -> tuple[Array, Array, Array]:
-        """Put the common instance, which comes last, in the place of some of each learner's own."""
+        """Replace a share of each learner's instances by the common one, the last stream."""
         streams = len(accuracy) - 1
         is_common = self._mixing.random((len(points), streams)) < share
         np.copyto(points[:, :-1], points[:, -1:], where=is_common[:, :, None])
         for block in (accuracy, right):
             for stream in range(streams):
-                # Exact, as both are multiples of 2**-22; a choice by chance would be far slower.
+                # Exact, as both are multiples of 2**-22, and much faster than `np.where`.
                 block[stream] += is_common[:, stream] * (block[-1] - block[stream])
         return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
 
-    def _late(self, slots: int) -> Array | None:
+    def _draw_delays(self, slots: int) -> Array | None:
         most = self.environment.delay_slots
         if not most:
             return None
         return (self._delays.random(slots) * (most + 1)).astype(np.int64)
 
-    def _seen(self, slots: int) -> Array | None:
+    def _draw_shown(self, slots: int) -> Array | None:
         share = self.environment.label_probability
         if share >= 1:
             return None
@@ -111,21 +110,16 @@ class World:
         return (self._shown.random((slots, learners)) < share).astype(np.int8)
 
 
-class _Places(Protocol):
-    def points(self, first_slot: int, slots: int) -> Array:
-        """Return the contexts of consecutive slots: slot, dimension -> coordinate."""
-
-
-def _places(environment: Environment, seed: int, horizon: int, stream: int) -> _Places:
+def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> "_Lattice | _Cube":
     rng = np.random.Generator(bits_for(seed, Purpose.POINTS, 0, stream))
     dimension = environment.dimension
     arrivals = environment.process.arrivals
     if arrivals == "worst":
         return _Lattice(horizon, dimension, rng)
     level = environment.cube_level(horizon) if arrivals == "best" else 0
-    # One cube for all streams.
-    drawn = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
-    return _Cube(level, np.floor(drawn * 2**level), rng)
+    # All streams share one cube.
+    corner = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
+    return _Cube(level, np.floor(corner * 2**level), rng)
 
 
 class _Cube:
@@ -145,7 +139,7 @@ class _Cube:
 
 
 class _Lattice:
-    """Contexts on a lattice T ** (-1 / d) wide, shuffled, so that none comes twice in T slots."""
+    """Contexts on a shuffled lattice of width T ** (-1 / d): no repetition within T slots."""
 
     def __init__(self, horizon: int, dimension: int, rng: np.random.Generator) -> None:
         self._gap = horizon ** (-1.0 / dimension)
@@ -172,9 +166,9 @@ def _root(number: int, degree: int) -> int:
 
 
 class _Shuffle:
-    """A permutation of the numbers below `size` that takes no memory: a Feistel network.
+    """A permutation of the numbers below `size` without a table: a Feistel network.
 
-    It permutes as many numbers as have the same bits; those beyond `size` are permuted again.
+    It permutes all numbers of the same bit length; results of `size` or more are permuted again.
     """
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
@@ -187,7 +181,7 @@ class _Shuffle:
         self._terms = rng.integers(0, 2**63, 6, np.uint64)
 
     def places(self, first: int, count: int) -> Array:
-        """Return what the numbers from `first` on are mapped to."""
+        """Return the images of the numbers from `first` on."""
         numbers = self._permuted(np.arange(first, first + count, dtype=np.uint64))
         beyond = np.flatnonzero(numbers >= self._size)
         while len(beyond):
@@ -197,29 +191,29 @@ class _Shuffle:
 
     def _permuted(self, numbers: Array) -> Array:
         halves = [numbers & self._masks[0], numbers >> self._low]
-        for turn, (factor, term) in enumerate(zip(self._factors, self._terms, strict=True)):
-            other = halves[1 - turn % 2] * factor
+        for k, (factor, term) in enumerate(zip(self._factors, self._terms, strict=True)):
+            other = halves[1 - k % 2] * factor
             other += term
             other >>= np.uint64(36)
-            other &= self._masks[turn % 2]
-            halves[turn % 2] ^= other
+            other &= self._masks[k % 2]
+            halves[k % 2] ^= other
         halves[1] <<= self._low
         halves[1] |= halves[0]
         return halves[1]
 
 
-class _Coin:
-    """Numbers drawn evenly from the multiples of 2**-22 in [2, 3), two from each 64 bits."""
+class _Uniform:
+    """Uniform draws from the multiples of 2**-22 in [2, 3), two from each 64 bits."""
 
     def __init__(self, seed: int, stream: int, function: int) -> None:
         self._source = bits_for(seed, Purpose.ANSWERS, stream, function)
         self._left = np.empty(0, np.uint32)
 
-    def toss(self, slots: int) -> Array:
+    def draw(self, slots: int) -> Array:
         words = self._source.random_raw((slots - len(self._left) + 1) // 2).view(np.uint32)
         bits = np.concatenate([self._left, words]) if len(self._left) else words
         self._left = bits[slots:].copy()
         bits = bits[:slots]
         bits >>= 10
-        bits |= 0x40000000  # the sign and the exponent of a float32 from 2 on
+        bits |= 0x40000000  # sign and exponent of a float32 in [2, 4)
         return bits.view(np.float32)

@@ -165,7 +165,7 @@ def test_its_keys_are_documented(kind: str) -> None:
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ("f", r"function is not a list of tables; write \[\[function\]\], in two brackets"),
+        ("f", r"function is not a list of tables; write \[\[function\]\] in double brackets"),
         ([{"name": "f"}], r"\[\[function\]\] 1 has no kind; known: constant, onnx, python"),
         ([{"name": "f", "kind": "onx"}], "unknown kind 'onx'; did you mean 'onnx'?"),
         ([{"name": "", "kind": "constant", "label": 1}], "the name is empty"),

@@ -1,34 +1,70 @@
-"""A site that goes on from a frozen store, among peers that begin anew."""
+"""A site that continues from a frozen store, among peers that begin anew."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import virtual
-from covey.store import Store
+from covey.node.node import Node
+from covey.node.requests import AskRow
+from covey.node.store import Store
+from covey.types import Cell
 from lives import FUNCTIONS
 from virtual import World
 
 CONTEXTS = [k / 16 for k in range(16)]
 
 
-def decisions_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
-    """Return what the site decides next, with all labels coming at once: single rows."""
+def continued(path: Path, about: dict[str, Any], use: Callable[[Node], Awaitable[Any]]) -> Any:
+    """Return the result of `use` with the node of a store."""
 
     class Reopened(World):
         def store(self, name: str) -> Store:
             known = self.stores.get(name)
             return known or (Store(path) if name == about["site"] else Store.memory())
 
-    async def main() -> list[list[Any]]:
+    async def main() -> Any:
         world = Reopened(about["config"], FUNCTIONS, dimension=1, trust=about["trust"])
-        node = world.nodes[about["site"]]
-        found = []
-        for k, x in enumerate(CONTEXTS):
-            one = await node.predict(k, (x,))
-            found.append([one.slot, one.cell, one.phase, one.arm, one.function, one.answer])
-            if about["is_supervised"]:
-                await node.learn(one.id, k % 2)
+        result = await use(world.nodes[about["site"]])
         world.stores[about["site"]].close()
-        return found
+        return result
 
     return virtual.run(main())
+
+
+def decisions_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
+    """Return what the site decides next, with each label after its row."""
+
+    async def use(node: Node) -> list[list[Any]]:
+        found = []
+        for k, x in enumerate(CONTEXTS):
+            request = await node.answer([k], [(x,)])
+            cell, phase, arm = request.group(0)[1:4]
+            answer = request.answers[0]
+            found.append([request.slot, cell, phase, arm, request.function(0), answer])
+            if about["is_supervised"]:
+                await node.learn(request.id, k % 2)
+        return found
+
+    decisions: list[list[Any]] = continued(path, about, use)
+    return decisions
+
+
+def answers_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
+    """Return what the site answers to all its peers in turn, with each label after its row."""
+    peers = [one["name"] for one in about["config"]["learner"] if one["name"] != about["site"]]
+
+    async def use(node: Node) -> list[list[Any]]:
+        partition = node.learner.policies[""].partition
+        level = min(1, len(partition.levels(1)) - 1)
+        found = []
+        for k in range(16):
+            for peer in peers:
+                id_, cell = f"next-{k}", partition.name(Cell(level, (k % 2,)))
+                (one,) = await node.assist([AskRow(id_, cell, 1000 + k, k)], source=peer)
+                found.append([peer, cell, one.function, one.label])
+                assert await node.take_labels([(id_, k // 2 % 2)], source=peer) == ["taken"]
+        return found
+
+    answers: list[list[Any]] = continued(path, about, use)
+    return answers

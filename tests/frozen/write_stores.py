@@ -23,12 +23,12 @@ from covey.peers import NO_INSTANCE, Request
 from covey.policies import INDEXED
 from covey.store import Store
 from covey.types import Cell
-from frozen.reopened import decisions_from
 from lives import FUNCTIONS, GRID, ZOOM, config
 from served import FEEDBACK, INFER, SITE, serving
 from virtual import World
 
 FOLDER = Path(__file__).with_name("stores")
+CONTEXTS = [k / 16 for k in range(16)]
 AUTO = {"preset": "auto", "pending": True}
 TRUSTS = {"north": {"south": "isolated", "east": "robust", "west": "full"}}
 Story = Callable[[Node, World], Awaitable[None]]
@@ -268,9 +268,53 @@ def describe(path: Path, about: dict[str, Any], *, goes_on: bool) -> None:
             told["batches"].append([source, id_, [_row(lot, k) for k in range(len(lot))]])
         store.close()
         if goes_on:
-            told["next"] = decisions_from(Path(shutil.copy(path, copy)), told)
+            for key, use in (("next", decides), ("next served", serves)):
+                told[key] = continued(Path(shutil.copy(path, copy)), told, use)
     text = json.dumps(told, indent=1, default=str)
     path.with_suffix(".json").write_text(_compact(text) + "\n", encoding="utf-8")
+
+
+def continued(path: Path, about: dict[str, Any], use: Any) -> list[list[Any]]:
+    """Return what a site does next from a store, among peers that begin anew."""
+
+    class Reopened(World):
+        def store(self, name: str) -> Store:
+            known = self.stores.get(name)
+            return known or (Store(path) if name == about["site"] else Store.memory())
+
+    async def main() -> Any:
+        world = Reopened(about["config"], FUNCTIONS, dimension=1, trust=about["trust"])
+        found = await use(world.nodes[about["site"]], about)
+        world.stores[about["site"]].close()
+        return found
+
+    return virtual.run(main())
+
+
+async def decides(node: Node, about: dict[str, Any]) -> list[list[Any]]:
+    """Return own decisions, with each label after its row."""
+    found = []
+    for k, x in enumerate(CONTEXTS):
+        one = await node.predict(k, (x,))
+        found.append([one.slot, one.cell, one.phase, one.arm, one.function, one.answer])
+        if about["is_supervised"]:
+            await node.learn(one.id, k % 2)
+    return found
+
+
+async def serves(node: Node, about: dict[str, Any]) -> list[list[Any]]:
+    """Return answers to all peers in turn, with each label after its row."""
+    peers = [one["name"] for one in about["config"]["learner"] if one["name"] != about["site"]]
+    partition = node.learner.policies[""].partition
+    level = min(1, len(partition.levels(1)) - 1)
+    found = []
+    for k in range(16):
+        for peer in peers:
+            cell = partition.name(Cell(level, (k % 2,)))
+            one = await node.assist(Request(f"next-{k}", cell, 1000 + k, k), source=peer)
+            found.append([peer, cell, one.function, one.label])
+            await node.learn(f"next-{k}", k // 2 % 2, source=peer)
+    return found
 
 
 def _row(lot: Any, row: int) -> list[Any]:

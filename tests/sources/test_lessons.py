@@ -1,4 +1,4 @@
-"""What was taught is taught again: the same model after a restart, however it stopped."""
+"""Training logs: the same model after a restart, whatever the cause."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_river_model_answers_after_a_restart_as_before(tmp_path: Path) -> None
     assert (answers == before.answer_many(rows), len(set(answers)) > 1) == (True, True)
 
 
-def test_a_model_taught_in_batches_is_taught_again_in_the_same_ones(tmp_path: Path) -> None:
+def test_retraining_uses_the_same_batches(tmp_path: Path) -> None:
     # Batches matter here: partial_fit shuffles each.
     model = SGDClassifier(random_state=0).fit(ROWS[:20], LABELS[:20])
     saved = skops_table(tmp_path, model, learns=True, lessons="f.jsonl")
@@ -63,7 +63,7 @@ def test_a_model_taught_in_batches_is_taught_again_in_the_same_ones(tmp_path: Pa
     assert after.answer_many(ROWS) == before.answer_many(ROWS) != model.predict(ROWS).tolist()
 
 
-def test_only_the_last_lessons_are_taught_again(tmp_path: Path) -> None:
+def test_only_the_latest_entries_are_used_for_retraining(tmp_path: Path) -> None:
     before = loaded(counting(**{"lessons-kept": 3}), tmp_path)
     for label in ["spam"] * 4 + ["scan"] * 2:
         before.learn("x", label)
@@ -72,7 +72,7 @@ def test_only_the_last_lessons_are_taught_again(tmp_path: Path) -> None:
     assert (before.answer("x"), after.answer("x")) == ("spam", "scan")
 
 
-def test_the_file_stays_within_twice_what_is_kept(tmp_path: Path) -> None:
+def test_the_log_has_at_most_twice_the_kept_entries(tmp_path: Path) -> None:
     function = loaded(counting(**{"lessons-kept": 5}), tmp_path)
     sizes = []
     for k in range(40):
@@ -82,7 +82,7 @@ def test_the_file_stays_within_twice_what_is_kept(tmp_path: Path) -> None:
     assert (max(sizes), lines(tmp_path)[-1]) == (10, [[39], ["spam"]])
 
 
-def test_a_batch_larger_than_what_is_kept_is_kept_whole(tmp_path: Path) -> None:
+def test_a_batch_above_the_limit_is_kept_whole(tmp_path: Path) -> None:
     lessons = Lessons(tmp_path / "f.jsonl", most=2)
     with lessons.taking(([1, 2, 3], ["a", "b", "c"])):
         pass
@@ -90,10 +90,10 @@ def test_a_batch_larger_than_what_is_kept_is_kept_whole(tmp_path: Path) -> None:
     assert lessons.recall() == [([1, 2, 3], ["a", "b", "c"])]
 
 
-def test_a_lesson_that_the_function_refuses_is_not_kept(tmp_path: Path) -> None:
+def test_a_failed_training_call_is_not_logged(tmp_path: Path) -> None:
     function = loaded(counting(), tmp_path)
     function.learn("x", "spam")
-    with pytest.raises(FunctionError, match="when it was taught: no such label"):
+    with pytest.raises(FunctionError, match="in training: no such label"):
         function.learn("y", "unheard of")
     function.learn("z", "spam")
 
@@ -113,15 +113,17 @@ def test_a_line_that_was_cut_off_is_dropped(cut: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{}", "[[1], []]", "[1, 2]", "3"])
-def test_a_line_that_is_no_lesson_is_named(line: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text(f'[[1],["spam"]]\n{line}\n')
 
-    with pytest.raises(ConfigError, match="f.jsonl line 2 is not a lesson; move the file away"):
+    with pytest.raises(
+        ConfigError, match="f.jsonl line 2 is not a training log entry; move the file away"
+    ):
         loaded(counting(), tmp_path)
 
 
 @pytest.mark.parametrize("bad", [1, MOST_SKIPPED])
-def test_lessons_that_the_function_does_not_take_are_skipped(
+def test_entries_that_fail_are_skipped(
     bad: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = ['[["x"],["spam"]]\n', '[["x"],["unheard of"]]\n' * bad, '[["x"],["spam"]]\n']
@@ -131,7 +133,7 @@ def test_lessons_that_the_function_does_not_take_are_skipped(
 
     assert function.answer("x") == "spam"
     assert len(caplog.messages) == bad
-    assert "f.jsonl cannot be learnt, skipped: ValueError at" in caplog.text
+    assert "f.jsonl skipped: ValueError at" in caplog.text
     assert (tmp_path / "f.jsonl").read_text() == "".join(lines)
 
 
@@ -154,7 +156,7 @@ FOUR = '[[1],["a"]]\n[[2],["b"]]\n[[3],["a"]]\n[[4],["b"]]\n'
 
 
 @pytest.mark.parametrize("load", [remembering, recalling])
-def test_a_function_that_failed_half_way_is_made_anew(load: Any, tmp_path: Path) -> None:
+def test_a_function_is_created_again_after_a_failure(load: Any, tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text(FOUR)
     made: list[Forgetful] = []
 
@@ -168,7 +170,7 @@ def test_a_function_that_failed_half_way_is_made_anew(load: Any, tmp_path: Path)
     assert made[-1].taught == [(1, "a"), (3, "a"), (5, "a")]
 
 
-def test_what_cannot_be_made_anew_is_taught_each_lesson_once(tmp_path: Path) -> None:
+def test_a_shared_object_gets_each_entry_once(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text(FOUR)
     given = Forgetful()
     function = as_function(given, name="f", owner="north")
@@ -190,7 +192,7 @@ def test_an_object_that_an_entry_names_is_not_taken_for_one_that_it_makes(
     assert function.predict.__self__.counts == {"ham": 2, "spam": 2}  # type: ignore[attr-defined]
 
 
-def test_a_file_full_of_lessons_that_the_function_does_not_take_is_refused(tmp_path: Path) -> None:
+def test_a_log_with_too_many_failures_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text('[["x"],["unheard of"]]\n' * (MOST_SKIPPED + 1))
 
     with pytest.raises(ConfigError, match="f.jsonl does not fit: no such label; .*'f'.* changed"):
@@ -209,7 +211,7 @@ def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(), st.one_of(values, st.lists(values, max_size=3)), max_size=4))
 @some
-def test_what_is_kept_comes_back_as_it_was_taught(instance: Any) -> None:
+def test_logged_instances_are_read_back_unchanged(instance: Any) -> None:
     kept = plain(instance)
 
     assert repr(json.loads(json.dumps(kept))) == repr(kept) == repr(instance)
@@ -224,7 +226,7 @@ def test_what_is_kept_comes_back_as_it_was_taught(instance: Any) -> None:
         (np.str_("x"), "x"),
     ],
 )
-def test_an_instance_is_kept_as_json_has_it(instance: Any, same: Any) -> None:
+def test_an_instance_is_logged_as_json(instance: Any, same: Any) -> None:
     assert repr(plain(instance)) == repr(same)
 
 
@@ -250,9 +252,9 @@ def test_a_label_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"lessons-kept": 0}, "lessons-kept is 0; it must be 1 or more"),
-        ({"entry": "models:by_sign"}, "cannot be taught, so it has no lessons to keep"),
-        ({"lessons": "."}, "cannot keep lessons in .*: Is a directory"),
-        ({"lessons": "no/f.jsonl"}, "cannot keep lessons in .*: No such file or directory"),
+        ({"entry": "models:by_sign"}, "cannot learn; remove lessons"),
+        ({"lessons": "."}, "cannot keep the training log .*: Is a directory"),
+        ({"lessons": "no/f.jsonl"}, "cannot keep the training log .*: No such file or directory"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
@@ -261,7 +263,7 @@ def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_pa
 
 
 def test_two_functions_must_not_share_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'f' and 'g' keep their lessons in the same file"):
+    with pytest.raises(ConfigError, match="'f' and 'g' have the same lessons file"):
         functions_from(
             [counting(), counting(name="g", lessons="./f.jsonl")], owner="n", folder=tmp_path
         )

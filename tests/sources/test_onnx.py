@@ -1,4 +1,4 @@
-"""ONNX models: the answers of the original, row by row, or a sentence."""
+"""ONNX models give the answers of the original, row by row, or an error."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def test_every_row_is_answered_as_by_the_model_that_was_converted(
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_numbers_are_handed_over_as_the_model_takes_them(kind: Any, tmp_path: Path) -> None:
+def test_numbers_have_the_type_of_the_model_input(kind: Any, tmp_path: Path) -> None:
     content = onnx_bytes(LINEAR, kind, zipmap=False)
 
     assert loaded(table_of(tmp_path, content), tmp_path).answer_many(ROWS) == (
@@ -93,7 +93,7 @@ def test_data_in_other_files_is_refused_even_where_it_would_be_found(
     )
     content = (tmp_path / "f.onnx").read_bytes()
 
-    with pytest.raises(ConfigError, match="data from other files, which are not pinned"):
+    with pytest.raises(ConfigError, match="refers to other files, which are not pinned"):
         loaded(table_of(tmp_path, content, classes=["left", "right"]), tmp_path)
 
 
@@ -132,9 +132,7 @@ def test_a_model_with_room_for_some_other_number_of_rows_is_refused(tmp_path: Pa
         ({"bytes": 1.0}, "row 0 has no 'ports', which columns names"),
     ],
 )
-def test_an_instance_that_the_model_cannot_take_is_refused(
-    instance: Any, said: str, tmp_path: Path
-) -> None:
+def test_an_instance_that_does_not_fit_is_refused(instance: Any, said: str, tmp_path: Path) -> None:
     function = loaded(onnx_table(tmp_path, LINEAR, columns=COLUMNS), tmp_path)
 
     with pytest.raises(FunctionError, match=f"^function 'f' of learner 'north': .*{said}"):
@@ -144,7 +142,7 @@ def test_an_instance_that_the_model_cannot_take_is_refused(
 def test_rows_of_several_widths_are_refused(tmp_path: Path) -> None:
     function = loaded(onnx_table(tmp_path, LINEAR), tmp_path)
 
-    with pytest.raises(FunctionError, match="rows of a batch must have one width"):
+    with pytest.raises(FunctionError, match="all rows need the same width"):
         function.answer_many([[1.0] * 4, [1.0] * 3])
 
 

@@ -1,4 +1,4 @@
-"""Functions from installed code: named, or made."""
+"""Functions from installed code: objects and factories."""
 
 from pathlib import Path
 
@@ -20,13 +20,13 @@ def test_a_class_is_made(tmp_path: Path) -> None:
     assert loaded(table("models:Majority"), tmp_path).answer("x") == "ham"
 
 
-def test_options_are_what_it_is_made_with(tmp_path: Path) -> None:
+def test_a_class_is_called_with_its_options(tmp_path: Path) -> None:
     assert (
         loaded(table("models:Majority", options={"first": "scan"}), tmp_path).answer("") == "scan"
     )
 
 
-def test_what_it_makes_is_taught_unless_it_shall_not_learn(tmp_path: Path) -> None:
+def test_created_models_learn_unless_learns_is_false(tmp_path: Path) -> None:
     learning, fixed = (
         loaded(table("models:Majority", learns=learns), tmp_path) for learns in (True, False)
     )
@@ -57,7 +57,7 @@ def test_an_entry_that_leads_nowhere_is_refused(entry: str, said: str, tmp_path:
         ("models:Majority", "raised TypeError .* unexpected keyword"),
     ],
 )
-def test_what_cannot_be_made_is_refused(entry: str, said: str, tmp_path: Path) -> None:
+def test_a_failing_entry_is_refused(entry: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said):
         loaded(table(entry, options={"colour": 1}), tmp_path)
 
@@ -70,7 +70,7 @@ def test_a_module_that_raises_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         loaded(table("raising_module:f"), tmp_path)
 
 
-def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
+def test_an_entry_that_is_not_a_function_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="function 'f' is a list; give a callable"):
         loaded(table("models:COLUMNS"), tmp_path)
 

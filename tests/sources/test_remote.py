@@ -1,4 +1,4 @@
-"""Models behind the Open Inference Protocol, asked over real sockets."""
+"""Models behind the Open Inference Protocol, called over real sockets."""
 
 import json
 import socket
@@ -64,7 +64,7 @@ def test_every_row_is_answered_as_by_the_model_behind(tmp_path: Path) -> None:
     assert (answers, len(seen)) == (MODEL.predict(ROWS).tolist(), 1)
 
 
-def test_a_request_is_what_the_protocol_says(tmp_path: Path) -> None:
+def test_a_request_follows_the_protocol(tmp_path: Path) -> None:
     named = {"input": "rows", "output": "predict", "datatype": "FP32", "columns": ["a", "b"]}
     with serving(as_protocol(lambda rows: [7] * len(rows))) as (url, seen):
         function = loaded(table(url + "/versions/3/", **named), tmp_path)
@@ -83,12 +83,12 @@ def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3], [[1], [2], [3]]])
-def test_values_may_come_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
+def test_values_may_be_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
     with serving(saying(200, {"outputs": [output(data, [3, 1])]})) as (url, _):
         assert loaded(table(url), tmp_path).answer_many(ROWS[:3]) == [1, 2, 3]
 
 
-def test_of_several_outputs_the_named_one_is_taken(tmp_path: Path) -> None:
+def test_the_named_output_is_used(tmp_path: Path) -> None:
     both = [output([1], [1], "first"), output([2], [1], "second")]
     with serving(saying(200, {"outputs": both})) as (url, _):
         assert loaded(table(url, output="second"), tmp_path).answer(ROWS[0]) == 2
@@ -96,7 +96,9 @@ def test_of_several_outputs_the_named_one_is_taken(tmp_path: Path) -> None:
             loaded(table(url), tmp_path).answer(ROWS[0])
 
 
-def test_the_token_is_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_sent_and_never_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FRAUD_TOKEN", "s3cret")
     with serving(saying(403, {"error": "not you"})) as (url, seen):
         function = loaded(table(url, **{"token-variable": "FRAUD_TOKEN"}), tmp_path)
@@ -114,9 +116,9 @@ def test_the_token_is_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.M
         (500, b"<html>", "answered 500$"),
         (503, {"error": "loading"}, "answered 503: loading$"),
         (302, b"", "answered 302"),
-        (200, b"<html>", "gave no answer of the protocol: JSON is malformed"),
-        (200, b"[" * 100_000, "gave no answer of the protocol"),
-        (200, {"outputs": []}, "gave the outputs none"),
+        (200, b"<html>", "returned an invalid response: JSON is malformed"),
+        (200, b"[" * 100_000, "returned an invalid response"),
+        (200, {"outputs": []}, "returned the outputs none"),
         (200, {"labels": [1]}, "missing required field `outputs`"),
         (200, {"outputs": [output([1], [1])]}, r"shape \[1\] with 1 values for 2 rows"),
         (200, {"outputs": [output([1, 2], [3])]}, r"shape \[3\] with 2 values for 2 rows"),
@@ -173,7 +175,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with serving(never) as (url, _):
         function = loaded(table(url, **{"timeout-s": 0.1}), tmp_path)
         try:
-            with pytest.raises(FunctionError, match="no complete answer within 0.1 s"):
+            with pytest.raises(FunctionError, match="no complete response within 0.1 s"):
                 function.answer(ROWS[0])
         finally:
             over.set()
@@ -183,11 +185,11 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 def test_a_server_that_drips_is_given_up(head: bytes, tmp_path: Path) -> None:
     with dripping(head) as url:
         function = loaded(table(url, **{"timeout-s": 0.2}), tmp_path)
-        with pytest.raises(FunctionError, match="no complete answer within 0.2 s"):
+        with pytest.raises(FunctionError, match="no complete response within 0.2 s"):
             function.answer(ROWS[0])
 
 
-def test_an_answer_that_breaks_off_is_not_taken(tmp_path: Path) -> None:
+def test_a_truncated_response_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def break_off() -> None:
@@ -205,7 +207,7 @@ def test_an_answer_that_breaks_off_is_not_taken(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_nobody_there_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     function = loaded(table(f"http://127.0.0.1:{port}/v2/models/f"), tmp_path)
@@ -232,11 +234,11 @@ def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
         ({"url": "http://host:x/f"}, "url is"),
         ({"url": "http://host/a b"}, "url is"),
         ({"url": "http://host/f?version=3"}, "url is"),
-        ({"url": "https://me:pw@host/f"}, "holds a user name or a password"),
+        ({"url": "https://me:pw@host/f"}, "contains a user name or a password"),
         ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
         ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),
         ({"datatype": "FP8"}, "datatype: invalid enum value 'FP8'"),
-        ({"token-variable": "NO_SUCH_TOKEN"}, "variable NO_SUCH_TOKEN holds no token; set it"),
+        ({"token-variable": "NO_SUCH_TOKEN"}, "variable NO_SUCH_TOKEN is empty; set it"),
         ({"ca": "gone.pem", "url": "https://host/f"}, r"cannot read certificates from .*gone\.pem"),
     ],
 )

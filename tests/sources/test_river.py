@@ -1,4 +1,4 @@
-"""River's models: taught as labels come, and shown nothing that they would swallow in silence."""
+"""River models learn online and get validated instances only."""
 
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ def test_a_factory_makes_a_pipeline_of_its_options(tmp_path: Path) -> None:
     ]
 
 
-def test_until_it_has_learnt_it_says_the_first_class(tmp_path: Path) -> None:
+def test_an_untrained_model_returns_the_first_class(tmp_path: Path) -> None:
     assert loaded(table(classes=["scan", "ham"]), tmp_path).answer(mapping(ROWS[0])) == "scan"
 
 
-def test_without_classes_a_model_that_has_learnt_nothing_has_no_answer(tmp_path: Path) -> None:
+def test_without_classes_an_untrained_model_has_no_answer(tmp_path: Path) -> None:
     with pytest.raises(
-        FunctionError, match="answered None, which is not a label; if it has learnt"
+        FunctionError, match="returned None, which is not a label; if it is untrained"
     ):
         loaded(table(), tmp_path).answer(mapping(ROWS[0]))
 
@@ -66,8 +66,8 @@ def test_two_tables_of_one_entry_are_two_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
-        ([1.0], "an instance is a list, but River takes names with values"),
-        ({"bytes": float("inf")}, "an instance has inf for 'bytes'; leave out what is missing"),
+        ([1.0], "an instance is a list, but River needs named values"),
+        ({"bytes": float("inf")}, "an instance has inf for 'bytes'; omit missing values"),
         ({"bytes": np.float32("nan")}, "an instance has nan for 'bytes'"),
         ({"bytes": None}, "an instance has a NoneType for 'bytes'; give a number or text"),
     ],
@@ -79,7 +79,7 @@ def test_an_instance_that_would_spoil_the_model_is_refused(
 
     with pytest.raises(FunctionError, match=said):
         function.answer(instance)
-    with pytest.raises(FunctionError, match=f"{said}.*; the label was not taken"):
+    with pytest.raises(FunctionError, match=f"{said}.*; the label was rejected"):
         function.learn(instance, "ham")
 
 
@@ -90,7 +90,7 @@ def test_columns_name_the_values_of_a_row(tmp_path: Path) -> None:
         function.answer([1.0, 2.0])
 
 
-def test_columns_say_which_names_of_a_record_the_model_is_shown(tmp_path: Path) -> None:
+def test_columns_select_the_features_of_the_model(tmp_path: Path) -> None:
     model = naive_bayes.GaussianNB()
     function = loaded(table(columns=COLUMNS[:2]), tmp_path)
     for row, label in zip(ROWS, LABELS.tolist(), strict=True):
@@ -110,6 +110,6 @@ def test_a_record_without_a_name_that_columns_has_is_refused(tmp_path: Path) -> 
         function.answer(mapping(ROWS[0]))
 
 
-def test_what_is_no_model_of_river_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="made a function, without predict_one .*options = {}"):
+def test_an_object_that_is_not_a_river_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a function without predict_one .*options = {}"):
         loaded(table("test_river:pipeline"), tmp_path)

@@ -65,8 +65,8 @@ def test_a_hash_may_be_written_in_capitals(tmp_path: Path) -> None:
         ({"file": "gone.skops"}, "function 'f': cannot read .*gone.skops: No such file"),
         ({"file": "."}, "is not a file"),
         ({"sha256": "abc"}, "sha256 is 'abc'; write the 64 digits that sha256sum prints for f.sk"),
-        ({"learns": True}, "a LogisticRegression cannot be taught, as it has no partial_fit"),
-        ({"classes": ["ham"]}, "has classes, which are for functions that learn; write learns ="),
+        ({"learns": True}, "a LogisticRegression cannot learn, it has no partial_fit"),
+        ({"classes": ["ham"]}, "has classes, which are for functions that learn; set learns ="),
         ({"lessons": "f.jsonl"}, "has lessons, which are for functions that learn"),
         ({"trusted": TREE}, "trusted: expected array, got str"),
     ],
@@ -86,7 +86,7 @@ def test_a_file_that_is_no_skops_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_without_a_model_is_refused(tmp_path: Path) -> None:
     content = skops.io.dumps(OrderedDict(a=1))
 
-    with pytest.raises(ConfigError, match="holds a OrderedDict, without predict"):
+    with pytest.raises(ConfigError, match="contains a OrderedDict without predict"):
         loaded({**pinned(tmp_path, "f.skops", content), "kind": "skops"}, tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_mapping_needs_columns(tmp_path: Path) -> None:
         function.answer(mapping(ROWS[0]))
 
 
-def test_a_pinned_model_is_not_taught_unless_it_is_said_to_learn(tmp_path: Path) -> None:
+def test_a_pinned_model_learns_only_with_learns_true(tmp_path: Path) -> None:
     model = GaussianNB().fit(ROWS, LABELS)
     fixed = loaded(skops_table(tmp_path, model), tmp_path)
     learning = loaded(skops_table(tmp_path, model, learns=True), tmp_path)
@@ -116,7 +116,7 @@ def test_a_model_that_learns_ends_as_the_original_does(tmp_path: Path) -> None:
     assert before != function.answer_many(ROWS) == model.predict(ROWS).tolist()
 
 
-def test_a_model_that_was_never_fitted_says_the_first_class(tmp_path: Path) -> None:
+def test_an_unfitted_model_returns_the_first_class(tmp_path: Path) -> None:
     table = skops_table(tmp_path, GaussianNB(), learns=True, classes=["ham", "spam", "scan"])
     function = loaded(table, tmp_path)
     first = function.answer(ROWS[0])

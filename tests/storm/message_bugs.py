@@ -13,8 +13,8 @@ from covey.calls import Problem
 from covey.errors import FunctionError
 from covey.neighbours import Neighbour
 from covey.node.handler import Draft, Group, Handler
-from covey.node.requests import NONE, Request, is_own
 from covey.node.recorded import RecordedState
+from covey.node.requests import NONE, Request, is_own
 from covey.node.training import Trainer, _train
 from covey.node.workers import Sections
 

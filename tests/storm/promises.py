@@ -15,8 +15,8 @@ from covey.decisions import UNKNOWN
 from covey.engine import HEAD
 from covey.errors import StoreError
 from covey.node.node import Node
-from covey.node.requests import NOT_COUNTED, OWN, Counts, is_own
 from covey.node.recorded import RecordedState
+from covey.node.requests import NOT_COUNTED, OWN, Counts, is_own
 from covey.node.store import Store
 from covey.node.trust import Trust
 from storm import records

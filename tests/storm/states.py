@@ -3,8 +3,8 @@
 from typing import Any
 
 from covey.engine import Table, doubts_of
-from covey.node.requests import OWN
 from covey.node.recorded import RecordedState
+from covey.node.requests import OWN
 
 
 def picture(state: RecordedState) -> dict[str, Any]:

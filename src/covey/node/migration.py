@@ -14,6 +14,8 @@ changes. What was folded while the source was pooled counts as its own.
 """
 
 import contextlib
+import filecmp
+import itertools
 import os
 import sqlite3
 from array import array
@@ -64,25 +66,40 @@ SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ti
 """
 
 
-def keep_copy(base: sqlite3.Connection, path: Path) -> None:
-    """Write a copy of a store beside it, on the disk and whole, unless there is one."""
-    copy = path.with_name(path.name + COPY)
-    if not path.is_file() or _is_whole(copy):  # there is no file of a store in memory
-        return
-    part = copy.with_name(f".{copy.name}.{os.getpid()}.part")
+def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
+    """Write a copy of a store beside it, on the disk and whole; return its name.
+
+    No other copy is overwritten: after a return to version 1, it is of an earlier migration.
+    """
+    if not path.is_file():  # a store in memory
+        return None
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         with contextlib.closing(sqlite3.connect(part)) as target:
             base.backup(target)
         _sync(part)
+        copy = _name_of(part, path)
         part.replace(copy)
         _sync(copy.parent)
     except OSError as error:
         raise StoreError(
-            f"{path} is to be migrated, and {copy} cannot be written: {error}"
+            f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
+            "changed"
         ) from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
+    return copy
+
+
+def _name_of(part: Path, path: Path) -> Path:
+    """Return the first name of a copy that is free, or that a copy with the same content has."""
+    for number in itertools.count(1):
+        copy = path.with_name(path.name + COPY + (f".{number}" if number > 1 else ""))
+        if not copy.exists() or (copy.is_file() and filecmp.cmp(copy, part, shallow=False)):
+            break
+    return copy
 
 
 def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
@@ -174,22 +191,6 @@ def _marks(columns: int) -> str:
 def _list(label: str | None) -> str:
     """Return the JSON list of one label, from its JSON; None: there was no answer."""
     return f"[{'null' if label is None else label}]"
-
-
-def _is_whole(copy: Path) -> bool:
-    """Return whether a file is a store of version 1 without damage."""
-    if not copy.exists():
-        return False
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{copy.absolute().as_uri()}?mode=ro", uri=True)
-        ) as base:
-            (version,) = base.execute("PRAGMA user_version").fetchone()
-            (found,) = base.execute("PRAGMA quick_check(1)").fetchone()
-            tables = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
-    except sqlite3.Error:
-        return False
-    return version == 1 and found == "ok" and {"tickets", "desks", "lots"} <= tables
 
 
 def _sync(path: Path) -> None:

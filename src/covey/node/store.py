@@ -73,6 +73,7 @@ class Store:
         self._path = str(path)
         self._rows_kept, self._rows = rows_kept, 0
         self._known: BloomFilter | None = None
+        self.copy: Path | None = None  # of version 1, if the file was migrated
         is_file = self._path != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
@@ -210,7 +211,7 @@ class Store:
         if not is_empty or application:
             self._check_file(application)
             if self._number("PRAGMA user_version") < tables.VERSION:
-                migration.keep_copy(self._base, Path(self._path))
+                self.copy = migration.keep_copy(self._base, Path(self._path))
                 with self._transaction():
                     migration.migrate(self._base, self._create)
         self._base.execute("PRAGMA foreign_keys = ON")

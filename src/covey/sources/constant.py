@@ -1,4 +1,4 @@
-"""`kind = "constant"`: the same label for everything, to compare with."""
+"""`kind = "constant"`: the same label for every instance."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ from covey.sources.tables import Kind, Named, Scalar
 
 
 class Constant(Named, frozen=True, kw_only=True):
-    """A function that looks at nothing."""
+    """A function that ignores the instance."""
 
     is_instant: ClassVar[bool] = True
     label: Scalar
@@ -18,7 +18,7 @@ class Constant(Named, frozen=True, kw_only=True):
 
 
 def load(table: Constant, folder: Path) -> Constant:
-    """Return the table, which answers for itself."""
+    """Return the table, which is the function."""
     return table
 
 

@@ -1,7 +1,7 @@
-"""What a function was taught, kept in a file, so that it can be taught again after a restart.
+"""Training log of a function, from which it is retrained after a restart.
 
-No library offers a state of its models that is safe to read back, so the labels are what is kept:
-the last of them, as lines of JSON, one line per call that taught.
+No library can store its models in a format that is safe to load, so the latest labelled instances
+are kept instead: lines of JSON, one line per training call.
 """
 
 import errno
@@ -23,7 +23,7 @@ from covey.types import Label
 
 Lesson = tuple[list[Any], list[Any]]  # instances, labels
 Again = Callable[[], Function]
-MOST_SKIPPED = 20  # lessons that cannot be learnt; with more the file is not the function's
+MOST_SKIPPED = 20  # entries that fail; with more, the file belongs to another function
 SCALARS = (str, int, float, bool)
 
 
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 
 class Remember(Protocol):
-    """Teaches a function what a file holds."""
+    """Trains a function from its training log."""
 
     def __call__(
         self, function: Function, path: Path, *, most: int, again: Again | None
     ) -> Function:
-        """Return the function so taught, by the last `most` instances at most.
+        """Return the function trained on the last `most` instances.
 
-        `again` makes it anew, as if it had learnt nothing; None: there is only this one.
+        `again` creates it untrained; None: it cannot be created again.
         """
 
 
 class Lessons:
-    """The file of a function's lessons; only its owner may read it, since instances are in it."""
+    """A training log; only its owner may read the file, since it contains instances."""
 
     def __init__(self, path: Path, *, most: int) -> None:
         self.path = path
@@ -51,12 +51,12 @@ class Lessons:
         self._count = 0
 
     def recall(self) -> list[Lesson]:
-        """Return the last lessons, oldest first, and forget those before them.
+        """Return the latest entries, oldest first, and delete older ones.
 
-        A line that was cut off by a crash was never acknowledged, and is dropped.
+        An incomplete last line was never acknowledged, and is dropped.
         """
-        _append(self.path, b"")  # fail now if it cannot be written
-        kept, is_all = self._look()
+        _append(self.path, b"")  # fail now if the file is not writable
+        kept, is_all = self._latest()
         self._count = sum(len(labels) for _, labels in kept)
         if not is_all:
             part = self.path.with_name(f".{self.path.name}.part")
@@ -66,26 +66,29 @@ class Lessons:
         return kept
 
     def look(self) -> list[Lesson]:
-        """Return what `recall` would, and leave the file as it is: a node may be writing it.
+        """Return the result of `recall` without changing the file: a node may be writing it.
 
-        Raises `OSError` if it could not be written.
+        Raises `OSError` if the file is not writable.
         """
-        is_there = self.path.exists()
-        if not os.access(self.path if is_there else self.path.parent, os.W_OK):
+        exists = self.path.exists()
+        if not os.access(self.path if exists else self.path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return self._look()[0] if is_there else []
+        return self._latest()[0] if exists else []
 
-    def _look(self) -> tuple[list[Lesson], bool]:
-        """Return the last lessons, and whether there is nothing else in the file."""
+    def _latest(self) -> tuple[list[Lesson], bool]:
+        """Return the latest entries, and whether the file holds nothing else."""
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        lessons = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
-        kept = self._last(lessons)
-        return kept, len(kept) == len(lessons) and whole == content
+        entries = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+        start, count = len(entries), 0
+        while start > 0 and (count == 0 or count + len(entries[start - 1][1]) <= self._most):
+            start -= 1
+            count += len(entries[start][1])
+        return entries[start:], start == 0 and whole == content
 
     @contextmanager
     def taking(self, lesson: Lesson) -> Iterator[None]:
-        """Keep the lesson, unless what is done meanwhile fails."""
+        """Append the entry; remove it if the block fails."""
         line = _line(lesson)
         if self._count >= 2 * self._most:
             self.recall()
@@ -106,30 +109,24 @@ class Lessons:
                 raise ValueError
         except (ValueError, TypeError):
             raise ConfigError(
-                f"{self.path} line {number} is not a lesson; move the file away to begin anew"
+                f"{self.path} line {number} is not a training log entry; move the file away to "
+                "start again"
             ) from None
         return instances, labels
-
-    def _last(self, lessons: list[Lesson]) -> list[Lesson]:
-        start, count = len(lessons), 0
-        while start > 0 and (count == 0 or count + len(lessons[start - 1][1]) <= self._most):
-            start -= 1
-            count += len(lessons[start][1])
-        return lessons[start:]
 
 
 def remembering(
     function: Function, path: Path, *, most: int, again: Again | None = None
 ) -> Function:
-    """Return `function`, taught what the file holds, and keeping there what it is taught next.
+    """Return the function trained from the log; later training is appended to the log.
 
-    It is taught instances as JSON gives them back, so that it comes out the same next time.
+    It learns from instances decoded from JSON, so that retraining gives the same function.
     """
     lessons = Lessons(path, most=most)
-    function = _taught(function, lessons.path, lessons.recall, again)
+    function = _trained(function, lessons.path, lessons.recall, again)
 
     def teach_many(instances: list[Any], labels: list[Label]) -> None:
-        lesson = ([plain(one) for one in instances], [_plain_label(one) for one in labels])
+        lesson = (list(map(plain, instances)), list(map(_plain_label, labels)))
         with lessons.taking(lesson):
             _teach(function, lesson)
 
@@ -141,30 +138,32 @@ def remembering(
 
 
 def recalling(function: Function, path: Path, *, most: int, again: Again | None = None) -> Function:
-    """Return `function`, taught what the file holds, for a look at it: nothing is written."""
-    return _taught(function, path, Lessons(path, most=most).look, again)
+    """Return the function trained from the log, read-only."""
+    return _trained(function, path, Lessons(path, most=most).look, again)
 
 
 def plain(instance: Any) -> Any:
-    """Return `instance` as JSON would give it back; raise `DataError` if it cannot."""
+    """Return `instance` as decoded from JSON; raise `DataError` if that is impossible."""
     if isinstance(instance, np.ndarray | np.generic):
         return plain(instance.tolist())
     if isinstance(instance, Mapping):
         if not all(isinstance(key, str) for key in instance):
-            raise DataError("a lesson is kept as JSON, but the instance has names that are no text")
+            raise DataError(
+                "the training log is JSON, but the instance has names that are not text"
+            )
         return {key: plain(value) for key, value in instance.items()}
     if isinstance(instance, list | tuple):
         return [plain(value) for value in instance]
     if isinstance(instance, float) and not math.isfinite(instance):
-        raise DataError(f"a lesson is kept as JSON, which has no {instance}; leave the value out")
+        raise DataError(f"the training log is JSON, which has no {instance}; omit the value")
     if instance is None or isinstance(instance, SCALARS):
         return instance
-    raise DataError(f"a lesson is kept as JSON, which has no {type(instance).__name__}")
+    raise DataError(f"the training log is JSON, which has no {type(instance).__name__}")
 
 
 def _plain_label(label: Label) -> Any:
     if not isinstance(label, SCALARS):
-        raise DataError(f"a lesson is kept as JSON, but the label is a {type(label).__name__}")
+        raise DataError(f"the training log is JSON, but the label is a {type(label).__name__}")
     return label
 
 
@@ -177,22 +176,24 @@ def _teach(function: Function, lesson: Lesson) -> None:
             function.teach(instance, label)
 
 
-def _taught(
+def _trained(
     function: Function, path: Path, recall: Callable[[], list[Lesson]], again: Again | None
 ) -> Function:
-    """Return a function that has learnt what can be learnt; what cannot is skipped.
+    """Return the function trained on all entries that do not fail.
 
-    One that failed may have learnt half of a lesson, so it is made anew, if it can be.
+    A failed call may have learnt half of an entry, so the function is created again, if possible.
     """
     try:
         good = recall()
     except OSError as error:
-        raise ConfigError(f"{function}: cannot keep lessons in {path}: {error.strerror}") from None
+        raise ConfigError(
+            f"{function}: cannot keep the training log {path}: {error.strerror}"
+        ) from None
     bad = begin = 0
-    while (place := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
+    while (index := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
         bad += 1
-        del good[place]
-        begin = place if again is None else 0
+        del good[index]
+        begin = index if again is None else 0
         function = function if again is None else again()
     return function
 
@@ -200,20 +201,20 @@ def _taught(
 def _first_failure(
     function: Function, lessons: list[Lesson], path: Path, begin: int, *, is_last: bool
 ) -> int:
-    """Teach lessons from `begin` on, and return the place of the first that fails; -1: none."""
-    for place in range(begin, len(lessons)):
+    """Train on entries from `begin` on; return the index of the first that fails, or -1."""
+    for index in range(begin, len(lessons)):
         try:
-            function.learn_many(*lessons[place])
+            function.learn_many(*lessons[index])
         except FunctionError as error:
             if is_last:
                 raise ConfigError(
                     f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
-                    "file away to begin anew"
+                    "file away to start again"
                 ) from error
             cause = error.__cause__ or error
-            said = f"{type(cause).__name__} at {place_of(cause)}"
-            log.warning("%s: a lesson in %s cannot be learnt, skipped: %s", function, path, said)
-            return place
+            reason = f"{type(cause).__name__} at {place_of(cause)}"
+            log.warning("%s: training log entry in %s skipped: %s", function, path, reason)
+            return index
     return -1
 
 

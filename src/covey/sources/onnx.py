@@ -1,4 +1,4 @@
-"""`kind = "onnx"`: a model in a file, run by onnxruntime; the one file that names the two."""
+"""`kind = "onnx"`: a model in a file, run by onnxruntime."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,14 +34,14 @@ class Onnx(Named, frozen=True, kw_only=True):
 
 
 class Model(NamedTuple):
-    """A model that takes rows."""
+    """A loaded model."""
 
     session: Any
     input: str
     output: str
     kind: Any  # of its numbers
     width: int | None
-    takes_one: bool  # its shape has room for one row only
+    takes_one: bool  # its input shape has a single row
     columns: Columns
     classes: list[Scalar] | None
 
@@ -51,36 +51,36 @@ class Model(NamedTuple):
             return []
         rows = numbers(instances, self.columns, width=self.width, kind=self.kind)
         parts = rows[:, None, :] if self.takes_one else [rows]
-        said = [self.session.run([self.output], {self.input: part})[0] for part in parts]
-        answers = np.concatenate(said)
+        values = np.concatenate(
+            [self.session.run([self.output], {self.input: part})[0] for part in parts]
+        )
         if self.classes is not None:
-            return winners(answers, self.classes)
-        if answers.size != len(rows):
+            return winners(values, self.classes)
+        if values.size != len(rows):
             raise DataError(
-                f"output {self.output!r} of the model has {answers.size} values for {len(rows)} "
+                f"output {self.output!r} of the model has {values.size} values for {len(rows)} "
                 "rows; if they are scores, give classes"
             )
-        labels: list[Any] = answers.reshape(-1).tolist()
-        return labels
+        return [*values.reshape(-1).tolist()]
 
 
 def load(table: Onnx, folder: Path) -> Model:
-    """Return the model in the file, which must be whole: no data from other files."""
+    """Return the model in the file, which must not refer to other files."""
     session = _opened(table, folder)
-    given = _chosen(table, "input", session.get_inputs(), NUMBERS)
+    port = _chosen(table, "input", session.get_inputs(), NUMBERS)
     kinds = LABELS if table.classes is None else SCORES
     output = _chosen(table, "output", session.get_outputs(), kinds)
-    rows, *widths = given.shape
+    rows, *widths = port.shape
     if len(widths) != 1 or (isinstance(rows, int) and rows != 1):
         raise ConfigError(
-            f"function {table.name!r}: input {given.name!r} has shape {given.shape}; it must be "
-            "rows of values, any number of rows or one"
+            f"function {table.name!r}: input {port.name!r} has shape {port.shape}; it must be "
+            "rows x values, with one row or any number"
         )
     return Model(
         session=session,
-        input=given.name,
+        input=port.name,
         output=output.name,
-        kind=NUMBERS[given.type],
+        kind=NUMBERS[port.type],
         width=widths[0] if isinstance(widths[0], int) else None,
         takes_one=rows == 1,
         columns=table.columns,
@@ -92,11 +92,10 @@ def _opened(table: Onnx, folder: Path) -> Any:
     onnx, onnxruntime = _libraries()
     content = content_of(table, folder)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors come as exceptions; not on the terminal too
+    options.log_severity_level = 4  # errors are raised; do not print them, too
     try:
-        # onnxruntime would look for such data in the working directory.
-        is_whole = not any(_outside(onnx.load_model_from_string(content)))
-        if is_whole:
+        # onnxruntime would read external data from the working directory.
+        if not any(_outside(onnx.load_model_from_string(content))):
             return onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]
             )
@@ -105,13 +104,13 @@ def _opened(table: Onnx, folder: Path) -> Any:
             f"function {table.name!r}: {table.file} cannot be read as an ONNX model: {error}"
         ) from error
     raise ConfigError(
-        f"function {table.name!r}: {table.file} takes some of its data from other files, which are "
-        "not pinned; save the model as one file"
+        f"function {table.name!r}: {table.file} refers to other files, which are not pinned; save "
+        "the model as one file"
     )
 
 
 def _chosen(table: Onnx, what: str, ports: list[Any], kinds: Any) -> Any:
-    """Return the input or output that the table names, or the only one that can be meant."""
+    """Return the input or output that the table names, or the only one that fits."""
     name = getattr(table, what)
     named = [port for port in ports if name in (None, port.name)]
     fitting = [port for port in named if port.type in kinds]
@@ -119,10 +118,10 @@ def _chosen(table: Onnx, what: str, ports: list[Any], kinds: Any) -> Any:
         return fitting[0]
     known = ", ".join(f"{port.name} ({port.type})" for port in ports)
     hint = "; scores need classes" if what == "output" and table.classes is None else ""
-    given = "not named" if name is None else repr(name)
+    value = "not named" if name is None else repr(name)
     raise ConfigError(
-        f"function {table.name!r}: {what} is {given}, but {len(fitting)} of what the model has "
-        f"can be that: {known}; name one{hint}"
+        f"function {table.name!r}: {what} is {value}, but {len(fitting)} of the model's {what}s "
+        f"fit: {known}; name one{hint}"
     )
 
 
@@ -133,8 +132,8 @@ def _outside(message: Any) -> Iterator[bool]:
         return
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for one in [value] if hasattr(value, "ListFields") else value:
-                yield from _outside(one)
+            for child in [value] if hasattr(value, "ListFields") else value:
+                yield from _outside(child)
 
 
 def _libraries() -> tuple[Any, Any]:

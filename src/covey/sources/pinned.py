@@ -1,4 +1,4 @@
-"""Files whose content is known beforehand, by its hash."""
+"""Read files that are pinned by their SHA-256."""
 
 import hashlib
 import hmac
@@ -17,35 +17,35 @@ class Pinned(Protocol):
 
     @property
     def file(self) -> str:
-        """Where the model is."""
+        """The path of the model."""
 
     @property
     def sha256(self) -> str:
-        """What the file's hash must be."""
+        """The expected hash of the file."""
 
 
 def content_of(table: Pinned, folder: Path) -> bytes:
-    """Return the bytes that were hashed: nobody can swap the file between the check and its use.
+    """Return the hashed bytes, so that the file cannot be replaced between check and use.
 
-    Raises `ConfigError` if the file is not there or is another one.
+    Raises `ConfigError` if the file is missing or has another hash.
     """
     path = folder / table.file
-    who = f"function {table.name!r}"
+    where = f"function {table.name!r}"
     if len(table.sha256) != 64 or not set(table.sha256.lower()) <= set("0123456789abcdef"):
         raise ConfigError(
-            f"{who}: sha256 is {table.sha256!r}; write the 64 digits that sha256sum prints for "
+            f"{where}: sha256 is {table.sha256!r}; write the 64 digits that sha256sum prints for "
             f"{table.file}"
         )
     if path.exists() and not path.is_file():
-        raise ConfigError(f"{who}: {path} is not a file")
+        raise ConfigError(f"{where}: {path} is not a file")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{who}: cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"{where}: cannot read {path}: {error.strerror}") from None
     digest = hashlib.sha256(content).hexdigest()
     if not hmac.compare_digest(digest, table.sha256.lower()):
         raise ConfigError(
-            f"{who}: {path} has sha256 {digest}, but {table.sha256.lower()} is pinned; it was not "
-            "loaded. If you meant to change the file, pin its new hash"
+            f"{where}: {path} has sha256 {digest}, but {table.sha256.lower()} is pinned; it was "
+            "not loaded. If the change is intended, pin the new hash"
         )
     return content

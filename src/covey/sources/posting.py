@@ -14,11 +14,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from covey.errors import ConfigError, PeerError
 
-MOST_BYTES = 64 * 2**20  # of an answer
+MOST_BYTES = 64 * 2**20  # of a response
 
 
 class HttpClient(NamedTuple):
-    """An address, and how to reach it."""
+    """A base URL with timeout, token and TLS settings."""
 
     url: str
     timeout_s: float
@@ -31,8 +31,8 @@ class HttpClient(NamedTuple):
     ) -> "HttpClient":
         """Return the client of a URL; `authority` is a file of certificates to trust.
 
-        Raises `ConfigError` if the URL, the token or the file cannot be used, and if the token
-        would be sent unencrypted to another machine.
+        Raises `ConfigError` if the URL, the token or the file is not valid, or if the token would
+        be sent unencrypted to another machine.
         """
         parts = checked(url)
         if token is not None:
@@ -41,22 +41,22 @@ class HttpClient(NamedTuple):
         return cls(url.rstrip("/"), timeout_s, token, tls)
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Return the status and the body of the response to a request for `path` below the URL.
+        """Return status and body of the response to a request for `path` below the URL.
 
-        Raises `PeerError` if there is none within the time, or one that is too long.
+        Raises `PeerError` if there is none in time, or if it is too long.
         """
         end = time.monotonic() + self.timeout_s
         connection = self._connection()
         try:
             connection.connect()
             with _cut_at(end, connection.sock):
-                answer = self._exchange(connection, method, path, body)
+                response = self._exchange(connection, method, path, body)
             if time.monotonic() >= end:
-                raise TimeoutError  # cut short, it may look whole
-            return answer
+                raise TimeoutError  # a truncated response may look complete
+            return response
         except (OSError, http.client.HTTPException, ValueError) as error:
             is_late = time.monotonic() >= end or isinstance(error, TimeoutError)
-            late = f"no complete answer within {self.timeout_s:g} s"
+            late = f"no complete response within {self.timeout_s:g} s"
             raise PeerError(f"{self.url}: {late if is_late else _reason(error)}") from error
         finally:
             connection.close()
@@ -70,13 +70,13 @@ class HttpClient(NamedTuple):
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         connection.request(method, urlsplit(self.url).path + path, body, headers)
-        answer = connection.getresponse()
-        content = answer.read(MOST_BYTES + 1)
+        response = connection.getresponse()
+        content = response.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"the response has more than {MOST_BYTES} bytes")
-        if answer.length:
-            raise http.client.IncompleteRead(content, answer.length)
-        return answer.status, content
+        if response.length:
+            raise http.client.IncompleteRead(content, response.length)
+        return response.status, content
 
     def _connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -89,7 +89,7 @@ class HttpClient(NamedTuple):
 
 
 def checked(url: str) -> SplitResult:
-    """Return the parts of a URL; raise `ConfigError` if it is none, or holds a password."""
+    """Return the parts of a URL; raise `ConfigError` if it is invalid or holds a password."""
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -98,7 +98,7 @@ def checked(url: str) -> SplitResult:
     if not is_url or not url.isprintable() or set(url) & set(" ?#"):
         raise ConfigError(f"url is {url!r}; write http://host:port/... or https://host/...")
     if "@" in parts.netloc:
-        raise ConfigError("the url holds a user name or a password; give a token instead")
+        raise ConfigError("the url contains a user name or a password; give a token instead")
     return parts
 
 
@@ -119,18 +119,18 @@ def _is_this_machine(host: str) -> bool:
 def _trusting(authority: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=authority)
-    except OSError as error:  # an SSLError is one
-        said = "no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise ConfigError(f"cannot read certificates from {authority}: {said}") from None
+    except OSError as error:  # includes SSLError
+        reason = "no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"cannot read certificates from {authority}: {reason}") from None
 
 
 @contextmanager
 def _cut_at(end: float, sock: socket.socket) -> Iterator[None]:
-    """Close the connection at the deadline: a slow sender of single bytes resets other timeouts."""
+    """Close the connection at the deadline: single bytes reset the socket's own timeout."""
 
     def cut() -> None:
-        with suppress(OSError):  # it may be closed by then
-            # The plain method, since that of a TLS socket also drops what the reader is using.
+        with suppress(OSError):  # it may be closed already
+            # The base method: that of a TLS socket also frees objects that the reader uses.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     timer = threading.Timer(max(0.0, end - time.monotonic()), cut)
@@ -145,8 +145,8 @@ def _cut_at(end: float, sock: socket.socket) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"certificate not trusted ({error.verify_message}); name the file of its authority "
-            "(ca, --ca), and a host that the certificate is for"
+            f"certificate not trusted ({error.verify_message}); give the CA file (ca, --ca) and a "
+            "host name of the certificate"
         )
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return f"no answer: {said}"
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"no response: {reason}"

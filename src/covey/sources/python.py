@@ -1,4 +1,4 @@
-"""`kind = "python"`: an object that installed code names, or makes."""
+"""`kind = "python"`: an object of installed code, or one that it creates."""
 
 import functools
 import importlib
@@ -10,14 +10,14 @@ from covey.sources.tables import Kind, Taught
 
 
 class Entry(Taught, frozen=True, kw_only=True):
-    """A name in a module; a class, or anything given options, is called."""
+    """A name in a module; a class, or an entry with options, is called."""
 
     entry: str
     options: dict[str, Any] | None = None
 
 
 def load(table: Entry, folder: Path) -> Any:
-    """Return what the entry names, or makes of its options."""
+    """Return the object that the entry names, or creates from its options."""
     found = _found(table)
     if is_shared(table):
         return found
@@ -25,13 +25,13 @@ def load(table: Entry, folder: Path) -> Any:
         return found(**(table.options or {}))
     except Exception as error:
         raise ConfigError(
-            f"function {table.name!r}: {table.entry} raised {type(error).__name__} when it was "
-            f"called with its options: {error}"
+            f"function {table.name!r}: {table.entry} raised {type(error).__name__} when called "
+            f"with its options: {error}"
         ) from error
 
 
 def is_shared(table: Entry) -> bool:
-    """Say whether the entry names the object itself, of which there is one."""
+    """Return whether the entry is the object itself, not a factory."""
     return table.options is None and not isinstance(_found(table), type)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of `[[function]]` tables by name, and the functions that tables describe."""
+"""Create functions from `[[function]]` tables."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,19 +27,19 @@ def functions_from(
 ) -> dict[str, Function]:
     """Return the functions of a site's `[[function]]` tables, by name.
 
-    Files are looked for relative to `folder`, that of the configuration; `remember` sees to those
-    of lessons. Raises `ConfigError` with a sentence if a table cannot be used, and `MissingExtra`
-    if its library is not installed.
+    File paths are relative to `folder`, that of the configuration; `remember` handles training
+    logs. Raises `ConfigError` if a table is not valid, and `MissingExtra` if its library is not
+    installed.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str):
-        raise ConfigError("function is not a list of tables; write [[function]], in two brackets")
+        raise ConfigError("function is not a list of tables; write [[function]] in double brackets")
     functions: dict[str, Function] = {}
     files: dict[Path, str] = {}
     for number, raw in enumerate(tables, 1):
         where = f"[[function]] {number}"
         table = _table(raw, where)
         if table.name in functions:
-            raise ConfigError(f"{where}: the name {table.name!r} is taken; names must differ")
+            raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
         _check_own_lessons(table, folder, files)
         functions[table.name] = _function(table, owner, folder, remember)
     return functions
@@ -53,7 +53,7 @@ def _table(raw: object, where: str) -> Any:
         raise ConfigError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
     table = read(raw, KINDS[kind].table, where=where)
     if not table.name:
-        raise ConfigError(f"{where}: the name is empty; give it one")
+        raise ConfigError(f"{where}: name is empty; give one")
     return table
 
 
@@ -63,8 +63,8 @@ def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None
     other = files.setdefault((folder / table.lessons).resolve(), table.name)
     if other != table.name:
         raise ConfigError(
-            f"functions {other!r} and {table.name!r} keep their lessons in the same file, "
-            f"{table.lessons}; give each its own"
+            f"functions {other!r} and {table.name!r} have the same lessons file, {table.lessons}; "
+            "give each another one"
         )
 
 
@@ -75,11 +75,9 @@ def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Funct
     if not isinstance(table, Taught) or table.lessons is None:
         return function
     if function.teach is None:
-        raise ConfigError(
-            f"function {table.name!r} cannot be taught, so it has no lessons to keep; leave out "
-            "lessons"
-        )
-    again = None if _is_shared(table) else partial(_made, table, owner, folder)
+        raise ConfigError(f"function {table.name!r} cannot learn; remove lessons")
+    is_shared = isinstance(table, python.Entry) and python.is_shared(table)
+    again = None if is_shared else partial(_made, table, owner, folder)
     return remember(function, folder / table.lessons, most=table.lessons_kept, again=again)
 
 
@@ -92,18 +90,13 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
     return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
 
 
-def _is_shared(table: Taught) -> bool:
-    """Say whether the function is an object of installed code, which nobody can make anew."""
-    return isinstance(table, python.Entry) and python.is_shared(table)
-
-
 def _check_lessons(table: Taught) -> None:
-    who = f"function {table.name!r}"
+    where = f"function {table.name!r}"
     if not table.learns and (table.classes or table.lessons is not None):
         key = "classes" if table.classes else "lessons"
         raise ConfigError(
-            f"{who} has {key}, which are for functions that learn; write learns = true or leave "
-            f"out {key}"
+            f"{where} has {key}, which are for functions that learn; set learns = true or remove "
+            f"{key}"
         )
     if table.lessons_kept < 1:
-        raise ConfigError(f"{who}: lessons-kept is {table.lessons_kept}; it must be 1 or more")
+        raise ConfigError(f"{where}: lessons-kept is {table.lessons_kept}; it must be 1 or more")

@@ -1,4 +1,4 @@
-"""`kind = "remote"`: a model behind the Open Inference Protocol v2, asked over HTTP in batches."""
+"""`kind = "remote"`: a model behind the Open Inference Protocol v2, called over HTTP in batches."""
 
 import math
 import os
@@ -35,12 +35,12 @@ NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": n
 
 
 class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
-    """A model's address up to its name (or version), and the tensors it speaks in."""
+    """A model's URL up to its name (or version), and its tensors."""
 
     url: str
     timeout_s: float = 5.0
     token_variable: str | None = None  # the environment variable that holds the bearer token
-    ca: str | None = None  # file of the certificates that vouch for the server
+    ca: str | None = None  # file of the CA certificates to trust
     input: str = "input-0"
     datatype: Sent = "FP64"
     output: str | None = None
@@ -51,7 +51,7 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
 class Tensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A named input of a model; `data` is flat or nested, row by row.
 
-    Without `data`, its parameter `binary_data_size` says how many bytes after the JSON are its own.
+    Without `data`, `binary_data_size` in its parameters is the number of its bytes after the JSON.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Output(msgspec.Struct, omit_defaults=True):
 
 
 class Outputs(msgspec.Struct):
-    """The response of a model, as far as it is used here."""
+    """The used part of a model's response."""
 
     outputs: list[Output]
 
 
 class Model(NamedTuple):
-    """A model that takes rows, somewhere else."""
+    """A remote model."""
 
     client: HttpClient
     input: str
@@ -88,19 +88,19 @@ class Model(NamedTuple):
     classes: list[Scalar] | None
 
     def predict(self, instances: Any) -> list[Any]:
-        """Return the labels of the instances, by one request."""
+        """Return the labels of the instances, with one request."""
         if len(instances) == 0:
             return []
         width = len(self.columns) if self.columns else None
         rows = numbers(instances, self.columns, width=width, kind=NUMBERS[self.datatype])
-        status, content = self.client.send("POST", "/infer", self._question(rows))
+        status, content = self.client.send("POST", "/infer", self._request(rows))
         if status != 200:
-            sentence = read_refusal(content)[1]
-            said = f"{status}: {sentence}" if sentence else f"{status}"
-            raise DataError(f"{self.client.url} answered {said}")
+            message = read_refusal(content)[1]
+            reason = f"{status}: {message}" if message else f"{status}"
+            raise DataError(f"{self.client.url} answered {reason}")
         return self._labels(_decoded(self.client.url, content), len(rows))
 
-    def _question(self, rows: np.ndarray) -> bytes:
+    def _request(self, rows: np.ndarray) -> bytes:
         tensor = Tensor(self.input, list(rows.shape), self.datatype, rows.ravel().tolist())
         wanted = {} if self.output is None else {"outputs": [{"name": self.output}]}
         return msgspec.json.encode({"inputs": [tensor], **wanted})
@@ -110,31 +110,33 @@ class Model(NamedTuple):
         values = _flat(tensor.data or [])
         if not tensor.shape or tensor.shape[0] != count or math.prod(tensor.shape) != len(values):
             raise DataError(
-                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} with "
+                f"{self.client.url} returned output {tensor.name!r} of shape {tensor.shape} with "
                 f"{len(values)} values for {count} rows"
             )
         if self.classes is not None:
             return list(winners(_scores(tensor, values), self.classes))
         if len(values) != count:
             raise DataError(
-                f"{self.client.url} gave output {tensor.name!r} of shape {tensor.shape} for "
+                f"{self.client.url} returned output {tensor.name!r} of shape {tensor.shape} for "
                 f"{count} rows; if these are scores, give classes"
             )
         return values
 
     def _tensor(self, outputs: list[Output]) -> Output:
-        fitting = [one for one in outputs if self.output in (None, one.name)]
+        fitting = [output for output in outputs if self.output in (None, output.name)]
         if len(fitting) == 1:
             return fitting[0]
-        names = ", ".join(one.name for one in outputs) or "none"
-        raise DataError(f"{self.client.url} gave the outputs {names}; name one of them as output")
+        names = ", ".join(output.name for output in outputs) or "none"
+        raise DataError(
+            f"{self.client.url} returned the outputs {names}; set output to one of them"
+        )
 
 
 def load(table: Remote, folder: Path) -> Model:
-    """Return the model; it is not asked anything before the first instance comes."""
-    who = f"function {table.name!r}"
+    """Return the model; the first request is sent with the first instance."""
+    where = f"function {table.name!r}"
     if not 0 < table.timeout_s < math.inf:
-        raise ConfigError(f"{who}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
+        raise ConfigError(f"{where}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
     try:
         client = HttpClient.at(
             table.url,
@@ -143,7 +145,7 @@ def load(table: Remote, folder: Path) -> Model:
             authority=None if table.ca is None else folder / table.ca,
         )
     except ConfigError as error:
-        raise ConfigError(f"{who}: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
     return Model(client, table.input, table.datatype, table.output, table.columns, table.classes)
 
 
@@ -153,7 +155,7 @@ def _token(table: Remote) -> str | None:
     token = os.environ.get(table.token_variable)
     if not token:
         raise ConfigError(
-            f"the environment variable {table.token_variable} holds no token; set it, or remove "
+            f"the environment variable {table.token_variable} is empty; set it, or remove "
             "token-variable"
         )
     return token
@@ -163,14 +165,12 @@ def _decoded(url: str, content: bytes) -> Outputs:
     try:
         return msgspec.json.decode(content, type=Outputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{url} gave no answer of the protocol: {error}") from None
+        raise DataError(f"{url} returned an invalid response: {error}") from None
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Return the values of a tensor, which may come nested."""
-    while data and isinstance(data[0], list):
-        if not all(isinstance(one, list) for one in data):
-            break
+    """Return the values of a tensor, which may be nested."""
+    while data and all(isinstance(row, list) for row in data):
         data = [value for row in data for value in row]
     return data
 

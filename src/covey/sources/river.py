@@ -1,6 +1,6 @@
-"""`kind = "river"`: a model of River, or a pipeline of them, that learns as labels come.
+"""`kind = "river"`: a River model or pipeline that learns online.
 
-River checks no input, so what a model must never see is refused here.
+River does not validate instances, so this module does.
 """
 
 import math
@@ -15,24 +15,24 @@ from covey.sources.tables import Kind
 
 
 class River(python.Entry, frozen=True, kw_only=True):
-    """An entry that makes a model of River."""
+    """An entry that creates a River model."""
 
     columns: list[str] | None = None
 
 
 class Model:
-    """A model of River that is shown names with finite numbers, text or truth values."""
+    """A River model whose features are finite numbers, text or booleans."""
 
     def __init__(self, model: Any, columns: Columns) -> None:
         self.model = model
         self.columns = columns
 
     def predict_one(self, instance: Any) -> Any:
-        """Return the model's label; None if it has learnt none yet."""
+        """Return the model's label; None if it is untrained."""
         return self.model.predict_one(self._features(instance))
 
     def learn_one(self, instance: Any, label: Any) -> None:
-        """Teach the model."""
+        """Train the model."""
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Model:
     def _named(self, row: Any) -> dict[str, Any]:
         if self.columns is None:
             raise DataError(
-                f"an instance is a {type(row).__name__}, but River takes names with values; give "
+                f"an instance is a {type(row).__name__}, but River needs named values; send "
                 "mappings, or name the values of a row with columns = [...]"
             )
         if len(row) != len(self.columns):
@@ -61,14 +61,14 @@ class Model:
 
 
 def load(table: River, folder: Path) -> Model:
-    """Return the model that the entry makes."""
+    """Return the model that the entry creates."""
     _check_river()
     model = python.load(table, folder)
     if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
         raise ConfigError(
-            f"function {table.name!r}: {table.entry} made a {type(model).__name__}, without "
-            "predict_one and learn_one; a function that makes a model is called if options are "
-            "given, options = {} at least"
+            f"function {table.name!r}: {table.entry} is a {type(model).__name__} without "
+            "predict_one and learn_one; if it is a function that creates the model, add options "
+            "= {}"
         )
     return Model(model, table.columns)
 
@@ -76,7 +76,7 @@ def load(table: River, folder: Path) -> Model:
 def _value(name: str, value: Any) -> Any:
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, float) and not math.isfinite(plain):
-        raise DataError(f"an instance has {plain} for {name!r}; leave out what is missing")
+        raise DataError(f"an instance has {plain} for {name!r}; omit missing values")
     if not isinstance(plain, str | int | float):
         raise DataError(
             f"an instance has a {type(plain).__name__} for {name!r}; give a number or text"
@@ -86,7 +86,7 @@ def _value(name: str, value: Any) -> Any:
 
 def _check_river() -> None:
     try:
-        import river  # noqa: F401 - whether it is there
+        import river  # noqa: F401 - checks that it is installed
     except ModuleNotFoundError:
         raise MissingExtra(
             'functions of kind river need river; install it with pip install "covey[river]"'

@@ -1,4 +1,4 @@
-"""`kind = "skops"`: a scikit-learn model in a file; the one file that names skops."""
+"""`kind = "skops"`: a scikit-learn model in a skops file."""
 
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ from covey.sources.tables import Kind, Taught
 
 
 class Skops(Taught, frozen=True, kw_only=True):
-    """A model whose file says which types it is made of; unknown ones must be trusted by name."""
+    """A model whose file lists its types; unknown types must be named in `trusted`."""
 
     file: str
     sha256: str
     trusted: list[str] = msgspec.field(default_factory=list)
     columns: list[str] | None = None
-    learns: bool = False  # a file that is pinned is expected to stay what it is
+    learns: bool = False  # a pinned model is expected not to change
 
 
 class Rows:
-    """A model that takes rows, given rows or mappings."""
+    """A model that takes rows or mappings."""
 
     def __init__(self, model: Any, columns: Columns) -> None:
         self.model = model
@@ -34,50 +34,50 @@ class Rows:
 
 
 class LearningRows(Rows):
-    """One that can be taught as well."""
+    """A model that can also learn."""
 
     @property
     def classes_(self) -> Any:
-        """What the model knows of its labels, if it was fitted."""
+        """The labels of a fitted model."""
         return self.model.classes_
 
     def partial_fit(self, rows: Any, labels: Any, **more: Any) -> None:
-        """Teach the model."""
+        """Train the model."""
         self.model.partial_fit(picked(rows, self.columns), labels, **more)
 
 
 def load(table: Skops, folder: Path) -> Rows:
-    """Return the model in the file, made of trusted types only."""
+    """Return the model in the file if it has trusted types only."""
     skops = _skops()
     content = content_of(table, folder)
-    who = f"function {table.name!r}"
+    where = f"function {table.name!r}"
     try:
         unknown = skops.get_untrusted_types(data=content)
         refused = sorted(set(unknown) - set(table.trusted))
         model = None if refused else skops.loads(content, trusted=table.trusted)
     except Exception as error:
         raise ConfigError(
-            f"{who}: {table.file} cannot be read as a skops file: {type(error).__name__}: {error}"
+            f"{where}: {table.file} cannot be read as a skops file: {type(error).__name__}: {error}"
         ) from error
     if refused:
         raise ConfigError(
-            f"{who}: {table.file} holds types that are not trusted: {', '.join(refused)}; if you "
-            "know them all, list them in trusted"
+            f"{where}: {table.file} contains types that are not trusted: {', '.join(refused)}; if "
+            "you know them all, list them in trusted"
         )
     if not hasattr(model, "predict"):
-        raise ConfigError(f"{who}: {table.file} holds a {type(model).__name__}, without predict")
-    is_teachable = table.learns and hasattr(model, "partial_fit")
-    if table.learns and not is_teachable:
         raise ConfigError(
-            f"{who}: a {type(model).__name__} cannot be taught, as it has no partial_fit; leave "
-            "out learns"
+            f"{where}: {table.file} contains a {type(model).__name__} without predict"
         )
-    return (LearningRows if is_teachable else Rows)(model, table.columns)
+    if table.learns and not hasattr(model, "partial_fit"):
+        raise ConfigError(
+            f"{where}: a {type(model).__name__} cannot learn, it has no partial_fit; remove learns"
+        )
+    return (LearningRows if table.learns else Rows)(model, table.columns)
 
 
 def _skops() -> Any:
     try:
-        import sklearn  # noqa: F401 - what skops files are made of
+        import sklearn  # noqa: F401 - needed to load skops files
         import skops.io
     except ModuleNotFoundError:
         raise MissingExtra(

@@ -1,4 +1,4 @@
-"""What `[[function]]` tables have in common, and what makes one kind of them."""
+"""Common keys of `[[function]]` tables, and the record of a kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-Scalar = str | int | float | bool  # a label as TOML and JSON can write it
+Scalar = str | int | float | bool  # a label in TOML and JSON
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -20,15 +20,15 @@ class Taught(Named, frozen=True, kw_only=True, rename="kebab"):
     """The keys of every kind that can learn."""
 
     learns: bool = True
-    classes: list[Scalar] = []  # of a function that has learnt nothing yet
-    lessons: str | None = None  # the file of what it is taught
+    classes: list[Scalar] = []  # of an untrained function
+    lessons: str | None = None  # path of the training log
     lessons_kept: int = 10_000  # labelled instances
 
 
 class Kind(NamedTuple):
-    """A kind of table, and what makes an object out of one that `as_function` takes.
+    """A kind of table, and its loader, which returns an object for `as_function`.
 
-    Paths in the table are relative to the folder that `load` is given.
+    Paths in the table are relative to the loader's `folder` argument.
     """
 
     table: type[Named]
