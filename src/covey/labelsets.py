@@ -21,10 +21,11 @@ class LabelSet:
         self._contexts = contexts
         self._keys = frozenset(map(key_of, classes))
 
-    def check(self, labels: Iterable[Label]) -> None:
+    def check(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for a label that is not one of the classes."""
-        for label in set(map(key_of, labels)):
-            self._check(label)
+        distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
+        for _, label in distinct:
+            self._check(key_of(label))
 
     def check_own(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for an invalid label of an own instance."""

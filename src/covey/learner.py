@@ -17,6 +17,7 @@ Where `is_supervised` is False, `consult` takes the place of `receive_report` an
 belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -227,6 +228,11 @@ class Learner:
     ) -> None:
         """Undo decisions of consecutive slots; codes below 0 are passed over."""
         self._at(space).retract_batch(contexts.reshape(-1).data, slot, codes.data)
+
+    def gains_of(self, predictions: Sequence[Label], labels: Sequence[Label]) -> np.ndarray:
+        """Return `gain_of` for many rows."""
+        gain_of = operator.eq if self._loss is None else self.gain_of
+        return np.fromiter(map(gain_of, predictions, labels), np.int64, len(labels))
 
     def gain_of(self, prediction: Label, label: Label) -> int:
         """Return what a prediction gains, at most `unit`; `NO_ANSWER` gains nothing."""

@@ -469,10 +469,12 @@ class Handler:
             choice = learner.choice(int(draft.codes[place]))
             view = shown(views, choice.arm, draft.context(place)) if views else ALL
             return [(choice, view, [place])]
-        arms = arm_of(np.asarray(draft.codes)[list(places)])
+        where = np.arange(len(draft.codes))
+        where = where if len(places) == len(where) else where[list(places)]
+        arms = arm_of(np.asarray(draft.codes)[where])
         groups: list[Group] = []
         for arm in np.unique(arms).tolist():
-            mine = [places[k] for k in np.flatnonzero(arms == arm).tolist()]
+            mine = where[arms == arm].tolist()
             choice = learner.choice(int(draft.codes[mine[0]]))
             if not views:
                 groups.append((choice, ALL, mine))

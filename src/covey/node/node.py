@@ -343,7 +343,10 @@ class Node:
         return settled
 
     async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
-        await self._handler.prepare(request, truths)
+        if request.training:
+            await self._handler.prepare(request, truths)
+        else:  # labels of peers are delivered after the commit
+            self._state.check(request, truths)
 
     async def _locate(
         self,
@@ -553,7 +556,7 @@ def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, 
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(rows) != len(given):
         raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
-    for row in rows:
+    for row in (min(rows), max(rows)) if len(rows) else ():
         _checked_row(request, row)
     check_plain(given)
     truths: dict[int, Label] = dict(zip(rows, given, strict=True))

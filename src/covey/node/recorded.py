@@ -286,8 +286,7 @@ class RecordedState(SiteState):
         if self.is_pooled(request.source):
             super()._forget(request, rows)
         else:
-            codes = [request.group(row).code for row in rows]
-            self.sources.forget(request.source, request.space, codes)
+            self.sources.forget(request.source, request.space, request.codes[rows].tolist())
 
     def _closed(self, request: Request) -> None:
         self._commit.closed.append(request.number)

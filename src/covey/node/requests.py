@@ -109,11 +109,18 @@ class Request(msgspec.Struct, eq=False, gc=False):
     @property
     def pending(self) -> list[int]:
         """The rows whose label has not arrived."""
+        if self.truths.count(UNKNOWN) == len(self.truths):
+            return list(range(len(self.truths)))
         return [row for row, truth in enumerate(self.truths) if truth is UNKNOWN]
 
     def slot_of(self, row: int) -> int:
         """Return the slot of a row."""
         return self.slot + row if self.slots is None else self.slots[row]
+
+    def slots_of(self, rows: Sequence[int]) -> np.ndarray:
+        """Return the slots of many rows."""
+        places = np.array(rows, np.int64)
+        return self.slot + places if self.slots is None else np.asarray(self.slots)[places]
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""

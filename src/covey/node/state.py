@@ -287,6 +287,8 @@ class SiteState:
     def check(self, request: Request, truths: Mapping[int, Any]) -> None:
         """Raise `ConflictingLabel` or `LateLabel` if a request cannot take these labels."""
         known = request.truths
+        if request.is_open and known.count(UNKNOWN) == len(known):
+            return
         for row, label in truths.items():
             if known[row] is UNKNOWN:
                 if not request.is_open:
@@ -378,18 +380,12 @@ class SiteState:
         learner, places = self.learner, np.array(rows, np.int64)
         codes = request.codes[places]
         contexts = np.asarray(request.contexts, np.float64).reshape(len(request), -1)[places]
-        slots = request.slot + places
-        if request.slots is not None:
-            slots = np.asarray(request.slots, np.int64)[places]
-        predictions = request.predictions
-        gains = [
-            learner.gain_of(predictions[row], label)
-            for row, label in zip(rows, labels, strict=True)
-        ]
+        slots = request.slots_of(rows)
+        gains = learner.gains_of([request.predictions[row] for row in rows], labels)
         paid = None
         if costs is not None or request.peer_answers:
             paid = np.array([self._paid(request, row, costs) for row in rows], np.int64)
-        learner.settle_rows(contexts, slots, codes, np.array(gains), paid, request.space)
+        learner.settle_rows(contexts, slots, codes, gains, paid, request.space)
         if learner.remembers:
             points = map(tuple, contexts.tolist())
             for code, label, point, slot in zip(
@@ -425,8 +421,7 @@ class SiteState:
         self._closed(request)
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        codes = [request.group(row).code for row in rows]
-        self.learner.forget_rows(codes, request.space)
+        self.learner.forget_rows(request.codes[rows].tolist(), request.space)
 
     def _closed(self, request: Request) -> None:
         for ticket in range(request.number, request.number + len(request)):

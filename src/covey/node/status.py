@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from covey.learner import Learner
-from covey.node.requests import Counts, Request, is_own
+from covey.node.requests import FEW, Counts, Request, is_own
 
 ArmKind = Literal["own", "peer", "context_only"]
 
@@ -90,11 +90,19 @@ class Counters:
         self, request: Request, rows: Sequence[int], counted: Counts, slot: int
     ) -> None:
         """Count labels that came at `slot`, and how long they were pending."""
-        for row in rows:
-            waited = max(0, slot - request.slot_of(row))
-            self.waits[waited.bit_length()] += 1
-            self.waited_slots += waited
+        if len(rows) <= FEW:
+            for row in rows:
+                waited = max(0, slot - request.slot_of(row))
+                self.waits[waited.bit_length()] += 1
+                self.waited_slots += waited
+        else:
+            self._count_waits(np.maximum(0, slot - request.slots_of(rows)))
         self._add_labels(counted)
+
+    def _count_waits(self, waited: np.ndarray) -> None:
+        bits, counts = np.unique(np.frexp(waited)[1], return_counts=True)
+        self.waits.update(dict(zip(bits.tolist(), counts.tolist(), strict=True)))
+        self.waited_slots += int(waited.sum())
 
     def _add_labels(self, counted: Mapping[tuple[str, str, str], tuple[int, int]]) -> None:
         for (_, source, arm), (labels, right) in counted.items():

@@ -353,6 +353,8 @@ def row_numbers(content: bytes) -> list[int]:
 
 
 def _encoded(labels: Sequence[Any]) -> Sequence[Any]:
+    if NO_ANSWER not in labels:
+        return labels
     return [None if label is NO_ANSWER else label for label in labels]
 
 
