@@ -231,8 +231,9 @@ def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
     lefts = [column + 0.02 for column in range(len(shares))]
     axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
     for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
-        style = {"color": _text_on(face), "weight": "bold" if column == row else "normal"}
-        axes.text(column + 0.5, row + 0.5, percent(share or 0.0), ha="center", va="center", **style)
+        weight = "bold" if column == row else "normal"
+        text = axes.text(column + 0.5, row + 0.5, percent(share or 0.0), ha="center", va="center")
+        text.set(color=_text_on(face), weight=weight)
 
 
 def _draw_cells(
