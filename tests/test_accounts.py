@@ -75,8 +75,8 @@ def test_carrying_costs_makes_the_best_for_each_the_best_for_all(tmp_path: Path)
 def test_the_text_and_the_page_report_the_utilities(tmp_path: Path) -> None:
     outcome = replay(tmp_path, carry=True)
 
-    assert "all together" in report.text(outcome)
-    assert "all together" in report.html(outcome, title="x")
+    assert "; total " in report.text(outcome)
+    assert "; total " in report.html(outcome, title="x")
     assert json.dumps(report.summary(outcome))
 
 

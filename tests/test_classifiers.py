@@ -184,7 +184,7 @@ def test_an_untrained_model_raises_an_error_with_a_hint(given: Any, message: str
     [
         (3, "function 'f' is a int; give a callable or an object with predict"),
         ((lambda x: 1, 3), "function 'f' is a tuple"),
-        (fresh(lambda x: 1, classes=[1]), "function 'f' is fresh, but a function cannot be taught"),
+        (fresh(lambda x: 1, classes=[1]), "function 'f' is fresh, but a function cannot learn"),
     ],
 )
 def test_an_invalid_function_is_named_in_the_error(given: Any, message: str) -> None:
@@ -193,7 +193,7 @@ def test_an_invalid_function_is_named_in_the_error(given: Any, message: str) -> 
 
 
 def test_a_fresh_function_needs_a_class() -> None:
-    with pytest.raises(ConfigError, match="needs its classes"):
+    with pytest.raises(ConfigError, match="needs classes"):
         fresh(GaussianNB(), classes=[])
 
 
@@ -254,5 +254,5 @@ def test_two_labels_that_contradict_each_other_are_not_kept_for_one_answer() -> 
     late.keep(7, "spam")
 
     late.keep(7, "spam")
-    with pytest.raises(ConflictingLabel, match="for ticket 7 the label 'spam' is kept until"):
+    with pytest.raises(ConflictingLabel, match="contradicts 'spam', which is kept until"):
         late.keep(7, "ham")

@@ -191,4 +191,4 @@ def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(
     assert page.count('aria-label="arms that north prefers by x0"') == 1
     assert "more than two contexts, or none" in page
     assert ">everywhere<" in page
-    assert "north went by" in capsys.readouterr().out
+    assert "contexts that north used" in capsys.readouterr().out

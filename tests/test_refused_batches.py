@@ -79,7 +79,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda rows: [1] * (len(rows) + 1), r"gave \d+ labels for \d+ rows"),
+        (lambda rows: [1] * (len(rows) + 1), r"returned \d+ labels for \d+ rows"),
         (lambda rows: 1 / 0, "raised ZeroDivisionError"),
         (lambda rows: [None] * len(rows), "answered None, which is not a label"),
         (lambda rows: np.zeros((len(rows), 2)), "answered a list, which is not a label"),

@@ -196,7 +196,7 @@ def test_without_true_labels_the_text_does_not_judge() -> None:
 def test_the_text_of_a_single_learner_does_not_speak_of_cooperation() -> None:
     printed = report.text(make_outcome(["north"]))
 
-    assert "nobody to ask" in printed
+    assert "no peer" in printed
     assert "cooperation" not in printed
 
 

@@ -83,7 +83,7 @@ def test_without_contexts_a_sentence_names_each_preferred_arm() -> None:
     first = small_learner("a", slots=200, errors=20, alone_errors=30)
     page = report.html(small_outcome(first), title="A replay")
 
-    assert "In the end a prefers a-tree." in shown_words(page)
+    assert "At the end a prefers a-tree." in shown_words(page)
 
 
 def test_beyond_two_dimensions_the_twelve_most_visited_cells_are_listed() -> None:

@@ -66,7 +66,7 @@ def test_an_interval_around_1_is_undecided() -> None:
 
     text = scoreboard.text(compare(CHOSEN, [*grid, *zoom]))
 
-    assert "less regret than grid in 1 of 2 environments, more in 0; in 1 these seeds" in text
+    assert "less regret than grid in 1 of 2 environments, more in 0; 1 undecided" in text
 
 
 def test_one_seed_gives_no_confidence_interval() -> None:

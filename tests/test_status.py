@@ -137,7 +137,7 @@ def test_an_unreachable_node_gives_a_message_and_exit_code_2(
 
     assert code == 2
     assert capsys.readouterr().err == (
-        f"covey: http://127.0.0.1:{port}/v2/models/north: no answer: Connection refused\n"
+        f"covey: http://127.0.0.1:{port}/v2/models/north: no response: Connection refused\n"
     )
 
 

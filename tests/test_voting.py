@@ -369,7 +369,7 @@ def test_the_page_shows_members_weights_and_how_they_moved(
 ) -> None:
     outcome = play(stream(200), config_of({"weights": weights}), tmp_path)
     page = report.html(outcome, title="x")
-    section = page[page.index("<h2>The ensemble</h2>") : page.index("<h2>Error over time</h2>")]
+    section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
 
     assert (section.count("<svg"), section.count("<tr>")) == (figures, 1 + 3 + 1)
 

@@ -91,7 +91,7 @@ class Function(NamedTuple):
             return as_label(answer)
         except ValueError as error:
             is_new = answer is None and self.teach is not None
-            raise FunctionError(f"{self} returned {error}{_FRESH if is_new else ''}") from None
+            raise FunctionError(f"{self} answered {error}{_FRESH if is_new else ''}") from None
 
     def __str__(self) -> str:
         return f"function {self.name!r} of learner {self.owner!r}"

@@ -388,7 +388,7 @@ def _furnished(
     arms = site.arms([member.name for member in members])
     seen = checked_views(
         members[place].view,
-        who=f"learner {site.name!r}",
+        owner=f"learner {site.name!r}",
         arms=arms,
         contexts=[names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
     )

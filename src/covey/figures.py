@@ -232,11 +232,8 @@ def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
     axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
     for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
         weight = "bold" if column == row else "normal"
-        colour = _text_on(face)
-        place = (column + 0.5, row + 0.5)
-        axes.text(
-            *place, percent(share or 0.0), ha="center", va="center", color=colour, weight=weight
-        )
+        text = axes.text(column + 0.5, row + 0.5, percent(share or 0.0), ha="center", va="center")
+        text.set(color=_text_on(face), weight=weight)
 
 
 def _draw_cells(

@@ -86,14 +86,14 @@ def furnished(tables: Tables, neighbours: Mapping[str, Neighbour], *, own_name: 
             "[policy] carry-serving-costs needs the serving costs of peers, which a site does not "
             "know; remove it, and include them in the prices"
         )
-    nobody: dict[str, float] | None = None if "link" in tables.links else {}
-    own = [_own(one, own_name, neighbours, nobody) for one in tables.members]
+    default: dict[str, float] | None = None if "link" in tables.links else {}
+    own = [_own(one, own_name, neighbours, default) for one in tables.members]
     names = [one.name for one in own]
     others = [
         Member(
             name=one.name,
             functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
-            peers=nobody,
+            peers=default,
         )
         for one in neighbours.values()
         if one.name not in names
@@ -172,7 +172,7 @@ def _own(
     learner: Member,
     own_name: str,
     neighbours: Mapping[str, Neighbour],
-    nobody: dict[str, float] | None,
+    default: dict[str, float] | None,
 ) -> Member:
     if learner.name != own_name:
         return learner
@@ -184,4 +184,4 @@ def _own(
                     f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
                     f"missing{hint}"
                 )
-    return msgspec.structs.replace(learner, peers=nobody) if learner.peers is None else learner
+    return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner

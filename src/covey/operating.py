@@ -171,16 +171,16 @@ def _status(options: argparse.Namespace) -> None:
         token = status.token_in(options.token_file)
     model = status.client(options.url, token=token, authority=options.ca)
 
-    def state() -> str:
+    def shown() -> str:
         body = status.state(model)
         return body.decode() if options.json else status.text(body)
 
-    print(state(), flush=True)
+    print(shown(), flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         while options.watch is not None:
             time.sleep(options.watch)
             try:
-                text = state()
+                text = shown()
             except CoveyError as error:  # it may recover
                 text = f"covey: {error}"
             print(f"{CLEAR if sys.stdout.isatty() else ''}{text}", flush=True)

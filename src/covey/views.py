@@ -36,11 +36,11 @@ class View(NamedTuple):
 
 
 def checked_views(
-    tables: Sequence[ViewTable], *, who: str, arms: Sequence[str], contexts: Sequence[str]
+    tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> tuple[View, ...]:
     """Return the validated views of a learner with these arms and contexts."""
     return tuple(
-        _view(table, f"{who}: view {k + 1}", arms, contexts) for k, table in enumerate(tables)
+        _view(table, f"{owner}: view {k + 1}", arms, contexts) for k, table in enumerate(tables)
     )
 
 

@@ -168,8 +168,8 @@ def test_its_keys_are_documented(kind: str) -> None:
         ("f", r"function is not a list of tables; write \[\[function\]\] in double brackets"),
         ([{"name": "f"}], r"\[\[function\]\] 1 has no kind; known: constant, onnx, python"),
         ([{"name": "f", "kind": "onx"}], "unknown kind 'onx'; did you mean 'onnx'?"),
-        ([{"name": "", "kind": "constant", "label": 1}], "the name is empty"),
-        ([{"name": "f", "kind": "constant", "label": 1}] * 2, "the name 'f' is taken"),
+        ([{"name": "", "kind": "constant", "label": 1}], "name is empty"),
+        ([{"name": "f", "kind": "constant", "label": 1}] * 2, "duplicate function name 'f'"),
         (["f"], r"\[\[function\]\] 1 has no kind"),
     ],
 )

@@ -233,7 +233,7 @@ def test_an_instance_is_logged_as_json(instance: Any, same: Any) -> None:
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
-        ({1: 2.0}, "names that are no text"),
+        ({1: 2.0}, "names that are not text"),
         ([float("nan")], "JSON, which has no nan"),
         ({"a": {1, 2}}, "JSON, which has no set"),
     ],

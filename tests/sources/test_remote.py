@@ -92,7 +92,7 @@ def test_the_named_output_is_used(tmp_path: Path) -> None:
     both = [output([1], [1], "first"), output([2], [1], "second")]
     with serving(saying(200, {"outputs": both})) as (url, _):
         assert loaded(table(url, output="second"), tmp_path).answer(ROWS[0]) == 2
-        with pytest.raises(FunctionError, match="outputs first, second; name one of them"):
+        with pytest.raises(FunctionError, match="outputs first, second; set output"):
             loaded(table(url), tmp_path).answer(ROWS[0])
 
 
@@ -202,7 +202,7 @@ def test_a_truncated_response_is_refused(tmp_path: Path) -> None:
         thread = threading.Thread(target=break_off)
         thread.start()
         function = loaded(table(f"http://127.0.0.1:{server.getsockname()[1]}/f"), tmp_path)
-        with pytest.raises(FunctionError, match="no answer: IncompleteRead"):
+        with pytest.raises(FunctionError, match="no response: IncompleteRead"):
             function.answer(ROWS[0])
         thread.join()
 
@@ -212,7 +212,7 @@ def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
         port = closed.getsockname()[1]
     function = loaded(table(f"http://127.0.0.1:{port}/v2/models/f"), tmp_path)
 
-    with pytest.raises(FunctionError, match="no answer: Connection refused"):
+    with pytest.raises(FunctionError, match="no response: Connection refused"):
         function.answer(ROWS[0])
 
 

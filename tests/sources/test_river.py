@@ -51,7 +51,7 @@ def test_an_untrained_model_returns_the_first_class(tmp_path: Path) -> None:
 
 def test_without_classes_an_untrained_model_has_no_answer(tmp_path: Path) -> None:
     with pytest.raises(
-        FunctionError, match="returned None, which is not a label; if it is untrained"
+        FunctionError, match="answered None, which is not a label; if it is untrained"
     ):
         loaded(table(), tmp_path).answer(mapping(ROWS[0]))
 

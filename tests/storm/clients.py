@@ -70,6 +70,9 @@ class Oracle:
                 has_label = row is not None and row.truth is not UNKNOWN
                 promise = "I1" if entry.is_acknowledged else "I10"
                 expect(has_label, promise, f"{name} lost the label of {id_}")
+        self.network.lost_arrivals[name] = records.arrivals_without_request(
+            store, self.network.trust[name]
+        )
         (starts,) = store._base.execute("SELECT starts FROM site").fetchone()
         before, self.network.starts[name] = self.network.starts[name], starts
         expect(starts > before, "I12", f"{name} started {starts} times, after {before}")
@@ -173,7 +176,7 @@ class RunningClient:
             self._client.site, lambda node: node.answer(instances, contexts, question=asked)
         )
         rows = records.rows_of(request)
-        self._network.counts["rows in batches"] += len(rows) > 1
+        self._network.counts["batches"] += len(rows) > 1
         for row in rows:
             self._oracle.answered(self._client.site, row)
 
@@ -240,17 +243,18 @@ class RunningClient:
             await asyncio.sleep(chance.expovariate(1 / self._client.label_s))
 
     async def _say_at_the_last_moment(self, key: Key, truth: Label) -> None:
-        """Send a label just before label-wait expires, and once more just then."""
+        """Send a label just before label-wait expires, and again just then."""
         answer = self._oracle.entries[key].answer
         for _ in range(300):
             node = self._network.nodes.get(key[0])
             if node and answer and node.learner.slot >= answer.last_slot + self._network.plan.wait:
                 break
             await asyncio.sleep(1.0)
-        again = asyncio.ensure_future(self._say(key, truth))
-        await asyncio.sleep(self._chance.expovariate(1.0))
-        await self._say(key, truth)
-        await again
+        sent = [asyncio.ensure_future(self._say(key, truth))]
+        for mean_s in (0.2, 1.0):
+            await asyncio.sleep(self._chance.expovariate(1 / mean_s))
+            sent.append(asyncio.ensure_future(self._say(key, truth)))
+        await asyncio.gather(*sent)
 
     async def _say(self, key: Key, label: Label) -> None:
         await self._persist(partial(self._say_once, key, label), self._attempts())

@@ -1,12 +1,16 @@
 """The rows of requests, one by one, as they are compared: those of a store and those in answers."""
 
+import json
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from covey.node import tables
-from covey.node.requests import Request
+from covey.node.requests import OWN, Request, is_own
 from covey.node.store import Store
+from covey.node.trust import Trust
 from covey.types import Context, Label
 
 
@@ -52,6 +56,24 @@ def rows_of(request: Request) -> list[RowRecord]:
 def read(store: Store) -> Rows:
     """Return all rows of a store."""
     return {one.key: one for request in store._requests(tables.ALL) for one in rows_of(request)}
+
+
+def cells_of(store: Store) -> list[tuple[str, str, list[int]]]:
+    """Return source, name and counters of the cells of a store."""
+    rows = store._base.execute("SELECT source, name, counters FROM cells").fetchall()
+    return [(source, cell, json.loads(counters)) for source, cell, counters in rows]
+
+
+def arrivals_without_request(store: Store, trust: Mapping[str, Trust]) -> Counter[tuple[str, str]]:
+    """Return how many arrivals belong to no request, by source and cell."""
+    found: Counter[tuple[str, str]] = Counter()
+    for source, cell, counters in cells_of(store):
+        found[source, cell] += counters[1]
+    for row in read(store).values():
+        if row.phase != "recall":
+            is_pooled = is_own(row.source) or trust[row.source] == "full"
+            found[OWN if is_pooled else row.source, row.cell] -= 1
+    return found
 
 
 def _ids(request: Request) -> list[str]:

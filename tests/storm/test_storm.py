@@ -44,7 +44,7 @@ KINDS = {
     "refused asks",
     "repeated",
     "responses to others",
-    "rows in batches",
+    "batches",
     "trainings",
 }
 

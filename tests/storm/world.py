@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,7 +36,8 @@ class Network(virtual.World):
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()
         self.starts = dict.fromkeys(plan.names, 0)
-        self.crashed: set[str] = set()  # sites, at any time
+        # By site: arrivals of requests that were in progress at crashes, by source and cell.
+        self.lost_arrivals: dict[str, Counter[tuple[str, str]]] = {}
         self.backs: dict[str, Back] = {}
         self.poison: dict[tuple[str, str, str], set[Any]] = {}  # site, source, id -> labels
         self.when_booted: Callable[[str, Store], None] = lambda name, store: None
@@ -106,7 +108,6 @@ class Network(virtual.World):
         if name not in self.nodes:
             return
         self.note("crash", name, has_power)
-        self.crashed.add(name)
         self.loop.wake(name)
         super().crash(name)
         if has_power:

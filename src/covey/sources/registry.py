@@ -76,8 +76,8 @@ def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Funct
         return function
     if function.teach is None:
         raise ConfigError(f"function {table.name!r} cannot learn; remove lessons")
-    is_shared = isinstance(table, python.Entry) and python.is_shared(table)
-    again = None if is_shared else partial(_made, table, owner, folder)
+    is_single = isinstance(table, python.Entry) and python.is_shared(table)
+    again = None if is_single else partial(_made, table, owner, folder)
     return remember(function, folder / table.lessons, most=table.lessons_kept, again=again)
 
 
