@@ -295,9 +295,11 @@ class Handler:
             function = self._learner.choice(draft.codes[0]).function
             if function >= 0 and function not in self._driver.trainable:
                 labels = await self._driver.run(function, draft.rows)
-                if type(labels) is list:
-                    draft.predictions = labels
-                    return labels
+                if isinstance(labels, FunctionError):
+                    draft.predictions = [NO_ANSWER]
+                    return await self._fall_back(draft, {function: labels})
+                draft.predictions = labels
+                return labels
         groups = self._groups(draft, range(len(draft.codes)))
         if len(groups) == 1:
             results = [await self._call(draft, groups[0], draft.predictions)]
