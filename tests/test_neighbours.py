@@ -101,8 +101,8 @@ def test_a_neighbour_is_shown_what_it_may_see(
         ({"name": "south", "key": KEY, "functions": 0}, "functions: expected int >= 1"),
         ({"name": "south", "key": KEY, "in-flight": 0}, "in-flight: expected int >= 1"),
         ({"name": "south", "key": KEY, "asks-by-context": True}, "without may-ask"),
-        ({"name": "south", "key": KEY, "url": "http://s:1"}, "https only"),
-        ({"name": "south", "key": KEY, "url": "south:1"}, "https only"),
+        ({"name": "south", "key": KEY, "url": "http://s:1"}, "only https"),
+        ({"name": "south", "key": KEY, "url": "south:1"}, "only https"),
         ({"name": "south", "key": KEY, "url": "https://:1"}, "write it like https://"),
         ({"name": "south", "key": KEY, "url": "https://s:99999"}, "write it like https://"),
         ({"name": "south", "key": KEY, "url": "https://s/path"}, "without a path"),
@@ -284,5 +284,5 @@ def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
 
 
 def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="put them into the prices"):
+    with pytest.raises(ConfigError, match="include them in the prices"):
         load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')

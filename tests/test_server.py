@@ -171,7 +171,7 @@ def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         assert (await client.post(INFER, infer("a", inputs=INPUTS[:2])))[0] == 200
         status, told = await client.post(INFER, infer("b"))
-        assert (status, "leave out input 'context'" in told["detail"]) == (422, True)
+        assert (status, "remove input 'context'" in told["detail"]) == (422, True)
         far = [{**INPUTS[0], "data": [11]}, INPUTS[1]]
         status, told = await client.post(INFER, infer("c", inputs=far))
         assert (status, told["code"]) == (422, "invalid")
