@@ -348,6 +348,7 @@ class Node:
         try:
             if request.is_open and request.training:
                 await self._training.run(key, self._prepare(request, truths))
+                self._state.check(request, truths)  # label-wait may have expired meanwhile
             else:
                 await self._prepare(request, truths)
         except TicketError:
