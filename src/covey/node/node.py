@@ -375,7 +375,9 @@ class Node:
             await self._training.free((source, found[0].id))
             return found
         await self._journal.flush()  # its label may be on its way to the store
-        found = await self._dependencies.workers.find(source, id)
+        stored = await self._dependencies.workers.find(source, id)
+        # It may have been answered meanwhile, and labels belong to the request in memory.
+        found = self._state.find(source, id) or stored
         if found is not None:
             return found
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
