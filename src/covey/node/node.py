@@ -10,7 +10,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -155,6 +155,7 @@ class Node:
         self._driver = _Driver(self, functions, dependencies.workers, self._breakers)
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
+        self._row_ids: set[tuple[str, str]] = set()  # of their rows after the first
         self._reserved: Counter[str] = Counter()  # rows of those, by holder
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
@@ -405,17 +406,34 @@ class Node:
         if len(set(ids)) < len(ids):
             raise DataError("the ids of rows must differ")
 
+        others = {(source, id_) for id_ in ids[1:]}
+
         async def answer() -> Request:
-            return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
+            await self._check_unused(others)
+            self._row_ids |= others
+            try:
+                return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
+            finally:
+                self._row_ids -= others
 
         asked = Question(source, ids[0])
         request = await self._once(asked, answer, is_new=False, rows=len(rows))
         if (request.row_ids or [request.id]) != ids:
-            raise _other_request(asked)
+            raise _other_request(asked.id)
         return [
             Assistance(request.answers[row], request.function(row), request.width(row))
             for row in range(len(rows))
         ]
+
+    async def _check_unused(self, keys: Collection[tuple[str, str]]) -> None:
+        """Raise `ConflictingLabel` if a source used the id of a row before."""
+        store, workers = self._dependencies.store, self._dependencies.workers
+        for key in keys:
+            if store.may_have(*key) and await workers.find(*key) is not None:
+                raise _other_request(key[1])
+        for key in keys:
+            if key in self._row_ids or key in self._in_progress or self._state.find(*key):
+                raise _other_request(key[1])
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Return the arrivals in a cell, which is known from now on."""
@@ -469,6 +487,8 @@ class Node:
         key = (asked.source, asked.id)
         while key in self._in_progress:
             await self._in_progress[key].wait()
+        if key in self._row_ids:
+            raise _other_request(asked.id)
         found = None if is_new else self._state.find(*key)
         request = None if found is None else found[0]
         if request is None:
@@ -485,7 +505,7 @@ class Node:
                 del self._in_progress[key]
                 done.set()
         if request.digest != asked.digest:
-            raise _other_request(asked)
+            raise _other_request(asked.id)
         await self._journal.flush()
         return request
 
@@ -673,8 +693,8 @@ def _checked_row(request: Request, row: int) -> int:
     return row
 
 
-def _other_request(asked: Question) -> ConflictingLabel:
-    return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
+def _other_request(id: str) -> ConflictingLabel:  # noqa: A002 - the field of the protocol
+    return ConflictingLabel(f"id {id!r} was used for another request; choose another")
 
 
 def _checked_slot(slot: int) -> int:
