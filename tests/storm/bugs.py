@@ -239,6 +239,13 @@ def does_not_recognise_a_repeated_request(patch: Patch) -> None:
     patch.setattr(Node, "_once", once)
 
 
+def accepts_row_ids_that_were_used_before(patch: Patch) -> None:
+    async def check_unused(self: Node, keys: Any) -> None:
+        pass
+
+    patch.setattr(Node, "_check_unused", check_unused)
+
+
 def uses_ids_again_after_a_restart(patch: Patch) -> None:
     def new_id(self: Node) -> str:
         numbers = self.__dict__.setdefault("numbers", itertools.count())
@@ -424,6 +431,7 @@ BUGS: tuple[Bug, ...] = (
     lets_any_source_label_a_request,
     closes_requests_too_early,
     does_not_recognise_a_repeated_request,
+    accepts_row_ids_that_were_used_before,
     uses_ids_again_after_a_restart,
     ignores_its_limits,
     keeps_the_arrivals_of_a_failed_request,

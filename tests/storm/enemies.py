@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,15 +44,18 @@ def lie(how: str, kind: str, told: bytes, chance: random.Random) -> bytes:
 
 
 async def poison(network: "Network", name: str) -> None:
-    """Ask peers and send them false labels, twice and in conflict, and for rows of others too."""
+    """Send false labels, twice and in conflict, of rows of others, and of ids used twice."""
     chance = network.chance
     for number in itertools.count():
         await asyncio.sleep(chance.expovariate(0.2))
-        link, id_ = _link(network, name), f"{name}-{number}"
-        labels = network.poison.setdefault((link._name, name, id_), {0, 1})
-        await _try(link.ask([_row(network, name, number)]))
-        for label in sorted(labels):
-            await _try(link.deliver([(id_, label)]))
+        link, ids = _link(network, name), [f"{name}-{number}"]
+        if chance.random() < 0.5:
+            ids.append(f"{name}-{chance.choice((number - 1, 'second'))}")
+        for id_ in ids:
+            network.poison[link._name, name, id_] = {0, 1}
+        await _try(link.ask(_rows(network, name, number, ids)))
+        for label in (0, 1):
+            await _try(link.deliver([(id_, label) for id_ in ids]))
         await _try(link.deliver([(f"{chance.randrange(8)}-{chance.randrange(20)}", 1)]))
 
 
@@ -60,7 +63,8 @@ async def flood(network: "Network", name: str) -> None:
     """Ask peers more and more, and send no labels."""
     for number in itertools.count():
         await asyncio.sleep(network.chance.expovariate(1.0))
-        await _try(_link(network, name).ask([_row(network, name, number)]))
+        ids = [f"{name}-{number}"]
+        await _try(_link(network, name).ask(_rows(network, name, number, ids)))
 
 
 async def scribble(network: "Network", name: str) -> None:
@@ -88,9 +92,9 @@ def _link(network: "Network", name: str) -> "Link":
     return network.forger(name, network.chance.choice(others))
 
 
-def _row(network: "Network", name: str, number: int) -> AskRow:
-    instance = cases.forged(network.names.index(name), number)
-    return AskRow(f"{name}-{number}", network.chance.choice(CELLS), 1, instance)
+def _rows(network: "Network", name: str, number: int, ids: Sequence[str]) -> list[AskRow]:
+    place, cell = network.names.index(name), network.chance.choice(CELLS)
+    return [AskRow(id_, cell, 1, cases.forged(place, 2 * number + k)) for k, id_ in enumerate(ids)]
 
 
 async def _try(call: Awaitable[object]) -> None:

@@ -333,6 +333,7 @@ class Node:
         try:
             if request.is_open and request.training:
                 await self._training.run(key, self._prepare(request, truths))
+                self._state.check(request, truths)  # label-wait may have expired meanwhile
             else:
                 await self._prepare(request, truths)
             settled = self._state.settle(request, truths)
@@ -363,8 +364,10 @@ class Node:
             return found
         await self._journal.flush()  # its label may be on its way to the store
         stored = await self._dependencies.workers.find(source, id)
-        if stored is not None:
-            return stored
+        # It may have been answered meanwhile, and labels belong to the request in memory.
+        found = self._state.find(source, id) or stored
+        if found is not None:
+            return found
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")

@@ -159,12 +159,12 @@ class RecordedState(SiteState):
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed."""
         super().retract(contexts, slot, codes, done)
+        self._has_changed = True  # it may have opened a cell, even if nothing was decided
         if done:
             points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
             decided = np.asarray(codes[:done], np.int64)
             is_decided = decided >= 0
             self._dirty.note_rows(self.learner.space, decided[is_decided], points[is_decided])
-            self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------
 
@@ -187,6 +187,10 @@ class RecordedState(SiteState):
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
         self.sources.retract(source, space, codes)
+        self._has_changed = True
+        if self.is_pooled(source):
+            for code in codes:
+                self._dirty.note(space, code)
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
