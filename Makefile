@@ -30,7 +30,7 @@ unit-plain: $(VENV)/.tools
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group hostile
-	$(BIN)/python tests/hostile.py
+	cd tests && ../$(BIN)/python -m support.hostile
 
 bench: $(VENV)/.tools
 	$(BIN)/pip install --quiet --group bench
@@ -51,28 +51,28 @@ paper: $(VENV)/.tools
 # Storms over whole networks: MINUTES=60, or SEEDS=1000, or SEED=17 to see one again; JOBS processes.
 JOBS ?= 2
 prove: $(VENV)/.tools
-	cd tests && ../$(BIN)/python -m storm.prove --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--write $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10)))
+	cd tests && ../$(BIN)/python -m chaos.prove --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--write $(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),10)))
 
 # Every planted bug, and how many seeds find it.
 teeth: $(VENV)/.tools
-	cd tests && ../$(BIN)/python -m storm.prove --teeth 600 --write
+	cd tests && ../$(BIN)/python -m chaos.prove --teeth 600 --write
 
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools
-	cd tests && ../$(BIN)/python -m storm.kill --times $(or $(TIMES),200)
+	cd tests && ../$(BIN)/python -m chaos.kill --times $(or $(TIMES),200)
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py
 
 clean:
-	rm -rf $(VENV) build dist demo-report src/covey/*.so src/*.egg-info
+	rm -rf $(VENV) build dist demo-report src/covey/kernel/*.so src/*.egg-info
 
-$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel.py src/covey/_kernel.pxd
+$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel/kernel.py src/covey/kernel/_compiled.pxd
 	@echo "setting up $(VENV) (once; a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer; set PYTHON=/path/to/it")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	@rm -f src/covey/_kernel*.so
+	@rm -f src/covey/kernel/_compiled*.so
 	@$(BIN)/pip install --quiet --editable ".[parquet,report]"
 	@$(BIN)/covey --version
 	@touch $@

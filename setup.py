@@ -16,7 +16,9 @@ def extensions():
         return []
     from Cython.Build import cythonize
 
-    built = cythonize([Extension("covey._kernel", ["src/covey/kernel.py"])], build_dir="build")
+    built = cythonize(
+        [Extension("covey.kernel._compiled", ["src/covey/kernel/kernel.py"])], build_dir="build"
+    )
     for extension in built:
         extension.optional = WISH != "compiled"
     return built

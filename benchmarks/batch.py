@@ -21,7 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 import covey
-from covey.classifiers import frozen
+from covey.functions.function import frozen
 from covey.node.network import LocalSite, Prediction
 
 ROWS = 1_024

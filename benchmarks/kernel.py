@@ -14,9 +14,9 @@ from compiler import NoFloor, floor
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
-from covey.policies import DCZA, CoS, resolve
-from covey.settings import Settings
-from covey.types import Cell
+from covey.bandit.policies import DCZA, CoS, resolve
+from covey.bandit.settings import Settings
+from covey.kernel.rules import Cell
 
 NAME = "kernel"
 TITLE = "The kernel, one decision at a time"
@@ -59,7 +59,7 @@ def measure(effort: str) -> Figure:
 def _makers() -> dict[str, Maker]:
     makers: dict[str, Maker] = {}
     try:
-        compiled = importlib.import_module("covey._kernel")
+        compiled = importlib.import_module("covey.kernel._compiled")
     except ModuleNotFoundError:
         pass
     else:
@@ -68,7 +68,7 @@ def _makers() -> dict[str, Maker]:
         makers["compiled, 5 own arms, DCZA"] = partial(_table, compiled, DCZA(), 5)
     # As where Cython is not installed: with it, its own stand-ins make the plain kernel slower.
     with patch.dict(sys.modules, {"cython": None}):
-        plain = importlib.import_module("covey.kernel")
+        plain = importlib.import_module("covey.kernel.kernel")
     makers["plain, 5 own arms"] = partial(_table, plain, GRID, 5)
     makers["plain, 2 own + 3 peers"] = partial(_table, plain, GRID, 2)
     return makers

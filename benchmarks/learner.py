@@ -11,8 +11,8 @@ from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
 from covey import Network
-from covey.learner import Learner
-from covey.policies import CoS, resolve
+from covey.bandit.learner import Learner
+from covey.bandit.policies import CoS, resolve
 
 NAME = "learner"
 TITLE = "The learner, against River"

@@ -25,14 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from loading import Load, drive
 
-from covey import keys
-from covey.calls import BINARY, JSON, Call, Reply
-from covey.gates import Anybody
-from covey.limits import SiteLimits
-from covey.listeners import Listener
-from covey.messages import LENGTH
-from covey.metrics import Metrics
-from covey.ports import Address
+from covey.server import keys
+from covey.server.http import BINARY, JSON, Address, HttpRequest, HttpResponse, SiteLimits
+from covey.server.listener import Listener, LoopbackOnly
+from covey.server.metrics import Metrics
+from covey.server.tensors import LENGTH
 
 HERE = Path(__file__).parent
 CONNECTIONS, BATCH_CONNECTIONS = 64, 8
@@ -94,9 +91,9 @@ share = "data"
 class Constant:
     """Answers every call alike, with as many bytes as a node would."""
 
-    async def handle(self, call: Call) -> Reply:
+    async def handle(self, call: HttpRequest) -> HttpResponse:
         """Answer."""
-        return Reply(body=b" " * 256)
+        return HttpResponse(body=b" " * 256)
 
 
 class Found(NamedTuple):
@@ -242,7 +239,7 @@ async def _serve_constant() -> None:
     listener = Listener(
         Constant(),
         Address("127.0.0.1", 0),
-        gate=Anybody(),
+        gate=LoopbackOnly(),
         limits=SiteLimits(),
         side="front",
         watcher=Metrics({f"{MODEL}/infer": "/infer"}),

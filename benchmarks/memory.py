@@ -3,9 +3,9 @@
 import numpy as np
 from figures import Figure, Row, Verdict, short
 
-from covey.engine import Clock, Table
-from covey.policies import DCZA, CoS, resolve
-from covey.settings import Settings
+from covey.bandit.policies import DCZA, CoS, resolve
+from covey.bandit.settings import Settings
+from covey.kernel import Clock, Table
 
 NAME = "memory"
 TITLE = "Memory of the state"

@@ -13,8 +13,8 @@ from timing import Timing, interleave
 
 from covey import replay
 from covey.config import load
-from covey.encoding import Log
-from covey.games import start
+from covey.data.logs import EncodedLog
+from covey.replay.engine import start
 
 NAME = "replay"
 TITLE = "Replay of a 4 x 2 network from arrays"
@@ -67,7 +67,7 @@ def _replay(config: dict[str, Any], recorded: network.Recorded) -> float:
 
 def _play(config: dict[str, Any], recorded: network.Recorded) -> float:
     setup = load(config)
-    log = Log(
+    log = EncodedLog(
         contexts=recorded.contexts.reshape(-1).data,
         predictions=recorded.predictions.astype(np.int32).data,
         labels=recorded.labels.astype(np.int32).data,

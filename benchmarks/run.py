@@ -13,14 +13,14 @@ from pathlib import Path
 
 import command
 import figures
-import kernel
 import learner
 import memory
-import replay
 import simulated
 from timing import pin
 
-from covey import engine
+import kernel
+import replay
+from covey import kernel as kernel_module
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 MODULES = {module.NAME: module for module in (kernel, learner, replay, simulated, memory, command)}
@@ -67,7 +67,7 @@ def _options() -> argparse.Namespace:
 
 def _measure(name: str, effort: str) -> figures.Figure:
     module = MODULES[name]
-    if name in NEEDS_COMPILED and not engine.is_compiled():
+    if name in NEEDS_COMPILED and not kernel_module.is_compiled():
         return figures.skipped(name, module.TITLE, "the compiled kernel is not in use")
     return module.measure(effort)
 
@@ -81,7 +81,7 @@ def _plain(figure: figures.Figure) -> dict[str, object]:
 
 
 def _setting(pinned: str) -> str:
-    form = "compiled" if engine.is_compiled() else "plain"
+    form = "compiled" if kernel_module.is_compiled() else "plain"
     load = f", load {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
     return (
         f"{_processor()}, {os.cpu_count()} cores, {pinned}{load}; {platform.system()} "

@@ -6,13 +6,12 @@ from time import process_time
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
-from covey.environments import Environment
-from covey.games import start
-from covey.policies import CoS
-from covey.regret import Oracle
-from covey.runs import MOST_SLOTS, log, network, play
-from covey.settings import Settings
-from covey.worlds import World
+from covey.bandit.policies import CoS
+from covey.bandit.settings import Settings
+from covey.replay.engine import start
+from covey.simulation.environment import Environment
+from covey.simulation.run import MOST_SLOTS, Oracle, log_of, network, play
+from covey.simulation.world import World
 
 NAME = "simulated"
 TITLE = "A run of a 4 x 2 network in a world with known accuracies"
@@ -26,7 +25,8 @@ WHOLE = "a whole run, CoS, 12 slices"
 METHOD = (
     f"CPU time per learner-slot in stretches of {MOST_SLOTS:,} slots: {LEARNERS} learners with 2 "
     "functions each, bumps, L = 1.2, one context, all learners get the same instance, no prices, "
-    "every label comes at once, Z1. The whole run is `covey.runs.play` with all that it does "
+    "every label comes at once, Z1. The whole run "
+    "is `covey.simulation.run.play` with all that it does "
     "once; the parts are those of its last stretch."
 )
 
@@ -63,7 +63,7 @@ def parts(
     game = start(setup, setup.sites, 1, [0, 1])
     oracle = Oracle(setup.sites, lipschitz=1.2, alpha=1.0, dimension=1)
     for _ in range(stretches):
-        game.play(log(world.draw(length)))
+        game.play(log_of(world.draw(length)))
     held = []
 
     def draw() -> float:
@@ -73,7 +73,7 @@ def parts(
 
     def decide() -> float:
         begin = process_time()
-        held.append(game.play(log(held[0])))
+        held.append(game.play(log_of(held[0])))
         return process_time() - begin
 
     def judge() -> float:

@@ -4,8 +4,11 @@ import re
 import tempfile
 from pathlib import Path
 
-from covey import backtest, config, demo, figures
-from covey.types import LearnerOutcome, Outcome
+from covey import config
+from covey.cli import demo
+from covey.replay import replay as replaying
+from covey.replay.outcome import LearnerOutcome, Outcome
+from covey.report import figures
 
 WIDTH = 270
 TOP, ERRORS, GAP = 34, 176, 18
@@ -14,7 +17,7 @@ TOP, ERRORS, GAP = 34, 176, 18
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log, toml = demo.write(Path(folder))
-        outcome = backtest.replay_file(log, config.load(toml))
+        outcome = replaying.replay_file(log, config.load(toml))
     Path(__file__).with_name("demo.svg").write_text(picture(outcome), encoding="utf-8")
 
 

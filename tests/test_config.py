@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from covey import config
-from covey.config import Site
+from covey.bandit.policies import DCZA
+from covey.bandit.settings import Settings
+from covey.config import LearnerSpec
 from covey.errors import ConfigError
-from covey.policies import DCZA
-from covey.settings import Settings
 
 WHOLE = """
 [data]
@@ -43,7 +43,7 @@ def learner(name: str, *functions: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "functions": list(functions or [f"{name}-f"]), **more}
 
 
-def sites_of(*learners: dict[str, Any], **policy: Any) -> tuple[Site, ...]:
+def sites_of(*learners: dict[str, Any], **policy: Any) -> tuple[LearnerSpec, ...]:
     return config.load({"policy": policy, "learner": list(learners)}).sites
 
 
@@ -79,15 +79,15 @@ def test_a_file_lists_the_learners(tmp_path: Path) -> None:
     path.write_text(WHOLE, encoding="utf-8")
 
     assert config.load(str(path)).sites == (
-        Site("north", ("nb", "logistic"), (1,), (0.0, 0.25, 0.1), receives=True),
-        Site("south", ("tree",), (0,), (0.0, 0.0), receives=False),
+        LearnerSpec("north", ("nb", "logistic"), (1,), (0.0, 0.25, 0.1), receives=True),
+        LearnerSpec("south", ("tree",), (0,), (0.0, 0.0), receives=False),
     )
 
 
 def test_one_learner_is_enough() -> None:
     setup = config.load({"learner": [learner("north", "nb")]})
 
-    assert setup.sites == (Site("north", ("nb",), (), (0.0,), receives=True),)
+    assert setup.sites == (LearnerSpec("north", ("nb",), (), (0.0,), receives=True),)
     assert (setup.data.label, setup.context.dimension) == ("label", 0)
     assert setup.settings == Settings(preset="auto")
 
@@ -162,13 +162,13 @@ def test_a_learner_without_peers_keeps_its_functions_and_costs() -> None:
     second = learner("b", "f", "g", **{"function-costs": [0.1, 0.2]})
     sites = sites_of(learner("a"), second, mode="paper")
 
-    assert sites[1] == Site("b", ("f", "g"), (), (0.1, 0.2), receives=True)
+    assert sites[1] == LearnerSpec("b", ("f", "g"), (), (0.1, 0.2), receives=True)
 
 
 def test_a_site_alone_has_its_own_functions_only() -> None:
     first, _ = sites_of(learner("a", "f", "g", peers={"b": 0.5}), learner("b"))
 
-    assert first.alone() == Site("a", ("f", "g"), (), (0.0, 0.0), receives=True)
+    assert first.alone() == LearnerSpec("a", ("f", "g"), (), (0.0, 0.0), receives=True)
 
 
 def test_the_theorem_uses_the_largest_number_of_functions() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import covey
-import virtual
+from covey.bandit.policies import ALARMED, PRESETS
 from covey.node.node import Question
-from covey.policies import ALARMED, PRESETS
-from neighbourhood import Client, Offices, served, table
+from support import virtual
+from support.neighbourhood import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
@@ -163,7 +163,7 @@ def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
                     {
                         "name": name,
                         "kind": "python",
-                        "entry": "neighbourhood:recorded",
+                        "entry": "support.neighbourhood:recorded",
                         "options": {"place": int(name[1:])},
                     },
                 )

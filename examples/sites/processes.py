@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from covey import keys, tokens
+from covey.server import keys, tokens
 
 HERE = Path(__file__).parent
 CLIENT = "stream"  # the name of its token

@@ -19,10 +19,10 @@ from typing import NamedTuple
 from processes import CLIENT, PRICE, Client, Site, free_ports
 from traffic import SIGNS, Above, Flow, flows, mixed
 
-from covey import keys
 from covey.node.requests import PeerAnswer
 from covey.node.store import Store
-from covey.terminal import table
+from covey.report.text import table
+from covey.server import keys
 
 NAMES = ("north", "east", "south", "west")
 MOST_S = 120.0  # for any one thing to happen

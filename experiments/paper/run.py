@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from covey.errors import CoveyError
-from covey.progress import Progress
+from covey.report.text import Progress
 from reproduction import report
 from reproduction.run import Options, reproduce
 from reproduction.tables import NAMES

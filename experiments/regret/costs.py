@@ -9,12 +9,11 @@ from time import process_time
 import msgspec
 import numpy as np
 
-from covey.encoding import Log
-from covey.engine import Arena, Clock, Ledger, Table, is_compiled
-from covey.policies import PRESETS, CoS, resolve, settings_from
-from covey.settings import Settings
-from covey.traces import Decided
-from covey.types import Seat
+from covey.bandit.policies import PRESETS, CoS, resolve, settings_from
+from covey.bandit.settings import Settings
+from covey.data.logs import DecisionColumns, EncodedLog
+from covey.kernel import Arena, Clock, Ledger, Table, is_compiled
+from covey.kernel.rules import Seat
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -104,7 +103,7 @@ class Field:
         right = self._rng.random((LEARNERS * FUNCTIONS, slots)) < np.linspace(
             0.5, 0.9, LEARNERS * FUNCTIONS
         ).reshape(-1, 1)
-        log = Log(
+        log = EncodedLog(
             contexts=(self._rng.random(slots) if contexts is None else contexts).data,
             predictions=right.astype(np.int32).data,
             labels=np.ones(slots, np.int32).data,
@@ -116,7 +115,7 @@ class Field:
             name: np.empty(rows, np.int8 if name == "phase" else np.int32).data
             for name in ("cell", "phase", "arm", "function", "correct")
         }
-        decided = Decided(**numbers, paid=np.empty(0, np.int32).data)
+        decided = DecisionColumns(**numbers, paid=np.empty(0, np.int32).data)
         begin = process_time()
         self._arena.run(log, self.slots + 1, decided)
         self.slots += slots

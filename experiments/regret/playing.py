@@ -8,25 +8,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import covey
-from covey import scenario, simulation
-from covey.comparison import total
-from covey.policies import resolve, settings_from
-from covey.scenario import Scenario
-from covey.types import Run
+from covey.bandit.policies import resolve, settings_from
+from covey.simulation import runner
+from covey.simulation import scenario as simulation_scenario
+from covey.simulation.comparison import total
+from covey.simulation.run import Run
+from covey.simulation.scenario import Scenario
 
 HERE = Path(__file__).parent
 # What a run comes to depends on these alone: runs of other versions of them are not mixed in.
 SOURCES = (
-    "environments",
-    "games",
-    "kernel",
-    "partitions",
-    "policies",
-    "regret",
-    "runs",
-    "surfaces",
-    "theorems",
-    "worlds",
+    "bandit/partitions",
+    "bandit/policies",
+    "bandit/theorems",
+    "kernel/kernel",
+    "replay/engine",
+    "simulation/environment",
+    "simulation/run",
+    "simulation/world",
 )
 
 
@@ -68,7 +67,9 @@ def digest() -> str:
 
 def play(name: str, kept: Path, effort: Effort) -> Played:
     """Play the scenario of the file `name`.toml."""
-    chosen = scenario.load(HERE / f"{name}.toml", horizon_slots=effort.slots, **effort.changes())
+    chosen = simulation_scenario.load(
+        HERE / f"{name}.toml", horizon_slots=effort.slots, **effort.changes()
+    )
     return _played(chosen, _folder(kept, name))
 
 
@@ -78,7 +79,7 @@ def play_series(name: str, kept: Path, effort: Effort) -> list[Played]:
     series = tables.pop("series")
     return [
         _played(
-            scenario.load(_made_for(tables, horizon, series), **effort.changes()),
+            simulation_scenario.load(_made_for(tables, horizon, series), **effort.changes()),
             _folder(kept, name) / str(horizon),
         )
         for horizon in effort.horizons or series["horizons"]
@@ -93,7 +94,7 @@ def _folder(kept: Path, name: str) -> Path:
 
 def _played(chosen: Scenario, folder: Path) -> Played:
     print(f"{chosen.name}: {chosen.horizon:,} slots, {len(chosen.seeds)} seeds", file=sys.stderr)
-    return Played(chosen, simulation.simulate(chosen, folder))
+    return Played(chosen, runner.simulate(chosen, folder))
 
 
 def _made_for(tables: Mapping[str, Any], horizon: int, series: Mapping[str, Any]) -> dict[str, Any]:

@@ -214,8 +214,8 @@ def _costs(found: Found) -> str:
         f"The last column of the second table has contexts that keep to {costs.FEW_CELLS} of all "
         "these cells: what differs from there is, most likely, the wait for memory that no cache "
         "holds.",
-        "Whole runs (`covey.runs.play`), the world and the regret included, and where the time "
-        "goes (`benchmarks/simulated.py` has the same for CoS):",
+        "Whole runs (`covey.simulation.run.play`), the world and the regret included, and where "
+        "the time goes (`benchmarks/simulated.py` has the same for CoS):",
         _by_policy(measured.by_policy),
     )
 

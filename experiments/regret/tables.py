@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 from playing import Played
 
-from covey import bounds
-from covey.comparison import total
-from covey.growth import Estimate, growth, ratio
-from covey.problems import Problem
-from covey.types import Run
+from covey.bandit import bounds
+from covey.bandit.theorems import Problem
+from covey.simulation.comparison import Estimate, growth_of, ratio, total
+from covey.simulation.run import Run
 
 DEFAULT = "auto"
 CASES = ("C1", "C2", "C3", "C4")
@@ -111,8 +110,8 @@ def growths(series: Sequence[Played]) -> list[Growth]:
                     policy,
                     environment,
                     [mean(values) for values in ends],
-                    growth(slots, list(zip(*ends, strict=True))),
-                    growth(last.runs[0].slots, [total(run) for run in teams[-1]]),
+                    growth_of(slots, list(zip(*ends, strict=True))),
+                    growth_of(last.runs[0].slots, [total(run) for run in teams[-1]]),
                     [100 * mean([_trying(run) for run in team]) for team in teams],
                 )
             )

@@ -1,15 +1,15 @@
 """Independent sites classify their streams together: a cooperative contextual bandit."""
 
-from covey.backtest import replay
-from covey.bounds import bound
-from covey.classifiers import fresh as untrained
-from covey.classifiers import frozen
-from covey.ensemble import Ensemble
+from covey._deprecated import register
+from covey.bandit.bounds import bound
+from covey.bandit.ensemble import Ensemble
+from covey.bandit.policies import DCZA, Auto, CoS
+from covey.data.logs import Trace
 from covey.errors import CoveyError
+from covey.functions.function import frozen, untrained
 from covey.node.network import Network
-from covey.policies import DCZA, Auto, CoS
-from covey.simulation import simulate
-from covey.traces import Trace
+from covey.replay.replay import replay
+from covey.simulation.runner import simulate
 
 __all__ = [
     "DCZA",
@@ -25,3 +25,4 @@ __all__ = [
     "simulate",
     "untrained",
 ]
+register()

@@ -1,7 +1,10 @@
-"""The replay configuration: TOML to validated objects, before anything runs."""
+"""The configuration of a network: learners, arms, prices, context spaces.
+
+Learners may all have the same contexts, or each its own. A learner with several candidate contexts
+decides per instance which of them to use.
+"""
 
 import math
-import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,15 +12,77 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey import contexts, fields, spaces
-from covey.ensemble import Weighing, weighing_from
+from covey import toml
+from covey.bandit.ensemble import Weighing, weighing_from
+from covey.bandit.links import Wiring, parse_links
+from covey.bandit.partitions import Space
+from covey.bandit.policies import Policy, resolve, settings_from, within
+from covey.bandit.settings import Settings
+from covey.data import contexts
+from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.errors import ConfigError
-from covey.policies import Policy, resolve, settings_from, within
-from covey.settings import Settings
-from covey.types import BY_CONTEXT, WHOLE, Loss, Reward
-from covey.views import View, ViewTable, checked_views
-from covey.wiring import Wiring
-from covey.wiring import parse as parse_links
+from covey.kernel.rules import Reward
+from covey.toml import read_toml
+from covey.types import BY_CONTEXT, WHOLE, Loss
+
+Entry = str | dict[str, Any]
+Candidates = list[Entry | list[Entry]]
+
+
+class ContextSpaces(NamedTuple):
+    """All coordinates in order of first use, the spaces, and the spaces of each learner."""
+
+    entries: list[Entry]
+    spaces: tuple[Space, ...]
+    own: tuple[tuple[int, ...], ...]  # per learner, the indices of its candidate spaces
+
+    def of_width(self, width: int) -> tuple[Space, ...]:
+        """Return the spaces for contexts of `width` coordinates; unnamed ones form one space."""
+        return self.spaces if self.entries else (tuple(range(width)),)
+
+
+class Wish(NamedTuple):
+    """The context keys of `[data]` or of a learner."""
+
+    where: str
+    context: list[Entry] | None
+    candidates: Candidates | None
+
+    def listed(self) -> list[list[Entry]] | None:
+        """Return the candidates, each a list of coordinates; None if neither key is set."""
+        if self.context and self.candidates:
+            raise ConfigError(f"{self.where} has context and candidates; remove one of them")
+        if self.candidates is not None:
+            if not self.candidates:
+                raise ConfigError(f"{self.where} candidates is empty; list contexts to choose from")
+            return [entry if isinstance(entry, list) else [entry] for entry in self.candidates]
+        return None if self.context is None else [self.context]
+
+
+def plan_spaces(common: Wish, learners: Sequence[Wish]) -> ContextSpaces:
+    """Return the coordinates and spaces of a configuration."""
+    shared = common.listed() or [[]]
+    entries: list[Entry] = []
+    spaces: list[Space] = []
+    wished = [wish.listed() or shared for wish in learners]
+    # The shared columns come first, also when no learner uses them.
+    for candidate in [*shared, *(space for listed in wished for space in listed)]:
+        for entry in candidate:
+            if entry not in entries:
+                entries.append(entry)
+    own = [[_index(candidate, entries, spaces) for candidate in listed] for listed in wished]
+    for indices, wish in zip(own, learners, strict=True):
+        if len(set(indices)) < len(indices):
+            raise ConfigError(f"{wish.where} has a duplicate candidate; remove one")
+    return ContextSpaces(entries, tuple(spaces), tuple(map(tuple, own)))
+
+
+def _index(candidate: list[Entry], entries: list[Entry], spaces: list[Space]) -> int:
+    space = tuple(entries.index(entry) for entry in candidate)
+    if space not in spaces:
+        spaces.append(space)
+    return spaces.index(space)
+
 
 TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
 
@@ -26,15 +91,15 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     """The `[data]` table: the columns of the log."""
 
     label: str = "label"
-    context: list[spaces.Entry] = []
-    candidates: spaces.Candidates | None = None
+    context: list[Entry] = []
+    candidates: Candidates | None = None
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None
     loss: Loss | None = None  # None: zero-one loss
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A `[[learner]]` table: one site, its functions and its peers."""
 
     name: str
@@ -50,12 +115,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
     answer_delay: int | str = 0  # slots, or a column of them
     answer_wait: int | None = None  # slots
-    context: list[spaces.Entry] | None = None
-    candidates: spaces.Candidates | None = None
+    context: list[Entry] | None = None
+    candidates: Candidates | None = None
     view: list[ViewTable] = []
 
 
-class Site(NamedTuple):
+class LearnerSpec(NamedTuple):
     """A validated learner: its arms, their costs and rewards."""
 
     name: str
@@ -73,7 +138,7 @@ class Site(NamedTuple):
     answer_delay: int | str = 0
     answer_wait: int | None = None
     spaces: tuple[int, ...] = (0,)  # indices of its context spaces
-    views: tuple[View, ...] = ()
+    views: tuple[FeatureView, ...] = ()
     stream: int = 0  # index of its instance stream, when there are several
     lies: bool = False  # reports falsely to peers; simulations only
 
@@ -82,7 +147,7 @@ class Site(NamedTuple):
         """Per arm the index of the queried learner; -1: an own function."""
         return (-1,) * len(self.functions) + self.peers + self.context_peers
 
-    def alone(self) -> "Site":
+    def alone(self) -> "LearnerSpec":
         """Return the same site without peers."""
         own = len(self.functions)
         return self._replace(
@@ -99,14 +164,14 @@ class Site(NamedTuple):
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
-class ReplayConfig(NamedTuple):
+class NetworkConfig(NamedTuple):
     """The configuration of a replay."""
 
     data: Data
     settings: Settings
-    sites: tuple[Site, ...]
+    sites: tuple[LearnerSpec, ...]
     context: contexts.Contexts  # coordinates of all spaces
-    plan: spaces.Plan
+    plan: ContextSpaces
     wiring: Wiring | None = None
     ensemble: Weighing | None = None
 
@@ -151,21 +216,21 @@ def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
     known = (*TABLES, *more)
     for key in table:
         if key not in known:
-            raise ConfigError(f"unknown table [{key}]{fields.nearest(key, known)}")
+            raise ConfigError(f"unknown table [{key}]{toml.nearest(key, known)}")
 
 
 class Tables(NamedTuple):
     """The tables of a configuration, each checked separately; `assemble` checks them together."""
 
     settings: Settings
-    members: Sequence[Member]
+    members: Sequence[LearnerTable]
     data: Data = Data()
     links: Mapping[str, Any] = {}  # `[[link]]` and `[[link-change]]`, unparsed
     ensemble: Weighing | None = None
     is_preset_named: bool = True
 
 
-def load(source: str | Path | Mapping[str, Any]) -> ReplayConfig:
+def load(source: str | Path | Mapping[str, Any]) -> NetworkConfig:
     """Return the configuration in a TOML file or a mapping."""
     return assemble(read(source if isinstance(source, Mapping) else read_toml(Path(source))))
 
@@ -174,7 +239,7 @@ def read(table: Mapping[str, Any]) -> Tables:
     """Return the tables of a configuration as records."""
     check_tables(table)
     return Tables(
-        data=fields.read(table.get("data", {}), Data, where="[data]"),
+        data=toml.read(table.get("data", {}), Data, where="[data]"),
         settings=settings_from(table.get("policy", {})),
         members=_members(table.get("learner", [])),
         links={key: table[key] for key in ("link", "link-change") if key in table},
@@ -183,14 +248,14 @@ def read(table: Mapping[str, Any]) -> Tables:
     )
 
 
-def assemble(tables: Tables) -> ReplayConfig:
+def assemble(tables: Tables) -> NetworkConfig:
     """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
     _check_members(members)
     links = parse_links(tables.links, [member.name for member in members])
-    plan = spaces.plan(
-        spaces.Wish("[data]", data.context, data.candidates),
-        [spaces.Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
+    plan = plan_spaces(
+        Wish("[data]", data.context, data.candidates),
+        [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
     )
     context = contexts.parse(plan.entries)
     sites = tuple(
@@ -218,19 +283,7 @@ def assemble(tables: Tables) -> ReplayConfig:
                 '[ensemble] weights = "cell" needs one context space for all learners; '
                 'use weights = "global", or the same context for all'
             )
-    return ReplayConfig(data, settings, sites, context, plan, links, tables.ensemble)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    return NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -238,7 +291,7 @@ def _check_loss(loss: Loss | None) -> None:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
 
 
-def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
+def _voters(sites: tuple[LearnerSpec, ...], data: Data) -> tuple[LearnerSpec, ...]:
     """Return the sites of an ensemble: without peers, each votes on every row."""
     if data.at is not None:
         raise ConfigError(
@@ -250,22 +303,23 @@ def _voters(sites: tuple[Site, ...], data: Data) -> tuple[Site, ...]:
     return tuple(site.alone() for site in sites)
 
 
-def _members(tables: object) -> list[Member]:
+def _members(tables: object) -> list[LearnerTable]:
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ConfigError("no learners; add a [[learner]] table with a name and its functions")
     return [
-        fields.read(table, Member, where=f"[[learner]] {k + 1}") for k, table in enumerate(tables)
+        toml.read(table, LearnerTable, where=f"[[learner]] {k + 1}")
+        for k, table in enumerate(tables)
     ]
 
 
-def _check_members(members: Sequence[Member]) -> None:
+def _check_members(members: Sequence[LearnerTable]) -> None:
     names = [member.name for member in members]
     _check_unique(names, "learner name", "")
     for member in members:
         _check_member(member, names)
 
 
-def _check_member(member: Member, names: list[str]) -> None:
+def _check_member(member: LearnerTable, names: list[str]) -> None:
     owner = f"learner {member.name!r}"
     if not member.functions:
         raise ConfigError(f"{owner} has no functions; list at least one column of predictions")
@@ -286,7 +340,7 @@ def _check_member(member: Member, names: list[str]) -> None:
             _check_peer(owner, member.name, peer, cost, names, key)
 
 
-def _check_numbers(member: Member, owner: str) -> None:
+def _check_numbers(member: LearnerTable, owner: str) -> None:
     for name, cost in zip(member.functions, member.function_costs or [], strict=False):
         if not 0 <= cost <= 1:
             raise ConfigError(
@@ -310,7 +364,7 @@ def _check_peer(
         raise ConfigError(f"{owner} lists itself in {key}; remove it")
     if peer not in names:
         raise ConfigError(
-            f"{owner} lists unknown learner {peer!r} in {key}{fields.nearest(peer, names)}"
+            f"{owner} lists unknown learner {peer!r} in {key}{toml.nearest(peer, names)}"
         )
     if not 0 <= cost < math.inf:
         raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
@@ -329,28 +383,30 @@ def _check_unique(names: list[str], what: str, of: str) -> None:
             raise ConfigError(f"duplicate {what} {name!r}{of}")
 
 
-def _rewards(member: Member, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
+def _rewards(member: LearnerTable, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
     _check_arms(member, member.rewards, arms, "a reward")
     if common is None and not member.rewards:
         return ()
     return tuple(member.rewards.get(arm, common or Reward()) for arm in arms)
 
 
-def _cost_columns(member: Member, arms: list[str]) -> tuple[str | None, ...]:
+def _cost_columns(member: LearnerTable, arms: list[str]) -> tuple[str | None, ...]:
     _check_arms(member, member.cost_columns, arms, "a cost column")
     return tuple(member.cost_columns.get(arm) for arm in arms) if member.cost_columns else ()
 
 
-def _check_arms(member: Member, given: Iterable[str], arms: list[str], what: str) -> None:
+def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], what: str) -> None:
     for arm in given:
         if arm not in arms:
             raise ConfigError(
                 f"learner {member.name!r} has {what} for {arm!r}, which is not one of its arms"
-                f"{fields.nearest(arm, arms)}"
+                f"{toml.nearest(arm, arms)}"
             )
 
 
-def _site(place: int, members: Sequence[Member], links: Wiring | None, settings: Settings) -> Site:
+def _site(
+    place: int, members: Sequence[LearnerTable], links: Wiring | None, settings: Settings
+) -> LearnerSpec:
     member = members[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
@@ -361,7 +417,7 @@ def _site(place: int, members: Sequence[Member], links: Wiring | None, settings:
     peers = [k for k, peer in enumerate(names) if peer in wanted]
     readers = [k for k, peer in enumerate(names) if peer in shown]
     costs = [wanted[names[k]] for k in peers] + [shown[names[k]] for k in readers]
-    site = Site(
+    site = LearnerSpec(
         name=member.name,
         functions=tuple(member.functions),
         peers=tuple(peers),
@@ -381,8 +437,12 @@ def _site(place: int, members: Sequence[Member], links: Wiring | None, settings:
 
 
 def _furnished(
-    site: Site, place: int, members: Sequence[Member], plan: spaces.Plan, names: Sequence[str]
-) -> Site:
+    site: LearnerSpec,
+    place: int,
+    members: Sequence[LearnerTable],
+    plan: ContextSpaces,
+    names: Sequence[str],
+) -> LearnerSpec:
     """Return the site with its context spaces and views."""
     own = plan.own[place]
     arms = site.arms([member.name for member in members])
@@ -395,7 +455,9 @@ def _furnished(
     return site._replace(spaces=own, views=seen)
 
 
-def _peers(member: Member, members: Sequence[Member], links: Wiring | None) -> Mapping[str, float]:
+def _peers(
+    member: LearnerTable, members: Sequence[LearnerTable], links: Wiring | None
+) -> Mapping[str, float]:
     if member.peers is None:
         others = {other.name: 0.0 for other in members if other is not member}
         return others if links is None else links.peers(member.name)
@@ -406,7 +468,7 @@ def _peers(member: Member, members: Sequence[Member], links: Wiring | None) -> M
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
 
-def _check_slopes(site: Site, dimension: int) -> None:
+def _check_slopes(site: LearnerSpec, dimension: int) -> None:
     for reward in site.rewards:
         if reward.context and len(reward.context) != dimension:
             raise ConfigError(

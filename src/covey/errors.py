@@ -22,7 +22,14 @@ CoveyError
     └── ConflictingLabel    another label was settled for this ticket
 """
 
+import traceback
 import warnings
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the code something was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 class CoveyError(Exception):

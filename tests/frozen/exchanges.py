@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from covey.back import Back
-from covey.calls import Call, Reply
-from covey.correspondents import Correspondent
-from covey.decisions import NO_ANSWER
+from covey.bandit.learner import NO_ANSWER
 from covey.errors import PeerError
-from covey.letters import KIND
 from covey.node.requests import NO_INSTANCE, AskRow
-from letterbox import neighbour, respond
-from virtual import World
+from covey.server.http import HttpRequest, HttpResponse
+from covey.server.peer_api import PeerApi
+from covey.server.peer_client import PeerClient
+from covey.server.peer_messages import KIND
+from support.letterbox import neighbour, respond
+from support.virtual import World
 
 FOLDER = Path(__file__).with_name("messages")
 POLICIES: dict[str, dict[str, Any]] = {
@@ -55,23 +55,23 @@ def peer_world(preset: str) -> World:
     return World(config, functions, dimension=1, trust="full")
 
 
-async def send(world: World, record: Record) -> Reply:
+async def send(world: World, record: Record) -> HttpResponse:
     """Return how south answers a recorded request."""
     known = {"north": neighbour("north", **record["rights"])}
     features = {"size": "FP64", "kind": "BYTES"}
-    back = Back(world.nodes["south"], known, features=features, instance="record")
+    back = PeerApi(world.nodes["south"], known, features=features, instance="record")
     body = base64.b64decode(record["request"])
     headers = {"content-type": record["content-type"]}
-    made = Call(record["method"], record["path"], headers, body, record["who"])
+    made = HttpRequest(record["method"], record["path"], headers, body, record["who"])
     if "rate_per_s" in record["rights"]:  # one call a second, of which this is the second
         await respond(back, made)
     return await respond(back, made)
 
 
-def reply_of(record: Record) -> Reply:
+def reply_of(record: Record) -> HttpResponse:
     """Return the reply that was recorded."""
     body = base64.b64decode(record["reply"])
-    return Reply(record["status"], body, record["kind"], record["headers"])
+    return HttpResponse(record["status"], body, record["kind"], record["headers"])
 
 
 class Numbered(random.Random):
@@ -86,7 +86,7 @@ class Numbered(random.Random):
         return self.latest
 
 
-async def call(pen: Correspondent, verb: str, given: Sequence[Any]) -> Any:
+async def call(pen: PeerClient, verb: str, given: Sequence[Any]) -> Any:
     """Return what an asker makes of a reply, as JSON has it; an error as the name of its class."""
     try:
         if verb == "ask":
@@ -107,9 +107,9 @@ async def call(pen: Correspondent, verb: str, given: Sequence[Any]) -> Any:
         return type(error).__name__
 
 
-def pen(post: Any, first: int) -> Correspondent:
+def pen(post: Any, first: int) -> PeerClient:
     """Return the asker's side, whose request ids are numbered from `first`."""
-    return Correspondent(neighbour("south"), post, Numbered(first))
+    return PeerClient(neighbour("south"), post, Numbered(first))
 
 
 def _request(id_: str, cell: str, slot: int, *instance: Any) -> AskRow:
@@ -120,7 +120,7 @@ def _label(label: Any) -> Any:
     return None if label is NO_ANSWER else label
 
 
-def record(request: bytes, reply: Reply, **more: Any) -> Record:
+def record(request: bytes, reply: HttpResponse, **more: Any) -> Record:
     """Return an exchange as it is kept."""
     return {
         **more,

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import virtual
+from covey.kernel.rules import Cell
 from covey.node.node import Node
 from covey.node.requests import AskRow
 from covey.node.store import Store
-from covey.types import Cell
-from lives import FUNCTIONS
-from virtual import World
+from support import virtual
+from support.lives import FUNCTIONS
+from support.virtual import World
 
 CONTEXTS = [k / 16 for k in range(16)]
 

@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 import msgspec
-
 import virtual
+
 from covey.calls import Reply
 from covey.types import Cell
 from frozen.exchanges import FOLDER, POLICIES, USUAL, Record, call, peer_world, pen, record, send

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import virtual
+from lives import FUNCTIONS, GRID, ZOOM, config
+from served import FEEDBACK, INFER, SITE, serving
+from virtual import World
+
 from covey.books import CLIENT, Question
 from covey.errors import LateLabel
 from covey.node import Node
@@ -23,9 +27,6 @@ from covey.peers import NO_INSTANCE, Request
 from covey.policies import INDEXED
 from covey.store import Store
 from covey.types import Cell
-from lives import FUNCTIONS, GRID, ZOOM, config
-from served import FEEDBACK, INFER, SITE, serving
-from virtual import World
 
 FOLDER = Path(__file__).with_name("stores")
 CONTEXTS = [k / 16 for k in range(16)]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from covey.drawing import FAINT, INK, axes_in, brief, svg
-from covey.figures import LEARNER_COLOURS, PHASE_COLOURS
+from covey.report.figures import FAINT, INK, LEARNER_COLOURS, PHASE_COLOURS, axes_in, brief, svg
 from covey.types import Array
 from reproduction.experiments import CaseResult
 from reproduction.findings import PaperTable, TableLine

@@ -6,8 +6,8 @@ from itertools import product
 from statistics import fmean, median
 from typing import NamedTuple
 
-from covey.policies import resolve, settings_from
-from covey.settings import Threshold
+from covey.bandit.policies import resolve, settings_from
+from covey.bandit.settings import Threshold
 from reproduction.data import PRINTED, Key, PrintedNumber
 from reproduction.experiments import CaseResult
 from reproduction.tables import (

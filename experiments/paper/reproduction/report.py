@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from covey import terminal
-from covey.drawing import NONE, shorten
 from covey.errors import DataError
 from covey.files import replace
-from covey.page import document
+from covey.report import text as report_text
+from covey.report.figures import NONE, shorten
+from covey.report.page import document
 from reproduction.claims import CLAIMS, Judgement, Verdict, judge, judge_across
 from reproduction.data import PRINTED, TABLES, printed_figures, read_data
 from reproduction.figures import ReportFigure, figures_of_table
@@ -540,4 +540,4 @@ def text(found: Reproduction) -> str:
         for name, group in goals(found.tables).items()
     ]
     claims = f"Claims of the paper's text: {counted(verdicts(found)['together'])}."
-    return "\n".join([terminal.table(rows), "", *met, claims, *found.left_out]) + "\n"
+    return "\n".join([report_text.table(rows), "", *met, claims, *found.left_out]) + "\n"

@@ -14,20 +14,18 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from covey import runs
-from covey.backtest import replay
-from covey.baselines import make
-from covey.boosting import AdaBoost
-from covey.contest import Contest
-from covey.crews import crew, unbroken
-from covey.encoding import Log
-from covey.ensemble import Ensemble
-from covey.environments import environment_from
+from covey.bandit.ensemble import Ensemble
+from covey.bandit.policies import settings_from
+from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError, DataError, MissingExtra
-from covey.fields import nearest
 from covey.files import replace
-from covey.policies import settings_from
-from covey.traces import Trace
+from covey.replay.baselines import AdaBoost, make
+from covey.replay.outcome import BaselineRun
+from covey.replay.replay import replay
+from covey.simulation import run as simulation_run
+from covey.simulation.environment import environment_from
+from covey.simulation.runner import unbroken, worker_pool
+from covey.toml import nearest
 from covey.types import Array, Phase
 from reproduction.data import (
     ELECTRICITY,
@@ -112,7 +110,7 @@ def _run_bumps(case: Case) -> CaseResult:
     All learners receive the same instances; the curve is the cumulative regret.
     """
     correlation = "best" if case.arrivals == "all" else "worst"
-    run = runs.play(
+    run = simulation_run.play(
         environment_from({"name": "bumps", "correlation": correlation}),
         settings_from(config(case)["policy"]),
         seed=case.seed,
@@ -128,7 +126,7 @@ def _run_yardsticks(case: Case, window: PreparedWindow) -> CaseResult:
     """Run the methods without learning, and measure the error of each function."""
     functions = FUNCTIONS * case.learners
     said = window.predictions(case.seed, functions)
-    contest = Contest(make(("previous-label", "win-stay"), functions=functions))
+    contest = BaselineRun(make(("previous-label", "win-stay"), functions=functions))
     is_seen = np.random.default_rng([case.seed, functions]).random(case.slots) < case.labels
     answers = contest.add(_log(window.labels, said, is_seen))
     numbers = {name: _percent(given != window.labels) for name, given in answers.items()}
@@ -143,7 +141,7 @@ def _run_boosting(case: Case, window: PreparedWindow) -> CaseResult:
     functions = FUNCTIONS * case.learners
     names = ("sliding-adaboost-100", "sliding-adaboost-1000", "oza-russell")
     boosted = AdaBoost(functions, training=len(window.labels_before))
-    contest = Contest([boosted, *make(names, functions=functions)])
+    contest = BaselineRun([boosted, *make(names, functions=functions)])
     contest.add(_log(window.labels_before, window.predictions_before(case.seed, functions)))
     return _answered(case, window, contest)
 
@@ -153,11 +151,11 @@ def _run_river(case: Case, window: PreparedWindow) -> CaseResult:
     return _answered(
         case,
         window,
-        Contest(make(RIVER, functions=FUNCTIONS * case.learners, seed=case.seed)),
+        BaselineRun(make(RIVER, functions=FUNCTIONS * case.learners, seed=case.seed)),
     )
 
 
-def _answered(case: Case, window: PreparedWindow, contest: Contest) -> CaseResult:
+def _answered(case: Case, window: PreparedWindow, contest: BaselineRun) -> CaseResult:
     said = window.predictions(case.seed, FUNCTIONS * case.learners)
     answers = contest.add(_log(window.labels, said))
     numbers = {name: _percent(given != window.labels) for name, given in answers.items()}
@@ -182,8 +180,8 @@ def _replay(case: Case, window: PreparedWindow) -> Trace:
     )
 
 
-def _log(labels: Array, said: Array, is_seen: Array | None = None) -> Log:
-    return Log(
+def _log(labels: Array, said: Array, is_seen: Array | None = None) -> EncodedLog:
+    return EncodedLog(
         contexts=np.empty(0).data,
         predictions=said.astype(np.int32).data,
         labels=labels.astype(np.int32).data,
@@ -304,7 +302,7 @@ def _run_remaining(cases: Sequence[Case], folder: Path, workers: int) -> Iterabl
     if not cases:
         return
     pieces = _batches(cases)
-    with crew(min(workers, len(pieces))) as pool, unbroken("figures"):
+    with worker_pool(min(workers, len(pieces))) as pool, unbroken("figures"):
         for future in as_completed([pool.submit(finish_cases, piece, folder) for piece in pieces]):
             yield from future.result()
 

@@ -9,16 +9,15 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from covey.batches import Rows, grouped, share_of
-from covey.classifiers import Late
-from covey.decisions import NO_ANSWER, UNKNOWN, Choice
-from covey.engine import NOT_DECIDED, arm_of, code_of, row_of
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Learner
+from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionError, PeerError
-from covey.learner import Learner
+from covey.functions.function import Late
+from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import NO_INSTANCE, NONE, OWN, AskRow, Assistance, PeerAnswer, Request
 from covey.node.state import Settlements, SiteState
-from covey.types import Cell, Context, Label, Report
-from covey.views import ALL, View, cut, shown
+from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")
 Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
@@ -117,7 +116,7 @@ class Draft:
 class Handler:
     """Answers the requests of one site, and takes their labels."""
 
-    def __init__(self, state: SiteState, views: Sequence[View], driver: Driver) -> None:
+    def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
         self._state = state
         self._learner: Learner = state.learner
         self._views = views

@@ -11,27 +11,19 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from covey.batches import (
-    PLAIN,
-    as_label,
-    contexts_of,
-    costs_of,
-    points_of,
-    rows_of,
-    truths_of,
-)
-from covey.classifiers import Function, Late, Later, as_function
-from covey.config import ReplayConfig, Site, load
-from covey.decisions import UNKNOWN
+from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
+from covey.bandit.partitions import space_name
+from covey.config import LearnerSpec, NetworkConfig, load
+from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
 from covey.errors import ConfigError, DataError, FunctionError, PeerError
-from covey.fields import nearest
-from covey.learner import Learner
+from covey.functions.function import Function, Late, Later, as_function
+from covey.kernel.rules import Cell, Report
 from covey.node.handler import Handler
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
 from covey.node.state import SiteState
 from covey.node.training import Trainer
-from covey.spaces import space_name
-from covey.types import Cell, Context, Label, Report
+from covey.toml import nearest
+from covey.types import Context, Label
 
 Given = TypeVar("Given")
 Wait = Callable[[Later], object]
@@ -48,15 +40,6 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
     price: float  # in units of reward
 
 
-class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """The effect of a label; `is_new` is False if the same label had been settled before."""
-
-    is_new: bool
-    is_right: bool
-    is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
-
-
-RIGHT, WRONG = Settlement(True, True), Settlement(True, False)
 KEPT = Settlement(False, False, is_kept=True)
 
 
@@ -88,7 +71,7 @@ class LocalSite:
 
     def __init__(
         self,
-        site: Site,
+        site: LearnerSpec,
         learner: Learner,
         functions: Sequence[Function],
         others: "Mapping[str, LocalSite]",
@@ -454,7 +437,7 @@ class Network(Mapping[str, LocalSite]):
 
 
 def learner_of(
-    setup: ReplayConfig, place: int, width: int, *, is_asked_by_context: bool = False
+    setup: NetworkConfig, place: int, width: int, *, is_asked_by_context: bool = False
 ) -> Learner:
     """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
 
@@ -487,7 +470,7 @@ def learner_of(
     )
 
 
-def check_can_run(setup: ReplayConfig) -> None:
+def check_can_run(setup: NetworkConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
     many = [site.name for site in setup.sites if len(site.spaces) > 1]
     waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
@@ -507,7 +490,7 @@ def check_can_run(setup: ReplayConfig) -> None:
             )
 
 
-def functions_of(site: Site, given: Mapping[str, Any]) -> list[Function]:
+def functions_of(site: LearnerSpec, given: Mapping[str, Any]) -> list[Function]:
     """Return the functions of a site by the names that it lists, out of those given."""
     missing = [name for name in site.functions if name not in given]
     if missing:
@@ -518,7 +501,7 @@ def functions_of(site: Site, given: Mapping[str, Any]) -> list[Function]:
     return [as_function(given[name], name=name, owner=site.name) for name in site.functions]
 
 
-def _check_all_used(setup: ReplayConfig, given: Mapping[str, Any]) -> None:
+def _check_all_used(setup: NetworkConfig, given: Mapping[str, Any]) -> None:
     listed = {name for site in setup.sites for name in site.functions}
     for name in given:
         if name not in listed:

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.batches import plain_label, points_of, rows_of
-from covey.classifiers import Function
-from covey.config import Site
+from covey.bandit.learner import Learner, Settlement
+from covey.config import LearnerSpec
+from covey.data.inputs import ANY, LabelSet, plain_label, points_of, rows_of
 from covey.errors import (
     ConfigError,
     ConflictingLabel,
@@ -30,10 +30,10 @@ from covey.errors import (
     UnknownRow,
     UnknownTicket,
 )
-from covey.labelsets import ANY, LabelSet
-from covey.learner import Learner
+from covey.functions.function import Function
+from covey.kernel.rules import Report
 from covey.node.handler import Handler
-from covey.node.network import Prediction, Settlement, prediction_of
+from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
     CONFLICT,
     LATE,
@@ -64,7 +64,7 @@ from covey.node.status import Counters, PeerState, State, arms_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
-from covey.types import Context, Label, Report
+from covey.types import Context, Label
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
@@ -110,7 +110,7 @@ class Node:
 
     def __init__(
         self,
-        site: Site,
+        site: LearnerSpec,
         learner: Learner,
         functions: Sequence[Function],
         dependencies: NodeDependencies,

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from covey.batches import MOST_WHOLE, plain_label
-from covey.decisions import NO_ANSWER
+from covey.bandit.learner import NO_ANSWER
+from covey.data.inputs import MOST_WHOLE, plain_label
 from covey.errors import (
     CoveyError,
     DataError,
@@ -24,8 +24,9 @@ from covey.errors import (
     StoreError,
     StoreFull,
 )
+from covey.kernel.rules import Report
 from covey.node.requests import AskRow, Assistance, Delivery
-from covey.types import Label, Report
+from covey.types import Label
 
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")

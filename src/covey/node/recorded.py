@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from covey.decisions import Snapshot
-from covey.engine import doubts_of, row_of
-from covey.learner import Learner
+from covey.bandit.learner import Learner, Snapshot
+from covey.kernel import doubts_of, row_of
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     OWN,
     Commit,
@@ -26,7 +26,7 @@ from covey.node.requests import (
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
 from covey.node.trust import DirtyCells, SourceStatistics, Trust
-from covey.types import Cell, Label, Report
+from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from covey.contexts import SCALES, Scale
-from covey.decisions import UNKNOWN
-from covey.partitions import Uniform, Zooming
-from covey.policies import Policy
-from covey.settings import Forget
-from covey.types import MEMORY, Cell, Context, Label
+from covey.bandit.learner import UNKNOWN
+from covey.bandit.partitions import Uniform, Zooming
+from covey.bandit.policies import Policy
+from covey.bandit.settings import Forget
+from covey.data.contexts import SCALES, Scale
+from covey.kernel.rules import Cell
+from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.decisions import UNKNOWN
-from covey.engine import UNPAID, row_of
+from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
-from covey.learner import Learner
+from covey.kernel import UNPAID, row_of
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     FEW,
     NONE,
@@ -19,7 +19,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
-from covey.types import MILLIONTHS, Cell, Label, Report
+from covey.types import MILLIONTHS, Label
 
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached

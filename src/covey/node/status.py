@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from covey.learner import Learner
+from covey.bandit.learner import Learner
 from covey.node.requests import FEW, Counts, Request, is_own
 
 ArmKind = Literal["own", "peer", "context_only"]

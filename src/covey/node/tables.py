@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.decisions import NO_ANSWER, UNKNOWN
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
 from covey.node.requests import (
     FEW,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from covey.classifiers import Function
 from covey.errors import FunctionError
+from covey.functions.function import Function
 from covey.node.requests import Request
 from covey.types import Label
 

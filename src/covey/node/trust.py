@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from covey.decisions import NO_ANSWER
-from covey.engine import HEAD, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
+from covey.bandit.learner import NO_ANSWER, Learner
 from covey.errors import LimitError
-from covey.learner import Learner
+from covey.kernel import HEAD, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     OWN,
     CellLine,
@@ -28,7 +28,7 @@ from covey.node.requests import (
     holder,
     is_own,
 )
-from covey.types import Cell, Context, Label, Report
+from covey.types import Context, Label
 
 Trust = Literal["isolated", "robust", "full"]
 T = TypeVar("T")

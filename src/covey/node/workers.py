@@ -12,17 +12,44 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from covey.batches import PLAIN, Rows, plain_label
-from covey.classifiers import Function, Late
-from covey.errors import CoveyError, DataError, FunctionError, PeerError, StoreError, StoreFull
+from covey.data.inputs import PLAIN, Rows, plain_label
+from covey.errors import (
+    CoveyError,
+    DataError,
+    FunctionError,
+    PeerError,
+    StoreError,
+    StoreFull,
+    place_of,
+)
+from covey.functions.function import Function, Late
+from covey.kernel.rules import Report
 from covey.node.peers import CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
 from covey.node.store import Store
 from covey.node.training import MOST_FAILURES, Trainer
-from covey.notices import place_of
-from covey.types import Label, Report
-from covey.watchers import Watcher
+from covey.types import Label
+
+
+class Observer:
+    """Observer with no-op methods."""
+
+    def answer(self, side: str, path: str, status: int, took_s: float) -> None:
+        """Observe the response to a request."""
+
+    def turn_away(self, side: str) -> None:
+        """Observe a connection that was refused by the connection limit."""
+
+    def take(self, word: str, labels: int = 1) -> None:
+        """Observe the outcome of labels that a client sent."""
+
+    def ask(self, peer: str, word: str, took_s: float) -> None:
+        """Observe a call to a peer: `answered`, `failed`, `busy`, or `given_up`."""
+
+    def write(self, took_s: float, *, is_written: bool) -> None:
+        """Observe a write of the store."""
+
 
 log = logging.getLogger(__name__)
 TURN_S = 0.001  # for which calls are run together before their results are handed over
@@ -125,10 +152,10 @@ def _resolve(result: asyncio.Future[Any], value: Any, error: BaseException | Non
 class ThreadWorkers:
     """One thread for the disk and one for functions, which need not be thread-safe."""
 
-    def __init__(self, store: Store, observer: Watcher | None = None) -> None:
+    def __init__(self, store: Store, observer: Observer | None = None) -> None:
         """`observer` is told how long commits take."""
         self._store = store
-        self._observer = Watcher() if observer is None else observer
+        self._observer = Observer() if observer is None else observer
         self._disk = ThreadPoolExecutor(1, "covey-store")
         self._pool = ThreadPoolExecutor(1, "covey-functions")
         self._functions = FunctionThread(self._pool)

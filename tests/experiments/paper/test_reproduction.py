@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import covey
-from covey import engine, replay, runs
-from covey.environments import environment_from
+from covey import kernel, replay
+from covey.bandit.policies import settings_from
 from covey.errors import ConfigError, DataError
-from covey.policies import settings_from
+from covey.simulation import run as simulation_run
+from covey.simulation.environment import environment_from
 from reproduction import data as paper_data
 from reproduction import tables
 from reproduction.data import KDD
@@ -254,7 +255,7 @@ def test_bumps_give_the_regret_of_a_run_per_learner_and_slot(
     rule = {"preset": "cos"}
     case = Case(trial="bumps", does="bumps", policy=rule, arrivals=arrivals, slots=2_000, seed=4)
     played = run_case(case, tmp_path)
-    run = runs.play(
+    run = simulation_run.play(
         environment_from({"name": "w", "correlation": correlation}),
         settings_from(rule | {"horizon": 2_000, "seed": 4}),
         seed=4,
@@ -291,12 +292,12 @@ def test_the_goals_are_met_on_the_real_data_except_one_that_depends_on_the_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "SEEDS", 1)
-    names = MOST_TABLES if engine.is_compiled() else FEW_TABLES
+    names = MOST_TABLES if kernel.is_compiled() else FEW_TABLES
     found = reproduce(Options(names, Path(REAL), tmp_path, workers=2))
 
     groups = goals(found.tables)
     counts = [len(group) for group in groups.values()]
-    assert counts == ([16, 17, 28, 17, 4, 2] if engine.is_compiled() else [16, 2])
+    assert counts == ([16, 17, 28, 17, 4, 2] if kernel.is_compiled() else [16, 2])
     missed = {goal.name for group in groups.values() for goal in group if not goal.is_met}
     # At this price a peer and the own coin earn the same, so that the coins of a seed decide.
     assert missed <= {"callcost: price 0.5"}

@@ -1,0 +1,1 @@
+"""Decisions in Python: policies, partitions, the learner, ensembles, theory. No I/O, no clock."""

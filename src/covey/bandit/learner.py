@@ -1,0 +1,499 @@
+"""One learner's judgement over rows of its tables. No I/O, no clock, no randomness, no requests.
+
+A decision is one integer, its code: the row of a cell, an arm and a phase (`row_of`, `arm_of` and
+`phase_of` of `covey.kernel` take it apart). The learner keeps counters only; the caller keeps the
+code, the context and the slot of a decision until its label comes. One own row takes this way:
+
+    code = learner.decide(context, slot, closed)
+    while code < 0:  # -1 - row: peers must be queried first
+        row = undecided_row(code)
+        for peer in learner.peers_to_query(row, slot, closed):
+            learner.receive_report(row, peer, report_of(peer), slot)
+        code = learner.resume(row, context, slot, closed)
+    learner.advance(slot)
+    learner.settle(code, learner.gain_of(prediction, label), context, slot)
+
+Where `is_supervised` is False, `consult` takes the place of `receive_report` and `resume`. A code
+belongs to the table of one context space; methods that take `space` mean the own one by default.
+"""
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from covey.bandit.policies import CellNames, Policy
+from covey.errors import DataError
+from covey.kernel import HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
+from covey.kernel.rules import Cell, Report, Reward, Rule
+from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
+
+LABEL_WAIT_SLOTS = 10_000
+UNKNOWN = msgspec.UNSET
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """An arm, why it was chosen and at what price."""
+
+    phase: str  # train, explore, exploit; serve or recall where another learner asked
+    arm: str  # own function or asked learner
+    price: float  # in units of reward, what is learnt of it left out
+    function: int  # the own function to run; -1: ask `peer`
+    peer: str = ""
+    is_by_context: bool = False  # the peer is shown the cell and never the instance
+
+
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """The effect of a label; `is_new` is False if the same label had been settled before."""
+
+    is_new: bool
+    is_right: bool
+    is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
+
+
+NO_ANSWER = object()  # what one answers who has no labels to go by; it is never right
+RIGHT = Settlement(True, True)
+WRONG = Settlement(True, False)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A learner's counters; open tickets are not part of it, nor is what is under way."""
+
+    slot: int
+    cells: list[tuple[str, list[int]]]
+    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
+    doubts: dict[str, list[int]] = {}  # of what is known, by context space
+
+
+_PHASES = (*PHASES, "serve")
+
+
+class Learner:
+    """The judgement of one site: which arm, per cell, and what each label teaches."""
+
+    def __init__(  # noqa: PLR0913 - a learner is its arms, their costs and how it judges them
+        self,
+        name: str,
+        *,
+        functions: Sequence[str],
+        peers: Sequence[str],
+        costs: Sequence[float],
+        policy: Policy,
+        position: int = 0,
+        rewards: Sequence[Reward] = (),
+        context_peers: Sequence[str] = (),
+        spaces: Mapping[str, Policy] | None = None,
+        space: str = "",
+        loss: Loss | None = None,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
+    ) -> None:
+        """`spaces` has the policy of every context space, `space` names the learner's own."""
+        self.name = name
+        wait = policy.settings.label_wait
+        self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
+        self.keeps_widths = policy.keeps_widths  # `paid` of a peer's answer is its width
+        self.counts_at_once = policy.settings.reading.count == "arrivals"  # before the label comes
+        self._functions = len(functions)
+        self._peers = (*peers, *context_peers)
+        self._asked = len(functions) + len(peers)  # arms before this one see the instance
+        self.arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
+        self.costs = tuple(costs)
+        self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
+        self._loss = loss
+        self.rule = policy.rule(
+            functions=len(functions),
+            costs=self.costs,
+            position=position,
+            rewards=tuple(rewards),
+            unit=self.unit,
+            context_peers=len(context_peers),
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
+        )
+        self.space = space
+        self.policies = {space: policy} if spaces is None else dict(spaces)
+        self.names = CellNames(self.policies)
+        self.slot = 0  # the latest one that a decision was made at
+        self.tables = {name: self.empty_table(name) for name in self.policies}
+        self._table = self.tables[space]
+        self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
+
+    @property
+    def spaces(self) -> list[str]:
+        """The names of the context spaces; `space` is the own one."""
+        return list(self.policies)
+
+    @property
+    def known_cells(self) -> int:
+        """How many own cells have been met so far."""
+        return len(self._table) - self._table.foreign_cells()
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it sees labels; if not, it goes by what others know."""
+        return self.rule.is_supervised
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether pending labels are counted."""
+        return self.rule.is_pending
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps labels for peers that show it the cell only."""
+        return self.rule.remembers
+
+    @property
+    def blind_decisions(self) -> int:
+        """How often it decided without labels where no peer it could query had any."""
+        return self._table.blind_decisions()
+
+    def behind(self) -> list[tuple[str, bool]]:
+        """Return the peer of each arm after the own functions, and whether it sees the cell only.
+
+        A peer's index in this list is the `peer` of `peers_to_query` and `receive_report`.
+        """
+        return [(peer, k >= self._asked) for k, peer in enumerate(self._peers, self._functions)]
+
+    def closed(self, peers: Iterable[str]) -> bytes | None:
+        """Return the `closed` argument for which the arms of `peers` are not available."""
+        names = set(peers)
+        if not names:
+            return None
+        return bytes(self._functions) + bytes([peer in names for peer in self._peers])
+
+    def reprice(self, peer: str, cost: float) -> None:
+        """Change what `peer` costs from now on; nothing learnt is lost."""
+        arm = self._functions + self._peers.index(peer)
+        self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
+        self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
+        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        for table in self.tables.values():
+            table.set_cost(arm, cost)
+
+    def advance(self, slot: int) -> None:
+        """Come to `slot`, if it is later than the present one."""
+        if slot > self.slot:  # noqa: PLR1730 - max() costs twice as much
+            self.slot = slot
+
+    # -- own rows -------------------------------------------------------------------------------
+
+    def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Decide for an own row and count its arrival; return its code.
+
+        Where peers must be queried, nothing is counted and the result is `-1 - row`.
+        `closed` has one byte per arm, 1 = not available now; None: all arms are available.
+        """
+        return self._table.decide(context, slot, closed)
+
+    def decide_rows(
+        self, contexts: np.ndarray, slot: int, codes: np.ndarray, closed: bytes | None = None
+    ) -> int:
+        """Decide for consecutive slots and write the `codes`; return how many rows are decided.
+
+        It stops before a row for which peers must be queried; the code of that is `-1 - row`.
+        `contexts` is n x d, C-contiguous float64, each coordinate within [0, 1] (checked by the
+        caller); `codes` is int64, preset to `NOT_DECIDED`: if this raises, rows with codes >= 0
+        are decided.
+        """
+        return self._table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
+
+    def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
+        """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
+        if self.rule.is_supervised:
+            return self._table.stale(row, slot, closed)
+        first = self._functions
+        peers = range(len(self._peers))
+        return [k for k in peers if closed is None or not closed[first + k]]
+
+    def receive_report(self, row: int, peer: int, report: Report, slot: int) -> int:
+        """Take what a peer reports; return its old training counter, for `undo_report`."""
+        return self._table.hear(row, peer, report, slot)
+
+    def undo_report(self, row: int, peer: int, old: int) -> None:
+        """Undo a `receive_report`; several are undone in reverse order."""
+        self._table.unrefresh(row, peer, old)
+
+    def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Go on after the reports; return the code, or `-1 - row` if more must be queried.
+
+        With `peers_to_query` empty (all are closed) this decides too.
+        """
+        return self._table.resume(row, context, slot, closed)
+
+    def consult(
+        self,
+        row: int,
+        context: Context,
+        estimates: Mapping[int, tuple[float, int]],
+        closed: bytes | None = None,
+    ) -> int:
+        """Decide without labels, by the estimates of peers (index -> accuracy, labels).
+
+        A peer without an estimate is taken for one that knows nothing.
+        """
+        told = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
+        return self._table.consult(row, context, told, closed)
+
+    def choice(self, code: int) -> Choice:
+        """Return what a code chose: phase, arm, price and own function or peer."""
+        return self._choices[code & 0xFFFFF]
+
+    def best_own(self, row: int) -> int:
+        """Return the own function with the largest estimate in the cell, its cost taken off."""
+        return self._table.best_own(row)
+
+    def records(self, row: int) -> list[tuple[int, int]]:
+        """Return the labels of each arm in an own cell, and how much of them was right."""
+        return [self._table.record(row, arm) for arm in range(len(self.arms))]
+
+    # -- decisions and their labels -------------------------------------------------------------
+
+    def retract(self, code: int, context: Context, slot: int, space: str | None = None) -> None:
+        """Undo a decision made at `slot`; served rows have the context ()."""
+        self._at(space).retract(code, context, slot)
+
+    def retract_rows(
+        self, contexts: np.ndarray, slot: int, codes: np.ndarray, space: str | None = None
+    ) -> None:
+        """Undo decisions of consecutive slots; codes below 0 are passed over."""
+        self._at(space).retract_batch(contexts.reshape(-1).data, slot, codes.data)
+
+    def gains_of(self, predictions: Sequence[Label], labels: Sequence[Label]) -> np.ndarray:
+        """Return `gain_of` for many rows."""
+        gain_of = operator.eq if self._loss is None else self.gain_of
+        return np.fromiter(map(gain_of, predictions, labels), np.int64, len(labels))
+
+    def gain_of(self, prediction: Label, label: Label) -> int:
+        """Return what a prediction gains, at most `unit`; `NO_ANSWER` gains nothing."""
+        if self._loss is None:
+            return int(prediction == label)
+        if prediction is NO_ANSWER:
+            return 0
+        answer: Any = prediction
+        try:
+            return int(self._loss.gains(abs(answer - label)))
+        except TypeError:
+            raise DataError(
+                "a loss needs labels and predictions that are numbers; learner "
+                f"{self.name!r} was given {prediction!r} and {label!r}"
+            ) from None
+
+    def settle(
+        self,
+        code: int,
+        gain: int,
+        context: Context,
+        slot: int,
+        paid: int | None = None,
+        space: str | None = None,
+    ) -> None:
+        """Take the gain of a decision made at `slot`, served ones (context ()) included.
+
+        `paid` is in millionths what the arm cost beyond its fixed cost or, where `keeps_widths`,
+        the width of a peer's answer; None: nothing is known of it.
+        """
+        table = self._table if space is None else self.tables[space]
+        table.settle(code, gain, context, slot, UNPAID if paid is None else paid)
+
+    def settle_rows(
+        self,
+        contexts: np.ndarray,
+        slots: np.ndarray,
+        codes: np.ndarray,
+        gains: np.ndarray,
+        paid: np.ndarray | None = None,
+        space: str | None = None,
+    ) -> None:
+        """Settle rows in order; all arrays but `contexts` are int64, `UNPAID` stands for no cost.
+
+        Served rows need no coordinates: `contexts` may be n x 0 if all are.
+        """
+        if paid is None:
+            paid = np.full(len(codes), UNPAID, np.int64)
+        table: Any = self._at(space)
+        table.settle_batch(contexts.reshape(-1).data, slots.data, codes.data, gains.data, paid.data)
+
+    def remember(
+        self, code: int, label: Label, context: Context, slot: int, space: str | None = None
+    ) -> None:
+        """Keep a label for peers that show the cell only; nothing happens unless `remembers`."""
+        if self.rule.remembers:
+            self._at(space).remember(code, label, context, slot)
+
+    def forget_rows(self, codes: Iterable[int], space: str | None = None) -> None:
+        """Wait no longer for the labels of decisions."""
+        table = self._at(space)
+        for code in codes:
+            table.forget(code)
+
+    def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
+        """Count pending labels from now on; those of `codes`, by space, are pending already.
+
+        All that was counted as pending before is forgotten; rows keep their numbers. Codes of
+        rows answered by `recall` are not pending.
+        """
+        self.rule = msgspec.structs.replace(self.rule, is_pending=True)
+        for space, old in self.tables.items():
+            table = self.empty_table(space)
+            self.tables[space] = with_pending(old, table, codes.get(space, ()), self.pending_slice)
+        self._table = self.tables[self.space]
+
+    # -- for peers ------------------------------------------------------------------------------
+
+    def open(self, cell: Cell, slot: int) -> int:
+        """Return the row of a cell that a peer speaks of at `slot`; it is known from now on."""
+        self.advance(slot)
+        return self.tables[cell.space].meet(cell, slot)
+
+    def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:
+        """Choose the own function for a peer's row, or take `function`; return the code."""
+        return self.tables[space].serve(row, slot, -1 if function is None else function)
+
+    def width(self, code: int, space: str) -> int:
+        """Return how far the served function may be from its best, in millionths.
+
+        Ask for it right after `serve`; 0 unless `keeps_widths`.
+        """
+        return self.tables[space].width(code) if self.keeps_widths else 0
+
+    def report(self, cell: Cell, slot: int) -> Report:
+        """Return the arrivals in `cell` that a peer may know of, and bounds of the best accuracy.
+
+        The bounds are 0 and 1 where none are needed.
+        """
+        row = self.open(cell, slot)
+        return self.tables[cell.space].report(row, slot)
+
+    def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
+        row = self.open(cell, slot)
+        table = self.tables[cell.space]
+        if not is_by_context:
+            return table.estimate(row)
+        _, count, labels = table.recall(row)
+        return (count / labels if labels else 0.0), labels
+
+    def recall(self, cell: Cell, slot: int) -> tuple[Label, int]:
+        """Return the label seen most in the cell (`NO_ANSWER`: none was) and a code for `remember`.
+
+        Nothing is counted, so the code is never settled, retracted or pending.
+        """
+        row = self.open(cell, slot)
+        label, _, labels = self.tables[cell.space].recall(row)
+        return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
+
+    # -- cells ----------------------------------------------------------------------------------
+
+    def known_cell(self, space: str, row: int) -> Cell:
+        """Return the known cell of a row."""
+        cell = self.tables[space].cell(row)
+        return cell._replace(space=space) if space else cell
+
+    def name_at(self, space: str, row: int) -> str:
+        """Return the name of the known cell of a row."""
+        name = self._names.get((space, row))
+        if name is None:
+            name = self._names[space, row] = self.names.of(self.known_cell(space, row))
+        return name
+
+    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
+        """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
+        table = self.tables[space]
+        return self.name_at(space, row), self.stored(table, row), table.known(row)
+
+    def snapshot(self) -> Snapshot:
+        """Return the counters, cell by cell."""
+        tables = self.tables
+        lines = [self.line(space, row) for space in tables for row in range(len(tables[space]))]
+        seen = [(name, labels) for name, _, labels in lines] if self.rule.remembers else []
+        cells = [(name, counters) for name, counters, _ in lines]
+        return Snapshot(self.slot, cells, seen, doubts_of(tables))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take over the counters of a snapshot; meant for a learner that has not begun.
+
+        Nothing is pending then: see `count_pending`.
+        """
+        self.slot = snapshot.slot
+        seen = dict(snapshot.seen)
+        for name, counters in snapshot.cells:
+            cell = self.names.parse(name)
+            self.load(self.tables[cell.space], cell, counters, seen.get(name, []))
+        for space, doubts in snapshot.doubts.items():
+            self.tables[space].take_doubts(doubts)
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    @property
+    def pending_slice(self) -> slice:
+        """Where a row counts pending labels, if it does: after labels, right and training."""
+        start = HEAD + 2 * len(self.arms) + self._asked - self._functions
+        return slice(start, start + len(self.arms))
+
+    def empty_table(self, space: str, **other: Any) -> Table:
+        """Return a table for a context space; `other` are fields of the rule that differ."""
+        policy = self.policies[space]
+        rule: Rule = self.rule
+        if space != self.space:
+            levels = policy.partition.levels(policy.dimension)
+            rule = msgspec.structs.replace(
+                rule, dimension=policy.dimension, levels=levels, rewards=()
+            )
+        if other:
+            rule = msgspec.structs.replace(rule, **other)
+        return Table(Clock(policy.scales(), policy.powers()), rule)
+
+    def stored(self, table: Table, row: int) -> list[int]:
+        """Return the counters of a row as they are stored: without pending labels."""
+        counters = table.counters(row)
+        if self.rule.is_pending:
+            del counters[self.pending_slice]
+        return counters
+
+    def load(
+        self, table: Table, cell: Cell, stored: Sequence[int], seen: list[tuple[Any, int]]
+    ) -> int:
+        """Open `cell` in a table with stored counters and labels; return its row."""
+        counters = list(stored)
+        if self.rule.is_pending:
+            start = self.pending_slice.start
+            counters[start:start] = [0] * len(self.arms)
+        row = table.load(cell, counters)
+        table.know(row, seen)
+        return row
+
+    def _at(self, space: str | None) -> Table:
+        return self._table if space is None else self.tables[space]
+
+    def _choice(self, code: int) -> Choice:
+        arm, phase = code >> 2, _PHASES[code & 3]
+        price = 0.0 if phase == "serve" else self.costs[arm]
+        if arm < self._functions:
+            return Choice(phase, self.arms[arm], price, arm)
+        peer = self._peers[arm - self._functions]
+        return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
+
+
+def with_pending(old: Table, new: Table, codes: Iterable[int], place: slice) -> Table:
+    """Return `new` with all that `old` knows, and just the labels of `codes` pending.
+
+    `place` says where rows of `new` count them; rows keep their numbers.
+    """
+    none = [0] * (place.stop - place.start)
+    # A table that counted them already has room for them.
+    room = len(new.counters(0)) - len(old.counters(0))
+    for row in range(len(old)):
+        known = old.counters(row)
+        new.load(old.cell(row), [*known[: place.start], *none, *known[place.stop - room :]])
+        new.know(row, old.known(row))
+    for code in codes:
+        new.expect(code)
+    new.take_doubts(old.doubts())
+    return new

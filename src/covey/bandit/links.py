@@ -1,0 +1,417 @@
+"""A network of links with costs, and the `[[link]]` tables that describe it.
+
+The price of a peer is that of the cheapest path to it.
+"""
+
+import heapq
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from covey import toml
+from covey.errors import ConfigError
+
+MOST_PRICE = 1.0  # value of a correct label
+
+Pair = tuple[str, str]  # asker and peer, or the two ends of a link
+Prices = dict[Pair, float | None]  # None: unreachable
+
+
+class Change(NamedTuple):
+    """The cost of a link from a slot on; None: removed."""
+
+    slot: int
+    start: str
+    end: str
+    cost: float | None
+
+
+class PriceChange(NamedTuple):
+    """The price of a peer from a slot on; None: unreachable."""
+
+    slot: int
+    asker: str
+    peer: str
+    price: float | None
+
+
+class Links:
+    """Directed links with costs; every change returns the prices that it changed.
+
+    A link leads from the asking learner to the queried one.
+
+    >>> links = Links(["north", "south", "west"], [("north", "south", 0.25)])
+    >>> links.apply([Change(1, "south", "west", 0.5)])
+    {('north', 'west'): 0.75, ('south', 'west'): 0.5}
+    >>> links.path("north", "west"), links.price("west", "north")
+    (('north', 'south', 'west'), None)
+    """
+
+    def __init__(
+        self,
+        learners: Iterable[str],
+        links: Iterable[tuple[str, str, float]] = (),
+        *,
+        learnt: Iterable[tuple[str, str, float]] = (),
+    ) -> None:
+        """`links` have known costs; `learnt` have initial guesses of unknown costs."""
+        self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
+        for start, end, cost in links:
+            self._check_new(start, end)
+            self._links[start][end] = _Cost(_checked(start, end, cost))
+        for start, end, guess in learnt:
+            self._check_new(start, end)
+            self._links[start][end] = _Cost(None, _checked(start, end, guess))
+        self._paths = self._all_paths()
+
+    def apply(self, changes: Iterable[Change]) -> Prices:
+        """Apply simultaneous changes, all or none, and return the changed prices.
+
+        A change of a missing link adds it.
+        """
+        kept = self._copied()
+        try:
+            for change in changes:
+                self._set(change)
+        except ConfigError:
+            self._links = kept
+            raise
+        return self._reprice()
+
+    def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
+        """Learn from the total cost and number of uses per link; return the changed prices."""
+        for start, end in seen:
+            self._check_there(start, end)
+        for (start, end), (total, times) in seen.items():
+            cost = self._links[start][end]
+            cost.total += total
+            cost.times += times
+        return self._reprice()
+
+    def has(self, start: str, end: str) -> bool:
+        """Return whether a link leads from `start` to `end`."""
+        for name in (start, end):
+            self._check_name(name)
+        return end in self._links[start]
+
+    def cost(self, start: str, end: str) -> float:
+        """Return the known or estimated cost of a link."""
+        self._check_there(start, end)
+        return self._links[start][end].estimate
+
+    def price(self, asker: str, peer: str) -> float | None:
+        """Return the cost of the cheapest path; None if there is none of cost 1 or less."""
+        for name in (asker, peer):
+            self._check_name(name)
+        step = self._paths[asker].get(peer)
+        return None if step is None or asker == peer else step.cost
+
+    def path(self, asker: str, peer: str) -> tuple[str, ...] | None:
+        """Return the cheapest path, both ends included; None without a price."""
+        if self.price(asker, peer) is None:
+            return None
+        back = [peer]
+        while back[-1] != asker:
+            back.append(self._paths[asker][back[-1]].before)
+        return tuple(reversed(back))
+
+    def prices(self) -> dict[Pair, float]:
+        """Return the price of every reachable peer."""
+        return {
+            (asker, peer): step.cost
+            for asker, steps in self._paths.items()
+            for peer, step in steps.items()
+            if peer != asker
+        }
+
+    def copy(self) -> "Links":
+        """Return an independent copy."""
+        other = Links(())
+        other._links = self._copied()
+        other._paths = self._paths
+        return other
+
+    def _set(self, change: Change) -> None:
+        _, start, end, cost = change
+        if cost is None:
+            self._check_there(start, end)
+            del self._links[start][end]
+            return
+        if end not in self._links.get(start, ()):
+            self._check_new(start, end)
+        self._links[start][end] = _Cost(_checked(start, end, cost))
+
+    def _copied(self) -> "dict[str, dict[str, _Cost]]":
+        return {
+            start: {end: msgspec.structs.replace(cost) for end, cost in ends.items()}
+            for start, ends in self._links.items()
+        }
+
+    def _reprice(self) -> Prices:
+        before = self.prices()
+        self._paths = self._all_paths()
+        after = self.prices()
+        moved = [pair for pair in before | after if before.get(pair) != after.get(pair)]
+        return {pair: after.get(pair) for pair in sorted(moved)}
+
+    def _all_paths(self) -> "dict[str, dict[str, _Step]]":
+        return {asker: self._cheapest(asker) for asker in self._links}
+
+    def _cheapest(self, asker: str) -> "dict[str, _Step]":
+        """Return the last steps of the cheapest paths to all reachable peers (Dijkstra)."""
+        found: dict[str, _Step] = {}
+        waiting = [(0.0, asker, asker)]
+        while waiting:
+            cost, here, before = heapq.heappop(waiting)
+            if here in found:
+                continue
+            found[here] = _Step(cost, before)
+            for end, link in self._links[here].items():
+                total = cost + link.estimate
+                if end not in found and total <= MOST_PRICE:
+                    heapq.heappush(waiting, (total, end, here))
+        return found
+
+    def _check_name(self, name: str) -> None:
+        if name not in self._links:
+            raise ConfigError(
+                f"a link names unknown learner {name!r}{toml.nearest(name, self._links)}"
+            )
+
+    def _check_new(self, start: str, end: str) -> None:
+        is_there = self.has(start, end)
+        if start == end:
+            raise ConfigError(f"a link leads from {start!r} to itself; remove it")
+        if is_there:
+            raise ConfigError(f"duplicate link from {start!r} to {end!r}; keep one")
+
+    def _check_there(self, start: str, end: str) -> None:
+        if not self.has(start, end):
+            raise ConfigError(f"there is no link from {start!r} to {end!r}; add it first")
+
+
+def price_changes(links: Links, changes: Iterable[Change]) -> list[PriceChange]:
+    """Return the price changes that `changes` cause, by slot; `links` is not modified.
+
+    Changes of one slot are simultaneous, before the decisions of that slot.
+    """
+    links = links.copy()
+    return [
+        PriceChange(slot, asker, peer, price)
+        for slot, at_once in itertools.groupby(changes, lambda change: change.slot)
+        for (asker, peer), price in links.apply(at_once).items()
+    ]
+
+
+class _Cost(msgspec.Struct):
+    """The cost of a link: given, or estimated."""
+
+    given: float | None
+    guess: float = 0.0
+    total: float = 0.0
+    times: int = 0
+
+    @property
+    def estimate(self) -> float:
+        if self.given is not None:
+            return self.given
+        return self.total / self.times if self.times else self.guess
+
+
+class _Step(NamedTuple):
+    """The end of a path: its total cost, and the previous learner."""
+
+    cost: float
+    before: str
+
+
+def _checked(start: str, end: str, cost: float) -> float:
+    if not 0 <= cost < math.inf:
+        raise ConfigError(
+            f"the link from {start!r} to {end!r} costs {cost}; it must be a number, 0 or more"
+        )
+    return float(cost)
+
+
+GONE = "gone"
+NAMES = {"start": "from", "end": "to", "cost_column": "cost-column"}
+Table = TypeVar("Table", bound="Ends")
+
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=NAMES):
+    """The link, or the two links, of a table."""
+
+    between: tuple[str, str] | None = None
+    start: str | None = None
+    end: str | None = None
+
+
+class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
+    """A `[[link]]` table; a change can add a link that is initially "gone"."""
+
+    cost: float | str | None = None
+    cost_column: str | None = None  # of the observed cost per use, which is learnt
+    guess: float | None = None  # initial estimate of a learnt cost
+
+
+class ChangeTable(Ends, frozen=True, kw_only=True, rename=NAMES):
+    """A `[[link-change]]` table: the cost of a link from a slot on."""
+
+    cost: float | str
+    slot: int
+
+
+class Wiring(NamedTuple):
+    """The initial links, their changes, and all pairs that are ever connected."""
+
+    links: Links
+    changes: tuple[Change, ...]  # by slot
+    tolls: dict[Pair, str]  # link with a learnt cost -> column of its observed cost
+    reach: frozenset[Pair]  # asker and peer
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether prices can change."""
+        return bool(self.changes or self.tolls)
+
+    def peers(self, asker: str) -> dict[str, float]:
+        """Return all peers ever reachable from a learner, with initial prices; inf: not yet."""
+        first = self.links.prices()
+        return {
+            end: first.get((start, end), math.inf) for start, end in self.reach if start == asker
+        }
+
+
+def parse_links(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
+    """Return the links of a configuration; None without link tables.
+
+    Raises `ConfigError` that names the invalid link or table.
+    """
+    if "link" not in table:
+        if "link-change" in table:
+            raise ConfigError("[[link-change]] without [[link]]; list the links first")
+        return None
+    tables = list(_tables(table["link"], LinkTable, "[[link]]"))
+    for where, one in tables:
+        _check_source(one, where)
+    pairs = [(pair, one, where) for where, one in tables for pair in _pairs(one, where)]
+    listed = [
+        Change(1, *pair, _cost(one.cost, where))
+        for pair, one, where in pairs
+        if one.cost is not None
+    ]
+    tolls = {pair: one.cost_column for pair, one, _ in pairs if one.cost_column is not None}
+    links = Links(
+        learners,
+        [(start, end, cost or 0.0) for _, start, end, cost in listed],
+        learnt=[(*pair, one.guess or 0.0) for pair, one, _ in pairs if one.cost is None],
+    )
+    changes = _changes(table.get("link-change", []), links.copy(), listed, tolls)
+    links.apply(one for one in listed if one.cost is None)
+    _warn_of_dear(listed)
+    return Wiring(links, tuple(changes), tolls, _reach(links, changes, tolls))
+
+
+def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> frozenset[Pair]:
+    """Return all pairs that can ever be connected: learnt costs count as 0."""
+    links = links.copy()
+    links.apply(Change(1, *pair, 0.0) for pair in learnt)
+    later = price_changes(links, changes)
+    found = {(move.asker, move.peer) for move in later if move.price is not None}
+    return frozenset(found | links.prices().keys())
+
+
+def _check_source(table: LinkTable, where: str) -> None:
+    if (table.cost is None) == (table.cost_column is None):
+        raise ConfigError(f"{where} needs either cost, or cost-column for a learnt cost")
+    if table.guess is None:
+        return
+    if table.cost is not None:
+        raise ConfigError(f"{where} has cost and guess; remove one of them")
+    if not 0 <= table.guess <= MOST_PRICE:
+        raise ConfigError(f"{where} guess is {table.guess}; it must lie in [0, 1]")
+
+
+def _changes(
+    tables: object, listed: Links, first: Iterable[Change], tolls: Mapping[Pair, str]
+) -> list[Change]:
+    """Return the changes in order of their slots; each is of a listed link."""
+    now = {(one.start, one.end): one for one in first}
+    changes: list[Change] = []
+    for where, one in _tables(tables, ChangeTable, "[[link-change]]"):
+        _check_slot(one.slot, changes[-1].slot if changes else 2, where)
+        for start, end in _pairs(one, where):
+            if not listed.has(start, end):
+                raise ConfigError(
+                    f"{where}: no [[link]] from {start!r} to {end!r}; add one, with "
+                    f'cost = "{GONE}" if it is initially absent'
+                )
+            if (start, end) in tolls:
+                raise ConfigError(
+                    f"{where}: the cost of the link from {start!r} to {end!r} is learnt from "
+                    f"{tolls[start, end]!r}; remove the change, or set a cost for the link"
+                )
+            change = Change(one.slot, start, end, _cost(one.cost, where))
+            _check_step(now[start, end], change, where)
+            now[start, end] = change
+            changes.append(change)
+    return changes
+
+
+def _check_slot(slot: int, earliest: int, where: str) -> None:
+    if slot < 2:
+        raise ConfigError(
+            f"{where} slot is {slot}; it must be 2 or more ([[link]] sets the initial cost)"
+        )
+    if slot < earliest:
+        raise ConfigError(
+            f"{where} slot is {slot}, but the previous one is {earliest}; list changes in order"
+        )
+
+
+def _check_step(before: Change, after: Change, where: str) -> None:
+    link = f"the link from {after.start!r} to {after.end!r}"
+    if before.slot == after.slot:
+        raise ConfigError(f"{where}: duplicate change of {link} at slot {after.slot}; keep one")
+    if before.cost is None and after.cost is None:
+        raise ConfigError(f"{where}: {link} is already gone; set a cost, or remove the change")
+
+
+def _tables(tables: object, kind: type[Table], name: str) -> Iterator[tuple[str, Table]]:
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise ConfigError(f"{name} must be a list of tables")
+    for k, table in enumerate(tables):
+        where = f"{name} {k + 1}"
+        yield where, toml.read(table, kind, where=where)
+
+
+def _pairs(table: Ends, where: str) -> list[Pair]:
+    one_way = (table.start, table.end)
+    if table.between is not None and one_way == (None, None):
+        start, end = table.between
+        return [(start, end), (end, start)]
+    if table.between is None and table.start is not None and table.end is not None:
+        return [(table.start, table.end)]
+    raise ConfigError(f"{where} needs either between = [one, other], or from and to")
+
+
+def _cost(cost: float | str, where: str) -> float | None:
+    if isinstance(cost, str):
+        if cost != GONE:
+            raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
+        return None
+    return cost
+
+
+def _warn_of_dear(listed: Iterable[Change]) -> None:
+    for _, start, end, cost in listed:
+        if cost is not None and cost > MOST_PRICE:
+            warnings.warn(
+                f"the link from {start!r} to {end!r} is never used: its cost {cost:g} is above 1, "
+                "the value of a correct label",
+                stacklevel=2,
+            )

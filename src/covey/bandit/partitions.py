@@ -1,0 +1,194 @@
+"""Partitions of a context space: uniform cells, cells that split, layers; and their names."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from covey.errors import ConfigError, DataError
+from covey.kernel.rules import Cell, Level
+
+
+class Partition(Protocol):
+    """Maps contexts to cells, as data for the kernel."""
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the levels, coarsest first; each one subdivides the previous one."""
+
+    def name(self, cell: Cell) -> str:
+        """Return the canonical name of `cell`, as used between learners."""
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a canonical name; the inverse of `name`."""
+
+
+Space = tuple[int, ...]  # indices of coordinates
+
+
+def space_name(space: Space, names: Sequence[str]) -> str:
+    """Return the name of a space: the names of its coordinates."""
+    return "+".join(names[k] for k in space)
+
+
+def cell_name(space: Space, names: Sequence[str], cell: str) -> str:
+    """Return the name of a cell when there are several spaces."""
+    return f"{space_name(space, names)}/{cell}"
+
+
+def space_of(cell: str) -> str:
+    """Return the name of the space in the name of a cell."""
+    return cell.rpartition("/")[0]
+
+
+class Uniform(NamedTuple):
+    """A grid of `slices` equal slices per dimension; cells are never split.
+
+    >>> Uniform(12).name(Cell(0, (3, 7)))
+    'g12:3:7'
+    """
+
+    slices: int
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the single level."""
+        return (Level(self.slices, math.inf),)
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: slices, then coordinates."""
+        return _join(f"g{self.slices}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name of this grid."""
+        number, coordinates = _split("g", name)
+        if number != self.slices:
+            raise DataError(f"cell {name!r} is not in a grid of {self.slices} slices")
+        return _within(name, Cell(0, coordinates), self.slices)
+
+
+class Zooming(NamedTuple):
+    """Dyadic cubes: one of level l is split at `scale * 2 ** (power * (l + offset))` own arrivals.
+
+    >>> Zooming(power=4.0).levels(1)[:3]
+    (Level(side=1, split_at=1.0), Level(side=2, split_at=16.0), Level(side=4, split_at=256.0))
+    """
+
+    scale: float = 1.0
+    power: float = 4.0
+    offset: int = 0
+    max_level: int = 40
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the levels, from the whole space to `max_level`."""
+        if dimension == 0:
+            return (Level(1, math.inf),)
+        return tuple(Level(2**level, self._limit(level)) for level in range(self.max_level + 1))
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: level, then coordinates."""
+        return _join(f"z{cell.level}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name."""
+        level, coordinates = _split("z", name)
+        if level > self.max_level:
+            raise DataError(f"cell {name!r} is finer than the finest level, {self.max_level}")
+        return _within(name, Cell(level, coordinates), 2**level)
+
+    def _limit(self, level: int) -> float:
+        exponent = self.power * (level + self.offset)
+        return self.scale * 2.0**exponent if exponent < 1000 else math.inf
+
+
+class Layered(NamedTuple):
+    """Dyadic cubes of several levels, `step` apart, all used at once for an instance.
+
+    >>> [level.side for level in Layered(4, step=2).levels(1)]
+    [1, 4, 16]
+    """
+
+    finest: int = 6
+    step: int = 1
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        """Return the levels; all but the finest are split from the start."""
+        if not dimension:
+            return (Level(1, math.inf),)
+        coarse = range(self._coarsest, self.finest, self.step)
+        return (*(Level(2**level, 0.0) for level in coarse), Level(2**self.finest, math.inf))
+
+    def name(self, cell: Cell) -> str:
+        """Return the cell's name: number of halvings, then coordinates."""
+        halvings = self._coarsest + self.step * cell.level if cell.coordinates else 0
+        return _join(f"z{halvings}", cell.coordinates)
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name."""
+        halvings, coordinates = _split("z", name)
+        if halvings > self.finest:
+            raise DataError(f"cell {name!r} is finer than the finest level, {self.finest}")
+        level, rest = divmod(halvings - self._coarsest, self.step) if coordinates else (halvings, 0)
+        if rest or level < 0:
+            raise DataError(f"cell {name!r} is between two levels; levels are {self.step} apart")
+        return _within(name, Cell(level, coordinates), 2**halvings)
+
+    @property
+    def _coarsest(self) -> int:
+        return self.finest % self.step
+
+
+def side(name: str) -> float:
+    """Return the side length of the cell with this name.
+
+    >>> side("g8:3:7"), side("z2:1")
+    (0.125, 0.25)
+    """
+    number, _ = _split(name[:1], name)
+    return 2.0**-number if name[0] == "z" else 1 / number
+
+
+def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
+    """Return the slices per dimension of the theorem: T ** (1 / (3 alpha + d)), rounded up.
+
+    >>> slices_for(20_000, alpha=1.0, dimension=1)
+    12
+    """
+    if dimension == 0:
+        return 1
+    root: float = horizon ** (1.0 / (3.0 * alpha + dimension))
+    # Floating-point error must not round an integer root up to the next integer.
+    return round(root) if math.isclose(root, round(root), rel_tol=1e-12) else math.ceil(root)
+
+
+def checked_slices(slices: int) -> int:
+    """Return `slices` if it is in the valid range."""
+    if not 1 <= slices <= 2**31:
+        raise ConfigError(f"slices is {slices}; it must be a whole number from 1 to 2**31")
+    return slices
+
+
+def _join(head: str, coordinates: tuple[int, ...]) -> str:
+    return ":".join([head, *map(str, coordinates)])
+
+
+def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:
+    # No leading zeros: names are unique.
+    if not re.fullmatch(kind + r"(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,18}))*", name, re.ASCII):
+        raise DataError(f"{name!r} is not a cell name; expected a name like '{kind}4:3:7'")
+    number, *coordinates = map(int, name[1:].split(":"))
+    return number, tuple(coordinates)
+
+
+def _within(name: str, cell: Cell, side: int) -> Cell:
+    if any(coordinate >= side for coordinate in cell.coordinates):
+        raise DataError(f"cell {name!r} has a coordinate above {side - 1}")
+    return cell
+
+
+def cos_power(alpha: float, dimension: int) -> float:
+    """Return z, the exponent of the thresholds of CoS."""
+    return 2 * alpha / (3 * alpha + dimension)
+
+
+def split_power(alpha: float, dimension: int) -> float:
+    """Return p, the split exponent of DCZA for worst-case arrivals."""
+    return (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2

@@ -1,0 +1,475 @@
+"""Policy presets: from settings to the parameters of the decision rule.
+
+`Settings` are the user's input (the `[policy]` table, or `CoS(...)` and `DCZA(...)` in Python);
+a `Policy` is the result for a given dimension and number of functions.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from covey import toml
+from covey.bandit.partitions import (
+    Layered,
+    Partition,
+    Uniform,
+    Zooming,
+    checked_slices,
+    cos_power,
+    slices_for,
+    split_power,
+)
+from covey.bandit.settings import (
+    COUNTS,
+    READINGS,
+    Forget,
+    Reading,
+    Settings,
+    Threshold,
+    check_ranges,
+)
+from covey.errors import ConfigError, DataError
+from covey.kernel.rules import Cell, Elimination, Index, Reward, Rule
+
+
+class Policy(NamedTuple):
+    """A partition, the three thresholds and the settings."""
+
+    title: str
+    partition: Partition
+    dimension: int
+    explore: Threshold
+    train: Threshold
+    explore_peers: Threshold
+    settings: Settings
+    by_index: Index | None = None  # replaces the thresholds
+    elimination: Elimination | None = None
+
+    @property
+    def keeps_widths(self) -> bool:
+        """Whether a learner records the uncertainty of its peers' answers."""
+        return self.by_index is not None and self.by_index.is_balanced
+
+    def rule(
+        self,
+        *,
+        functions: int,
+        costs: tuple[float, ...],
+        position: int,
+        unit: int = 1,
+        rewards: tuple[Reward, ...] = (),
+        context_peers: int = 0,
+        is_supervised: bool = True,
+        learns_costs: bool = False,
+        remembers: bool = False,
+    ) -> Rule:
+        """Return the kernel parameters of the learner at `position` in the network."""
+        settings, reading = self.settings, self.settings.reading
+        return Rule(
+            dimension=self.dimension,
+            functions=functions,
+            costs=costs,
+            levels=self.partition.levels(self.dimension),
+            most_cells=settings.max_cells,
+            trains_first=reading.order == "train-own-peers",
+            explores_to_help=reading.helper == "explore-first",
+            counted=COUNTS.index(reading.count),
+            is_pending=bool(settings.pending),
+            seed=settings.seed * 1_000_003 + position if reading.ties == "random" else None,
+            inherits=settings.inherit,
+            window=settings.forget.window or 0,
+            discount=1.0 if settings.forget.discount is None else settings.forget.discount,
+            asked_only=reading.history == "asked",
+            index=self.by_index,
+            elimination=self.elimination,
+            floors_training=bool(settings.check_claims),
+            unit=unit,
+            rewards=rewards,
+            context_peers=context_peers,
+            is_supervised=is_supervised,
+            learns_costs=learns_costs,
+            remembers=remembers,
+        )
+
+    def scales(self) -> list[float]:
+        """Return the scales of the three thresholds, in the kernel's order."""
+        return [self.explore.scale, self.train.scale, self.explore_peers.scale]
+
+    def powers(self) -> list[float]:
+        """Return their powers."""
+        return [self.explore.power, self.train.power, self.explore_peers.power]
+
+
+def CoS(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
+    """Return settings of CoS: a uniform grid.
+
+    >>> CoS(slices=12).preset
+    'cos'
+    """
+    return settings_from({"preset": "cos", **_kebab(settings)})
+
+
+def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
+    """Return settings of DCZA: cells that are split as contexts arrive in them.
+
+    >>> DCZA(parameters="z2").parameters
+    'z2'
+    """
+    return settings_from({"preset": "dcza", **_kebab(settings)})
+
+
+def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
+    """Return settings of the default policy: a KL index over cells of two sizes.
+
+    >>> Auto(alarm=0).preset
+    'auto'
+    """
+    return settings_from({"preset": "auto", **_kebab(settings)})
+
+
+def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
+    """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one."""
+    table = toml.moved(table, _READING_KEYS, into="reading", where=where)
+    settings = toml.read(table, Settings, where=where)
+    given = table.get("reading", {})
+    reading = {**msgspec.to_builtins(READINGS[settings.mode]), **given}
+    settings = msgspec.structs.replace(settings, reading=msgspec.convert(reading, Reading))
+    _check(settings)
+    definite = settings if "preset" in table else _definite(settings, given)
+    _check_alarm(definite)
+    return definite
+
+
+class Scene(NamedTuple):
+    """The network that a policy is resolved for."""
+
+    dimension: int
+    most_functions: int  # of one learner
+    all_functions: int  # of all learners
+
+
+# Keys that imply `preset = "cos"` where no preset is given.
+_OF_PHASES = (
+    "mode",
+    "parameters",
+    "horizon",
+    "alpha",
+    "most_functions",
+    "explore",
+    "train",
+    "explore_peers",
+    "inherit",
+    "forget",
+)
+_READINGS_OF_PHASES = ("order", "helper", "count", "level-offset", "ties")
+_READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
+
+
+def _definite(settings: Settings, given: Collection[str]) -> Settings:
+    """Return the settings with the implied preset; `given` are the explicit readings."""
+    usual = Settings()
+    is_phased = any(getattr(settings, name) != getattr(usual, name) for name in _OF_PHASES)
+    is_phased = is_phased or any(key in given for key in _READINGS_OF_PHASES)
+    return msgspec.structs.replace(settings, preset="cos") if is_phased else settings
+
+
+def within(
+    settings: Settings, *, is_named: bool, has_candidates: bool, has_context_peers: bool
+) -> Settings:
+    """Return the settings for a network with these features, which index presets lack."""
+    if not has_candidates and not has_context_peers:
+        return settings
+    if not is_named:
+        by_phases = msgspec.structs.replace(settings, preset="cos")
+        _check_alarm(by_phases)
+        return by_phases
+    if settings.preset in INDEXED:
+        what = "several candidates" if has_candidates else "context-peers"
+        raise ConfigError(
+            f"[policy] preset {settings.preset!r} does not support {what}; use cos, dcza or cos-ce"
+        )
+    return settings
+
+
+def resolve(
+    settings: Settings, *, dimension: int, most_functions: int, all_functions: int = 0
+) -> Policy:
+    """Return the policy of `settings` for a network of this size."""
+    _horizon(settings)
+    most = settings.most_functions or most_functions
+    scene = Scene(dimension, most, all_functions or most_functions)
+    policy = PRESETS[settings.preset](settings, scene)
+    return policy._replace(title="; ".join([policy.title, *_extras(policy.settings)]))
+
+
+def _extras(settings: Settings) -> list[str]:
+    """Return the parts of a title besides partition and thresholds."""
+    forget = settings.forget
+    return [
+        text
+        for is_on, text in (
+            (settings.inherit, "finer cells inherit"),
+            (forget.window, f"estimates by the latest {forget.window} labels of a cell"),
+            (forget.discount, f"labels discounted by {forget.discount}"),
+            (settings.pending, "pending labels count"),
+        )
+        if is_on
+    ]
+
+
+def _cos(settings: Settings, scene: Scene) -> Policy:
+    dimension, most_functions, _ = scene
+    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(_alpha(settings), dimension)}
+    slices = _slices(settings, dimension)
+    thresholds = _thresholds(settings, power[settings.parameters], most_functions)
+    title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
+    return Policy(title, Uniform(slices), dimension, *thresholds, settings)
+
+
+def _dcza(settings: Settings, scene: Scene) -> Policy:
+    dimension, most_functions, _ = scene
+    alpha = _alpha(settings)
+    split = {
+        "z1": 4.0,
+        "z2": (3 + math.sqrt(17)) / 2,
+        "theorem": split_power(alpha, dimension),
+    }[settings.parameters]
+    power = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * alpha / split}[settings.parameters]
+    thresholds = _thresholds(settings, power, most_functions)
+    if settings.split_power is not None:
+        split = settings.split_power
+    partition = Zooming(
+        settings.split_scale, split, settings.reading.level_offset, settings.max_level
+    )
+    level = "(level + 1)" if partition.offset else "level"
+    title = (
+        f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * {level}) "
+        f"own arrivals; {_formulas(thresholds)}"
+    )
+    return Policy(title, partition, dimension, *thresholds, settings)
+
+
+def _cos_ce(settings: Settings, scene: Scene) -> Policy:
+    """CoS that explores and trains only arms that may be optimal."""
+    policy = _cos(settings, scene)
+    slices, dimension = cast("Uniform", policy.partition).slices, scene.dimension
+    bias = settings.lipschitz * (math.sqrt(dimension) / slices) ** _alpha(settings)
+    elimination = Elimination(
+        confidence=2.0 * scene.all_functions * slices**dimension,
+        bias=bias,
+        most_functions=scene.most_functions,
+    )
+    title = policy.title.replace("CoS", "CoS-CE", 1) + f"; arms within {2 * bias:.3g} of the best"
+    return policy._replace(title=title, elimination=elimination)
+
+
+def _indexed(name: str, discount: float | None = None) -> "Preset":
+    """Return a preset that chooses the arm with the largest index, from its owner's report."""
+
+    def preset(settings: Settings, scene: Scene) -> Policy:
+        used = _with_discount(settings, discount)
+        is_recent = discount is not None
+        index = Index(
+            scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings)
+        )
+        slices = _slices(settings, scene.dimension)
+        title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
+        return _by_index(title, Uniform(slices), scene, used, index)
+
+    return preset
+
+
+def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
+    """Return a preset that uses several levels at once, or one if slices are set."""
+
+    def preset(settings: Settings, scene: Scene) -> Policy:
+        partition, cells = _levels(settings, usual, scene.dimension)
+        index = Index(
+            scale=_index_scale(settings, scale),
+            bias=_bias(settings, partition, scene.dimension),
+            alarm=_alarm(settings, alarm),
+        )
+        title = f"{name}: {cells}; KL index of {index.scale:g} ln t"
+        used = _with_discount(settings, None)
+        return _by_index(title, partition, scene, used, index)
+
+    return preset
+
+
+def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partition, str]:
+    if settings.slices is not None:
+        if settings.finest_level is not None:
+            raise ConfigError("[policy] has slices and finest-level; remove one of them")
+        return Uniform(settings.slices), f"{settings.slices} slices per dimension"
+    level = settings.finest_level
+    partition = usual if level is None else usual._replace(finest=level)
+    sides = [str(one.side) for one in partition.levels(dimension)]
+    return partition, f"{' and '.join(sides)} slices per dimension at once"
+
+
+def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[float, ...]:
+    """Return the maximum difference of accuracies within a cell, per level."""
+    levels = partition.levels(dimension)
+    if len(levels) == 1:
+        return ()
+    alpha, reach = _alpha(settings), math.sqrt(dimension)
+    return tuple(settings.lipschitz * (reach / level.side) ** alpha for level in levels)
+
+
+def _alarm(settings: Settings, usual: float = 0.0) -> float:
+    return usual if settings.alarm is None else settings.alarm
+
+
+def _balance(settings: Settings, scene: Scene) -> Policy:
+    slices = _slices(settings, scene.dimension)
+    index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
+    title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
+    return _by_index(title, Uniform(slices), scene, _with_discount(settings, None), index)
+
+
+def _by_index(
+    title: str,
+    partition: Partition,
+    scene: Scene,
+    settings: Settings,
+    index: Index,
+) -> Policy:
+    never = Threshold(0.0, 0.0)
+    return Policy(title, partition, scene.dimension, never, never, never, settings, index)
+
+
+def _with_discount(settings: Settings, discount: float | None) -> Settings:
+    if settings.forget.window is not None:
+        raise ConfigError(
+            f"[policy] preset {settings.preset!r} does not support forget.window; use discount"
+        )
+    given = settings.forget.discount
+    if discount is None and given is not None:
+        raise ConfigError(f"[policy] preset {settings.preset!r} does not support forget; remove it")
+    if given is not None or discount is None:
+        return settings
+    return msgspec.structs.replace(settings, forget=Forget(discount=discount))
+
+
+def _index_scale(settings: Settings, usual: float) -> float:
+    return usual if settings.index_scale is None else settings.index_scale
+
+
+Preset = Callable[[Settings, Scene], Policy]
+PRESETS: dict[str, Preset] = {
+    "auto": _layered("auto", Layered(3, step=2), 0.5, 9.0),
+    "cos": _cos,
+    "dcza": _dcza,
+    "share-ucb": _indexed("Share-UCB"),
+    "discounted": _indexed("discounted Share-UCB", 0.99),
+    "multi-resolution": _layered("multi-resolution", Layered(6), 1.0, 0.0),
+    "cos-ce": _cos_ce,
+    "balance": _balance,
+}
+EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")
+PRESET_NAMES = (
+    f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
+    f"experimental: {', '.join(EXPERIMENTAL)}"
+)
+INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
+ALARMED = ("auto", "multi-resolution", "share-ucb")
+
+
+def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
+    if settings.slices is not None:
+        return settings.slices
+    if dimension == 0:
+        return 1
+    horizon = _horizon(settings)
+    if horizon is not None:
+        return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
+    if settings.parameters == "theorem":
+        raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
+    return usual
+
+
+def _horizon(settings: Settings) -> int | None:
+    if isinstance(settings.horizon, str):
+        raise ConfigError(
+            f'horizon = "{settings.horizon}" is for replays only; set the number of slots'
+        )
+    return settings.horizon
+
+
+def _alpha(settings: Settings) -> float:
+    if isinstance(settings.alpha, str):
+        raise ConfigError(
+            f'alpha = "{settings.alpha}" needs horizon = "doubling"; it is estimated per epoch'
+        )
+    return settings.alpha
+
+
+def _thresholds(
+    settings: Settings, power: float, most_functions: int
+) -> tuple[Threshold, Threshold, Threshold]:
+    most = float(most_functions) if settings.parameters == "theorem" else 2.0
+    return (
+        settings.explore or Threshold(1.0, power),
+        settings.train or Threshold(most, power),
+        settings.explore_peers or Threshold(1.0, power),
+    )
+
+
+def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
+    names = ("explore", "train", "explore peers")
+    return ", ".join(f"{name} {d.formula()}" for name, d in zip(names, thresholds, strict=True))
+
+
+def _check(settings: Settings) -> None:
+    if settings.preset not in PRESETS:
+        hint = toml.nearest(settings.preset, PRESETS, listed=PRESET_NAMES)
+        raise ConfigError(f"unknown preset {settings.preset!r} in [policy]{hint}")
+    if settings.slices is not None:
+        checked_slices(settings.slices)
+    if settings.horizon != "doubling":
+        _alpha(settings)
+    check_ranges(settings)
+
+
+def _check_alarm(settings: Settings) -> None:
+    if settings.alarm is not None and settings.preset not in ALARMED:
+        raise ConfigError(
+            f"[policy] preset {settings.preset!r} does not support alarm; use "
+            f"{', '.join(ALARMED[:-1])} or {ALARMED[-1]}"
+        )
+
+
+def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as a table; a reading is a record or a table."""
+    table = {name.replace("_", "-"): value for name, value in settings.items()}
+    reading = table.get("reading")
+    if isinstance(reading, Mapping):
+        table["reading"] = _kebab(reading)
+    elif isinstance(reading, Reading):
+        table["reading"] = msgspec.to_builtins(reading)
+    return table
+
+
+class CellNames:
+    """Cell names of all context spaces of a learner; the space name is the prefix."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self._policies = policies
+
+    def of(self, cell: Cell) -> str:
+        """Return the name of a cell."""
+        name = self._policies[cell.space].partition.name(cell)
+        return f"{cell.space}/{name}" if cell.space else name
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name; raise `DataError` for an invalid name."""
+        space, _, rest = name.rpartition("/")
+        policy = self._policies.get(space)
+        if policy is None:
+            raise DataError(f"cell {name!r} is in an unknown context space")
+        cell = policy.partition.parse(rest)
+        if len(cell.coordinates) != policy.dimension:
+            raise DataError(f"cell {name!r} needs {policy.dimension} coordinates")
+        return cell._replace(space=space) if space else cell

@@ -1,0 +1,5 @@
+"""The commands."""
+
+from covey.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,374 @@
+"""The command line. Messages and progress go to standard error, results to standard output.
+
+Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store failure under
+`covey serve`, 130 interrupted. `covey doctor` exits with 1 for a site that will not work.
+"""
+
+import argparse
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from covey import config, files, kernel
+from covey.bandit import bounds
+from covey.bandit.policies import PRESET_NAMES
+from covey.bandit.theorems import FORMS, Problem
+from covey.cli import demo, keys, serve
+from covey.data.logs import TraceFile
+from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.replay import baselines
+from covey.replay import replay as replaying
+from covey.replay.outcome import Outcome
+from covey.report import replay as replay_report
+from covey.report import simulation as simulation_report
+from covey.report import text as report_text
+from covey.report.text import Progress
+from covey.simulation import comparison, scenario
+from covey.simulation import runner as simulator
+
+PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
+REPLAY_EXAMPLES = """\
+examples:
+  covey replay log.csv --config sites.toml
+  covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
+  covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
+  covey replay log.csv --config sites.toml --baselines
+"""
+BOUNDS_EXAMPLES = """\
+examples:
+  covey bounds
+  covey bounds T1 --horizon 1e6 --dimension 2
+  covey bounds dcza --form printed --json
+  covey bounds cos dcza --sweep horizon 1e4,1e8,1e12
+"""
+PROBLEM_HELP = {
+    "horizon": "slots",
+    "alpha": "smoothness of accuracies over contexts, up to 1",
+    "dimension": "of the contexts, 1 to 8",
+    "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
+    "learners": "of the network",
+    "functions": "of the learner that the bound applies to",
+    "most-functions": "of any learner (default: the same)",
+    "label-probability": "that a label arrives, for T4",
+    "longest-delay": "of a label in slots, for T3",
+    "split-scale": "A of DCZA",
+    "split-power": "p of DCZA (default: that of the theorem)",
+    "cost": "of the most expensive arm, for the cautious form",
+}
+
+SIMULATE_EXAMPLES = """\
+examples:
+  covey simulate
+  covey simulate scenario.toml --out runs --html
+  covey simulate scenario.toml --out runs --seeds 20 --workers 8
+  covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        with _plain_warnings():
+            code: int | None = options.run(options)
+    except StoreFailed as error:
+        return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
+    except CoveyError as error:
+        return _fail(options, error, 2)
+    except KeyboardInterrupt:
+        print("covey: interrupted; no file is incomplete", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        return _fail(options, error, 1)
+    return code or 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="covey",
+        description="Independent sites classify their data streams cooperatively.",
+        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 store failure "
+        "under `covey serve`, 130 interrupted",
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_replay(commands)
+    _add_demo(commands)
+    _add_simulate(commands)
+    _add_bounds(commands)
+    keys.add(commands, finish=_add_common)
+    _add_reproduce(commands)
+    serve.add(commands, finish=_add_common)
+    return parser
+
+
+def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "replay",
+        help="replay a log of predictions: gain and cost of cooperation",
+        description="Replay a log of recorded predictions, one row per slot, as if the sites had "
+        "cooperated, and report the gain and the cost.",
+        epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
+    command.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="TOML: columns, policy, sites"
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="OUT", help="write every decision to a .csv or .parquet file"
+    )
+    command.add_argument(
+        "--report", type=Path, metavar="DIR", help="folder for report.html and summary.json"
+    )
+    command.add_argument(
+        "--baselines",
+        nargs="?",
+        const=",".join(baselines.PLAIN),
+        default="",
+        metavar="NAMES",
+        help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
+    )
+    _add_common(command, _replay)
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "demo",
+        help="replay generated attacks on four sites",
+        description="Generate a seeded stream of bursty attacks on four sites, replay it, and "
+        "write the report, the log and the configuration.",
+        epilog="example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
+    command.add_argument("--slots", type=_count, default=20_000, metavar="N")
+    command.add_argument("--seed", type=int, default=1, metavar="N")
+    _add_common(command, _demo)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "simulate",
+        help="measure the regret of policies in simulated environments",
+        description="Run policies in environments with known accuracies, for several seeds, and "
+        "report the regret against the oracle, its causes and its growth. The default scenario is "
+        "CoS and DCZA in the four cases of arrival. Interrupted runs resume.",
+        epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "scenario", type=Path, nargs="?", metavar="SCENARIO", help="TOML: policies, environments"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("simulation"),
+        metavar="FOLDER",
+        help="finished runs, results.parquet and summary.json (default: simulation)",
+    )
+    command.add_argument("--seeds", type=_count, metavar="N", help="instead of the scenario's")
+    command.add_argument(
+        "--horizon-slots", type=_count, metavar="N", help="instead of the scenario's"
+    )
+    command.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
+    command.add_argument(
+        "--html", action="store_true", help="write report.html, with the curves, to the folder"
+    )
+    _add_common(command, _simulate)
+
+
+def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "bounds",
+        help="evaluate the theorems' regret bounds",
+        description="Evaluate the paper's theorems for a network, by term, with the prescribed "
+        "parameters and the horizon from which the bounds are not void.",
+        epilog=BOUNDS_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "theorem",
+        nargs="*",
+        metavar="THEOREM",
+        help="T1 to T6, C1 to C4 or hedge; cos, learning, delay, missing, cos-mc, dcza "
+        "(default: a summary of all)",
+    )
+    for name, meaning in PROBLEM_HELP.items():
+        default = getattr(Problem(), name.replace("-", "_"))
+        hint = meaning if default is None else f"{meaning} (default: {default:g})"
+        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=hint)
+    command.add_argument(
+        "--form",
+        choices=FORMS,
+        default="corrected",
+        help="as printed, with errors corrected (default), or also with terms that proofs omit",
+    )
+    command.add_argument(
+        "--sweep",
+        nargs=2,
+        metavar=("ARGUMENT", "VALUES"),
+        help="the bounds for several values of an argument, like: horizon 1e4,1e6",
+    )
+    _add_common(command, _bounds)
+
+
+def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    # Without option characters, all arguments of the former command are accepted.
+    command = commands.add_parser(
+        "reproduce", prefix_chars="\0", add_help=False, help="moved: see `make paper`"
+    )
+    command.add_argument("arguments", nargs="*")
+    command.set_defaults(run=_reproduce, debug=False)
+
+
+def _add_common(command: argparse.ArgumentParser, run: object) -> None:
+    command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    command.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
+    command.set_defaults(run=run)
+
+
+def _replay(options: argparse.Namespace) -> None:
+    setup = config.load(options.config)
+    with contextlib.ExitStack() as stack:
+        trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
+        progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
+        names = [name.strip() for name in options.baselines.split(",") if name.strip()]
+        outcome = replaying.replay_file(
+            options.log, setup, trace=trace, progress=progress, baselines=names
+        )
+    _show(outcome, options)
+    if options.report is not None:
+        page = replay_report.write(outcome, options.report, title=f"Replay of {options.log.name}")
+        print(f"report: {page}", file=sys.stderr)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    log, toml = demo.write(options.out, slots=options.slots, seed=options.seed)
+    setup = config.load(toml)
+    with Progress("demo", is_quiet=options.quiet) as progress:
+        outcome = replaying.replay_file(log, setup, progress=progress)
+    _show(outcome, options)
+    page = replay_report.write(outcome, options.out, title="Four sites under bursty attack")
+    print(f"\nlog, configuration and report: {log}, {toml}, {page}", file=sys.stderr)
+    print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
+
+
+def _simulate(options: argparse.Namespace) -> None:
+    chosen = scenario.load(
+        options.scenario,
+        seeds=options.seeds,
+        horizon_slots=options.horizon_slots,
+        workers=options.workers,
+    )
+    out: Path = options.out
+    try:
+        with Progress("simulate", is_quiet=options.quiet) as progress:
+            runs = simulator.simulate(chosen, out, progress=progress)
+    except KeyboardInterrupt:
+        print(f"\ncovey: {out} keeps finished runs; repeat the command to resume", file=sys.stderr)
+        raise
+    found = comparison.compare(chosen, runs)
+    numbers = msgspec.json.encode(found)
+    files.replace(out / "summary.json", msgspec.json.format(numbers, indent=2) + b"\n")
+    print(numbers.decode() if options.json else simulation_report.text(found))
+    if options.html:
+        files.replace(out / "report.html", simulation_report.html(found).encode())
+        print(f"report: {out / 'report.html'}", file=sys.stderr)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    raise ConfigError(
+        "the reproduction of the paper is not part of the package; run `make paper` in a clone of "
+        "the repository"
+    )
+
+
+def _bounds(options: argparse.Namespace) -> None:
+    names = [name.replace("-", "_") for name in PROBLEM_HELP]
+    problem = Problem(**{name: getattr(options, name) for name in names})
+    if options.sweep is not None:
+        _show_sweep(options, problem)
+        return
+    sheet = bounds.sheet(options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode(sheet).decode())
+    else:
+        print(
+            report_text.bounds_details(sheet)
+            if options.theorem
+            else report_text.bounds_summary(sheet)
+        )
+
+
+def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
+    argument, text = options.sweep
+    try:
+        values = [_number(value) for value in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
+    swept = bounds.sweep(argument, values, options.theorem, problem, form=options.form)
+    if options.json:
+        print(msgspec.json.encode({"argument": argument, "sheets": swept}).decode())
+    else:
+        print(report_text.bounds_sweep(swept, argument=argument))
+
+
+def _number(text: str) -> float:
+    """Return a number; whole numbers as int, also if written like 1e6."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
+
+
+def _show(outcome: Outcome, options: argparse.Namespace) -> None:
+    if options.json:
+        print(msgspec.json.encode(replay_report.summary(outcome)).decode())
+    else:
+        print(replay_report.text(outcome))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _version() -> str:
+    form = "compiled" if kernel.is_compiled() else "plain Python; a C compiler makes it faster"
+    return f"covey {version('covey')} (kernel: {form})"
+
+
+def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
+    if options.debug:
+        raise error
+    is_known = isinstance(error, CoveyError)
+    message = error if is_known else f"{type(error).__name__}: {error} (--debug shows where)"
+    print(f"covey: {message}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print warnings as one line each, without the source line that raised them."""
+    with warnings.catch_warnings():
+        for kind in (UserWarning, CoveyDeprecationWarning):
+            warnings.simplefilter("always", kind)
+        warnings.showwarning = lambda message, *_, **__: print(
+            f"covey: warning: {message}", file=sys.stderr
+        )
+        yield

@@ -1,0 +1,272 @@
+"""The commands `covey keys` and `covey tokens`."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from covey.report import text as report_text
+from covey.server import tokens
+
+if TYPE_CHECKING:
+    from covey.server.keys import KeyInfo
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Finish = Callable[[argparse.ArgumentParser, object], None]
+
+KEYS_EXAMPLES = """\
+examples:
+  covey keys ca ca                                  once per network, where it is safe
+  covey keys request north --host 10.0.0.7          at each site; north.key stays there
+  covey keys sign north.csr --ca ca                 where the authority is
+  covey keys new south --ca ca --out south          both steps in one, to try things out
+  covey keys show north.crt                         the table for the files of its peers
+  covey keys show north.crt --key north.key --ca ca/ca.crt
+  covey keys renew north.crt --ca ca --days 90      same key, so its peers change nothing
+"""
+TOKENS_EXAMPLES = """\
+examples:
+  covey tokens new dashboard --scope read --scope metrics
+  covey tokens new camera-7 --scope infer --scope feedback --days 30
+  covey tokens list --json
+  covey tokens revoke camera-7
+"""
+
+
+def add(commands: Commands, *, finish: Finish) -> None:
+    """Add both commands; `finish` adds the common options to each."""
+    _add_keys(_group(commands, "keys", "keys and certificates of sites", KEYS_EXAMPLES), finish)
+    _add_tokens(_group(commands, "tokens", "bearer tokens of clients", TOKENS_EXAMPLES), finish)
+
+
+def _group(commands: Commands, name: str, text: str, examples: str) -> Commands:
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=f"Make, show and end {text}.",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return command.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+
+def _add_keys(verbs: Commands, finish: Finish) -> None:
+    verb = _verb(verbs, "ca", "make the authority of a network: FOLDER/ca.key and ca.crt")
+    verb.add_argument("folder", type=Path, metavar="FOLDER")
+    verb.add_argument("--name", default="covey", help="that certificates show (default: covey)")
+    _add_days(verb, 3650)
+    finish(verb, _ca)
+
+    verb = _verb(verbs, "request", "make a site's key, and a request for the authority to sign")
+    _add_site(verb)
+    finish(verb, _request)
+
+    verb = _verb(verbs, "sign", "sign a site's request with the authority")
+    verb.add_argument("request", type=Path, metavar="REQUEST", help="NAME.csr")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="(default: beside the request)")
+    _add_authority(verb)
+    _add_days(verb, 90)
+    finish(verb, _sign)
+
+    verb = _verb(verbs, "new", "make a site's key and certificate where the authority is")
+    _add_site(verb)
+    _add_authority(verb)
+    _add_days(verb, 90)
+    finish(verb, _new)
+
+    verb = _verb(verbs, "renew", "replace a certificate by a longer lasting one for the same key")
+    verb.add_argument("certificate", type=Path, metavar="CERTIFICATE", help="NAME.crt")
+    _add_authority(verb)
+    _add_days(verb, 90)
+    finish(verb, _renew)
+
+    verb = _verb(verbs, "show", "print a file's content, and its table for the files of peers")
+    verb.add_argument("file", type=Path, metavar="FILE")
+    verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
+    verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
+    finish(verb, _show)
+
+
+def _add_tokens(verbs: Commands, finish: Finish) -> None:
+    scopes = ", ".join(f"{scope} ({text})" for scope, text in tokens.SCOPES.items())
+    verb = _verb(verbs, "new", "make a token and print it, once")
+    verb.add_argument("name", metavar="NAME")
+    verb.add_argument(
+        "--scope", action="append", default=[], metavar="SCOPE", help=f"what it is for: {scopes}"
+    )
+    _add_days(verb, tokens.TOKEN_DAYS)
+    _add_file(verb)
+    finish(verb, _new_token)
+
+    verb = _verb(verbs, "list", "names, scopes and times of all tokens")
+    _add_file(verb)
+    finish(verb, _list_tokens)
+
+    verb = _verb(verbs, "revoke", "refuse a token from now on")
+    verb.add_argument("name", metavar="NAME")
+    _add_file(verb)
+    finish(verb, _revoke_token)
+
+
+def _verb(verbs: Commands, name: str, text: str) -> argparse.ArgumentParser:
+    return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+
+
+def _add_site(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME", help="of the site: a-z, 0-9, single hyphens")
+    verb.add_argument(
+        "--host", action="append", default=[], metavar="HOST", help="address or host name; repeat"
+    )
+    verb.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="(default: here)")
+
+
+def _add_authority(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--ca",
+        type=Path,
+        default=Path("ca"),
+        metavar="FOLDER",
+        help="of the authority (default: ca)",
+    )
+
+
+def _add_days(verb: argparse.ArgumentParser, days: int) -> None:
+    verb.add_argument(
+        "--days", type=int, default=days, metavar="N", help=f"how long it lasts (default: {days})"
+    )
+
+
+def _add_file(verb: argparse.ArgumentParser) -> None:
+    path = Path("tokens.json")
+    verb.add_argument("--file", type=Path, default=path, metavar="FILE", help=f"(default: {path})")
+
+
+def _ca(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    card = keys.new_authority(options.folder, name=options.name, days=options.days)
+    _print_card(card, options)
+    _say(f"give ca.crt to every site; keep {card.files[0]} offline, with a backup", options)
+
+
+def _request(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    card = keys.request(options.name, hosts=options.host, folder=options.out)
+    _print_card(card, options)
+    _say(f"send {card.files[1]} to the authority; {card.files[0]} stays here", options)
+
+
+def _sign(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    card = keys.sign(options.request, authority=options.ca, folder=options.out, days=options.days)
+    _print_card(card, options)
+    _say(
+        "before you send it back: confirm the key hash with the site over another channel",
+        options,
+    )
+
+
+def _new(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    card = keys.new_site(
+        options.name,
+        hosts=options.host,
+        authority=options.ca,
+        folder=options.out,
+        days=options.days,
+    )
+    _print_card(card, options)
+
+
+def _renew(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    _print_card(keys.renew(options.certificate, authority=options.ca, days=options.days), options)
+
+
+def _show(options: argparse.Namespace) -> None:
+    from covey.server import keys
+
+    if options.key is None and options.ca is None:
+        card = keys.show(options.file)
+    else:
+        card = keys.check(options.file, key=options.key, authority=options.ca)
+    _print_card(card, options)
+
+
+def _new_token(options: argparse.Namespace) -> None:
+    secret, token = tokens.new(options.file, options.name, scopes=options.scope, days=options.days)
+    print(_json({"token": secret, **_public(token)}) if options.json else secret)
+    _say(
+        f"shown this once; {options.file} keeps only its hash. It ends on {_day(token.expires)}.",
+        options,
+    )
+
+
+def _list_tokens(options: argparse.Namespace) -> None:
+    held = tokens.listed(options.file)
+    if options.json:
+        print(_json({"tokens": [_public(token) for token in held]}))
+        return
+    lines = [
+        (token.name, ", ".join(token.scopes), _day(token.created), _day(token.expires))
+        for token in held
+    ]
+    print(report_text.table([("token", "scopes", "made on", "ends on"), *lines]))
+
+
+def _revoke_token(options: argparse.Namespace) -> None:
+    token = tokens.revoke(options.file, options.name)
+    print(_json({"revoked": token.name}) if options.json else f"{token.name} is revoked")
+
+
+def _public(token: tokens.Token) -> dict[str, object]:
+    fields = msgspec.structs.asdict(token)
+    del fields["sha256"]
+    return fields
+
+
+def _print_card(card: "KeyInfo", options: argparse.Namespace) -> None:
+    print(_json(card) if options.json else "\n".join(_lines(card)))
+
+
+def _lines(card: "KeyInfo") -> Sequence[str]:
+    lines = [
+        ("kind", card.kind),
+        ("name", card.name),
+        ("hosts", ", ".join(card.hosts)),
+        ("key", card.key_hash),
+        ("signed by", card.issuer),
+        ("valid", _validity(card)),
+        ("files", ", ".join(card.files)),
+    ]
+    shown = [f"{what:<11} {text}" for what, text in lines if text]
+    return shown if card.allow is None else [*shown, "", card.allow]
+
+
+def _validity(card: "KeyInfo") -> str | None:
+    if card.state is None:
+        return None
+    span = f"{_day(card.valid_from)} to {_day(card.valid_until)}"
+    rest = f"{card.days_left} days left" if card.state == "valid" else card.state
+    return f"{span}, {rest}"
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def _json(found: object) -> str:
+    return msgspec.json.encode(found).decode()
+
+
+def _say(sentence: str, options: argparse.Namespace) -> None:
+    if not options.quiet:
+        print(sentence, file=sys.stderr)

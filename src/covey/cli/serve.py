@@ -1,0 +1,413 @@
+"""The commands that run and inspect a site: serve, check, doctor, status."""
+
+import argparse
+import contextlib
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TextIO, TypeAlias, get_args, get_origin
+
+import msgspec
+
+from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_of
+from covey.functions.remote import HttpClient, checked
+from covey.node import status as states
+from covey.node.store import Store
+from covey.report.figures import NONE
+from covey.report.text import number, table
+
+FORMS = ("plain", "json")
+LONGEST = 500  # characters of a sentence
+
+
+class _Line(logging.Formatter):
+    """Makes one line of a record: nothing in it ends the line or steers a terminal."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._is_json = form == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        event = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "event": _printable(record.getMessage()),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            event["error"] = record.exc_info[0].__name__
+            event["at"] = "" if record.exc_info[1] is None else place_of(record.exc_info[1])
+        if self._is_json:
+            return msgspec.json.encode(event).decode()
+        return " ".join(event.values())
+
+
+def set_up_logging(form: str, stream: TextIO | None = None) -> None:
+    """Write what happens to `stream`, the standard error if none is given."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(_Line(form))
+    ours = logging.getLogger("covey")
+    ours.handlers = [handler]
+    ours.propagate = False
+    ours.setLevel(logging.INFO)
+
+
+def _printable(text: str) -> str:
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in short)
+
+
+TIMEOUT_S = 10.0
+SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
+PHASES = ("train", "explore", "exploit", "serve", "recall")
+Status: TypeAlias = Any  # `states.State` with fields that may be None: see `_lenient`
+SINCE = "* since the start; labels are of all starts"
+
+
+def client(url: str, *, token: str | None = None, authority: Path | None = None) -> HttpClient:
+    """Return the client of a model's URL; raise `ConfigError` if it cannot be used safely."""
+    parts = checked(url)
+    path = parts.path.rstrip("/").removesuffix("/state")
+    if not path.startswith("/v2/models/") or path.count("/") != 3:
+        raise ConfigError(f"{url!r} is not the URL of a model; {SHAPE}")
+    if parts.scheme == "http" and authority is not None:
+        raise ConfigError(f"--ca is for https, and {url!r} is not")
+    model = f"{parts.scheme}://{parts.netloc}{path}"
+    return HttpClient.at(model, timeout_s=TIMEOUT_S, token=token, authority=authority)
+
+
+def state(model: HttpClient) -> bytes:
+    """Return the state as JSON; raise `PeerError` or `ConfigError` if there is none."""
+    status, body = model.send("GET", "/state")
+    if status in (401, 403):
+        raise ConfigError(
+            f"{model.url}: refused ({status}); it needs a token with scope 'read', in "
+            "--token-file or COVEY_TOKEN"
+        )
+    if status != 200:
+        raise PeerError(f"{model.url}: response status {status}; {SHAPE}")
+    _read(body)
+    return body
+
+
+def token_in(path: Path) -> str:
+    """Return the token in a file."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(f"{path}: {reason}; --token-file must contain the token") from None
+
+
+def status_text(body: bytes) -> str:
+    """Return a state as tables."""
+    state = _read(body)
+    arms = _table(_arms(state))
+    parts = [
+        _head(state),
+        _table(_phases(state)),
+        f"{arms}\n{SINCE}" if arms else "",
+        _table(_peers(state)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _read(body: bytes) -> Status:
+    try:
+        state: Status = _decoder().decode(body)
+    except (ValueError, RecursionError):
+        state = None
+    if state is None or not state.name:
+        raise PeerError("the response is not the state of a covey node")
+    return state
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_lenient(states.State))
+
+
+def _lenient(kind: Any) -> Any:
+    """Return a type like `kind` in which any field may be missing, as in other versions."""
+    if get_origin(kind) is Literal:
+        return str
+    if get_origin(kind) is list:
+        return list[_lenient(*get_args(kind))]  # type: ignore[misc] # a type made at run time
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return msgspec.defstruct(kind.__name__, map(_optional, msgspec.structs.fields(kind)))
+    return kind
+
+
+def _optional(field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+    kind: Any = _lenient(field.type)
+    if get_origin(kind) in (list, dict) or isinstance(kind, msgspec.StructMeta):
+        return field.name, kind, msgspec.field(default_factory=get_origin(kind) or kind)
+    return field.name, kind | None, None
+
+
+def _head(state: Status) -> str:
+    facts = [
+        ("slot", _count(state.slot)),
+        ("starts", _count(state.starts)),
+        ("up for", _span(state.uptime_s)),
+        ("known cells", _count(state.cells)),
+        ("open tickets", _count(state.open_tickets)),
+        ("undelivered labels", _count(state.owed)),
+        ("labels from peers", _count(state.for_peers.labels)),
+        ("open tickets of peers", _count(state.for_peers.open_tickets)),
+        ("extra cells for peers", _count(state.for_peers.cells)),
+    ]
+    ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
+    title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
+    return "\n".join([title, "", *(f"{what:<22}{value}" for what, value in facts if value)])
+
+
+def _phases(state: Status) -> Sequence[Sequence[str]]:
+    known = [phase for phase in PHASES if phase in state.phases]
+    names = [*known, *sorted(set(state.phases) - set(known))]
+    total = sum(state.phases.values())
+    return [
+        ("phase", "decisions*", "share"),
+        *(
+            (_plain(name), f"{state.phases[name]:,}", _share(state.phases[name], total))
+            for name in names
+        ),
+    ]
+
+
+def _arms(state: Status) -> Sequence[Sequence[str]]:
+    return [
+        ("arm", "kind", "price", "chosen*", "spent*", "labels", "right"),
+        *(
+            (
+                _plain(arm.name),
+                _plain(arm.kind).replace("_", " "),
+                number(arm.price, "g"),
+                number(arm.decisions, ",d"),
+                number(arm.spent, ",.2f"),
+                number(arm.labels, ",d"),
+                _share(arm.right, arm.labels),
+            )
+            for arm in state.arms
+        ),
+    ]
+
+
+def _peers(state: Status) -> Sequence[Sequence[str]]:
+    lines = [
+        (_plain(peer.name), _plain(peer.state), number(peer.owed, ",d")) for peer in state.peers
+    ]
+    return [("peer", "state", "undelivered labels"), *lines]
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    return table(lines) if len(lines) > 1 else ""
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return NONE if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    named = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    return " ".join(f"{value} {unit}" for value, unit in named if value) or "0 s"
+
+
+def _plain(text: str | None) -> str:
+    """Return printable text: names may come from other sites."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text or "")[:60]
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Finish = Callable[[argparse.ArgumentParser, object], None]
+TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
+CLEAR = "\x1b[H\x1b[2J"
+
+SERVE_EXAMPLES = """\
+examples:
+  covey doctor site.toml && covey serve site.toml
+  covey serve site.toml --log json 2>site.log
+
+It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
+after requests in progress are answered; a second signal stops it immediately. SIGHUP reloads
+certificates; changed token files are reloaded without it.
+
+Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
+written: check the disk, and restart.
+"""
+DOCTOR_EXAMPLES = """\
+examples:
+  covey doctor site.toml
+  covey doctor site.toml --json | jq '.findings[] | select(.state != "ok")'
+
+Nothing is changed, here or at peers, so it may run while the node runs. Exit codes: 0 no failure
+(there may be warnings), 1 something will not work.
+"""
+STATUS_EXAMPLES = """\
+examples:
+  covey status http://127.0.0.1:8080/v2/models/north
+  covey status https://north.example:8080/v2/models/north --ca ca.crt --token-file token
+  COVEY_TOKEN=covey_... covey status https://127.0.0.1:8080/v2/models/north --ca ca.crt --watch 2
+  covey status http://127.0.0.1:8080/v2/models/north --json | jq .owed
+
+The URL is the one that `covey serve` prints; a token needs scope `read`.
+"""
+
+
+def add(commands: Commands, *, finish: Finish) -> None:
+    """Add the commands; `finish` adds the options that all commands share."""
+
+    def command(name: str, text: str, description: str, epilog: str) -> argparse.ArgumentParser:
+        formatter = argparse.RawDescriptionHelpFormatter
+        return commands.add_parser(
+            name, help=text, description=description, epilog=epilog, formatter_class=formatter
+        )
+
+    check = command(
+        "check",
+        "check that the counters of a node's store agree with its labels",
+        "Recompute every counter of a store from its labels and report differences. The node that "
+        "writes the store must be stopped.",
+        "example:\n  covey check north.store\n",
+    )
+    check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    finish(check, _check)
+
+    doctor = command(
+        "doctor",
+        "check a site's configuration and all that it names",
+        "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
+        "and peers; report what will not work, and what to do.",
+        DOCTOR_EXAMPLES,
+    )
+    doctor.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
+    finish(doctor, _doctor)
+
+    serve = command(
+        "serve",
+        "run a node: predictions and labels over HTTP",
+        "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
+        "loopback interface or anywhere with TLS and tokens; to its peers over mutual TLS. Its "
+        "statistics are in its store; a restart continues from there.",
+        SERVE_EXAMPLES,
+    )
+    site_help = "TOML: node, policy, learner, functions, peers"
+    serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
+    serve.add_argument("--log", choices=FORMS, help="log events to standard error")
+    finish(serve, _serve)
+
+    status = command(
+        "status",
+        "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
+        "Request the state of a node and print it.",
+        STATUS_EXAMPLES,
+    )
+    token_help = f"file with the token (default: the variable {TOKEN_VARIABLE}, or none)"
+    status.add_argument("url", metavar="URL", help="that `covey serve` prints")
+    status.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    status.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
+    status.add_argument("--watch", type=_seconds, metavar="SECONDS", help="repeat until stopped")
+    finish(status, _status)
+
+
+def _check(options: argparse.Namespace) -> None:
+    with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
+        differences, size, copy = store.check(), store.size(), store.copy
+    if copy is not None:
+        print(
+            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{copy}",
+            file=sys.stderr,
+        )
+    if options.json:
+        # The names of 0.1.0 stay for one release.
+        former = {"tickets": size["rows"], "owed": size["deliveries"]}
+        print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
+    elif not differences:
+        print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
+        print("every counter is the sum of its labels")
+    if differences:
+        raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    # Not at the top: only this command needs certificates and peers.
+    from covey.server import doctor as server_doctor
+
+    findings = server_doctor.examine(options.site)
+    is_fine = all(finding.state != server_doctor.FAILURE for finding in findings)
+    if options.json:
+        print(msgspec.json.encode({"fine": is_fine, "findings": findings}).decode())
+    else:
+        width = max(len(finding.what) for finding in findings)
+        for finding in findings:
+            print(f"{finding.state:<8} {finding.what:<{width}}  {finding.said}")
+    return 0 if is_fine else 1
+
+
+def _serve(options: argparse.Namespace) -> None:
+    # Not at the top: no other command needs an event loop, or aiohttp.
+    import asyncio
+
+    from covey.server import app, config
+
+    if options.log:
+        set_up_logging(options.log)
+    log = logging.getLogger("covey")
+
+    def is_up(url: str, *for_peers: str) -> None:
+        log.info("serves clients at %s%s", url, "".join(f", peers at {peer}" for peer in for_peers))
+        if options.log != "json":  # there every line is JSON
+            lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+    asyncio.run(app.serve(config.load(options.site), is_up=is_up))
+    log.info("stopped")
+
+
+def _status(options: argparse.Namespace) -> None:
+
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if options.token_file is not None:
+        token = token_in(options.token_file)
+    model = client(options.url, token=token, authority=options.ca)
+
+    def shown() -> str:
+        body = state(model)
+        return body.decode() if options.json else status_text(body)
+
+    print(shown(), flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while options.watch is not None:
+            time.sleep(options.watch)
+            try:
+                text = shown()
+            except CoveyError as error:  # it may recover
+                text = f"covey: {error}"
+            print(f"{CLEAR if sys.stdout.isatty() else ''}{text}", flush=True)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0.1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} s; it must be from 0.1 to 86400")
+    return seconds

@@ -1,0 +1,304 @@
+"""Checks of what callers pass in: batches of rows, contexts and labels; feature views; label sets.
+
+What is wrong is reported in one sentence.
+"""
+
+import math
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import numpy as np
+
+from covey.data.contexts import Contexts, first_outside
+from covey.errors import ConfigError, ConflictingLabel, ContextError, DataError, UnfitLabel
+from covey.toml import nearest
+from covey.types import Context, Label
+
+Rows = Sequence[Any] | np.ndarray
+Key = tuple[str, Label]
+PLAIN = (str, int, bool)  # types that are always valid labels
+MOST_WHOLE = 2**53  # largest integer that is exact as a float
+MOST_TEXT = 1_000  # characters of a stored or sent label
+
+
+def rows_of(instances: Any) -> Rows:
+    """Return the instances of a batch.
+
+    Raises `DataError` if they are not a list or an array, or if the rows differ in width.
+    """
+    if isinstance(instances, np.ndarray) and instances.ndim > 0:
+        return instances
+    if not isinstance(instances, Sequence) or isinstance(instances, str):
+        raise DataError(
+            f"the instances of a batch are a {type(instances).__name__}; pass a list or an array"
+        )
+    widths = [len(row) if isinstance(row, list | tuple | np.ndarray) else -1 for row in instances]
+    for place, width in enumerate(widths):
+        if width != widths[0]:
+            raise DataError(
+                f"row {place} of the batch has {_values(width)} and row 0 has "
+                f"{_values(widths[0])}; all rows need the same width"
+            )
+    return instances
+
+
+def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
+    """Return one context per row."""
+    if contexts is None:
+        return [()] * len(rows)
+    points = list(map(tuple, contexts.tolist() if isinstance(contexts, np.ndarray) else contexts))
+    _check_lengths(len(rows), "instances", len(points), "contexts")
+    return points
+
+
+def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
+    """Return the contexts of rows as one array, checked to be in the unit cube."""
+    given = np.empty((len(rows), 0)) if contexts is None else contexts
+    try:
+        points = np.ascontiguousarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ContextError(f"contexts are not {dimension} numbers in every row") from None
+    if points.ndim:
+        _check_lengths(len(rows), "instances", len(points), "contexts")
+    if not points.size:
+        points = points.reshape(len(points), 0)
+    if points.ndim != 2 or points.shape[1] != dimension:
+        width = points.shape[-1] if points.ndim == 2 else "no"
+        raise ContextError(f"contexts have {width} coordinates; this learner's have {dimension}")
+    outside = first_outside(points)
+    if outside is not None:
+        row, place = outside
+        raise ContextError(
+            f"row {row} of the batch: context coordinate {place} is {points[row, place]}; it must "
+            "lie in [0, 1]"
+        )
+    return points
+
+
+def as_label(value: Any) -> Label:
+    """Return `value` as a label: hashable, not None, finite; NumPy scalars are converted.
+
+    Raises `ValueError` for an invalid label.
+    """
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{value!r}, which is not a label")
+    try:
+        hash(value)
+    except TypeError:
+        raise ValueError(f"a {type(value).__name__}, which is not a label") from None
+    return cast("Label", value)
+
+
+def plain_label(label: Any) -> Label:
+    """Return a label that can be stored and sent: text, a number or a boolean.
+
+    Raises `DataError` for any other.
+    """
+    try:
+        plain = as_label(label)
+    except ValueError as error:
+        raise DataError(f"the label is {error}") from None
+    if isinstance(plain, str):
+        _check_text(plain)
+    is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
+    if is_large or not isinstance(plain, str | int | float):
+        raise DataError(f"the label is {reprlib.repr(plain)}; a node accepts text and numbers")
+    return plain
+
+
+def _check_text(label: str) -> None:
+    if len(label) > MOST_TEXT:
+        raise DataError(f"the label has {len(label)} characters; the limit is {MOST_TEXT}")
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the label is {label!r}, which is not valid UTF-8") from None
+
+
+def key_of(label: Label) -> Key:
+    """Return a label with its JSON type: 1 and 1.0 are equal, 1 and true differ."""
+    if isinstance(label, bool):
+        return "truth value", label
+    return ("text" if isinstance(label, str) else "number"), label
+
+
+def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
+    """Return the label of each ticket; duplicate tickets must have the same label."""
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    _check_lengths(len(tickets), "tickets", len(given), "labels")
+    truths: dict[int, Label] = {}
+    for place, (ticket, value) in enumerate(zip(tickets, given, strict=True)):
+        try:
+            label = value if type(value) in PLAIN else as_label(value)
+        except ValueError as error:
+            raise DataError(f"label {place} of the batch is {error}") from None
+        if truths.setdefault(ticket, label) != label:
+            raise ConflictingLabel(
+                f"duplicate ticket {ticket!r} in the batch, with the labels "
+                f"{truths[ticket]!r} and {label!r}; the batch was rejected"
+            )
+    return truths
+
+
+def costs_of(
+    tickets: Sequence[int], costs: Sequence[float | None] | None
+) -> dict[int, float | None]:
+    """Return the cost of each ticket, if costs are given."""
+    if costs is None:
+        return {}
+    _check_lengths(len(tickets), "tickets", len(costs), "costs")
+    return dict(zip(tickets, costs, strict=True))
+
+
+def share_of(rows: Rows, places: list[int]) -> Rows:
+    """Return the rows at these indices."""
+    if isinstance(rows, np.ndarray):
+        return rows[places]
+    return [rows[place] for place in places]
+
+
+def grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:
+    """Return the indices of each key, in order."""
+    groups: dict[Any, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    return groups
+
+
+def _values(width: int) -> str:
+    return "no values to count" if width < 0 else f"{width} values"
+
+
+def _check_lengths(count: int, what: str, other: int, others: str) -> None:
+    if count != other:
+        raise DataError(
+            f"the batch has {count} {what} and {other} {others}; the numbers must be equal"
+        )
+
+
+ALL = -1  # no view matches: the arm receives the whole instance
+
+
+class ViewTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A `[[learner.view]]` table: columns that arms receive for contexts within bounds."""
+
+    columns: list[str | int]
+    arms: list[str] | None = None  # None: all
+    where: dict[str, tuple[float, float]] = {}  # context -> from, to
+
+
+class FeatureView(NamedTuple):
+    """A view with resolved context coordinates: index, low, high."""
+
+    columns: list[str | int]
+    arms: frozenset[str] | None
+    where: tuple[tuple[int, float, float], ...]
+
+    def fits(self, arm: str, context: Context) -> bool:
+        """Return whether this view applies to `arm` and this context."""
+        if self.arms is not None and arm not in self.arms:
+            return False
+        return all(low <= context[k] <= high for k, low, high in self.where)
+
+
+def checked_views(
+    tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
+) -> tuple[FeatureView, ...]:
+    """Return the validated views of a learner with these arms and contexts."""
+    return tuple(
+        _view(table, f"{owner}: view {k + 1}", arms, contexts) for k, table in enumerate(tables)
+    )
+
+
+def shown(views: Sequence[FeatureView], arm: str, context: Context) -> int:
+    """Return the index of the first matching view; `ALL` if none matches."""
+    return next((k for k, view in enumerate(views) if view.fits(arm, context)), ALL)
+
+
+def cut(instance: Any, columns: Sequence[str | int]) -> Any:
+    """Return these columns of an instance (a mapping or a row)."""
+    try:
+        if isinstance(instance, Mapping):
+            return {column: instance[column] for column in columns}
+        if isinstance(instance, np.ndarray):
+            return instance[np.array(columns)]
+        return [instance[column] for column in columns]
+    except (LookupError, TypeError):
+        raise DataError(
+            f"a view needs the columns {list(columns)!r}, which are missing in the instance "
+            f"({type(instance).__name__})"
+        ) from None
+
+
+def _view(
+    table: ViewTable, where: str, arms: Sequence[str], contexts: Sequence[str]
+) -> FeatureView:
+    if not table.columns:
+        raise ConfigError(f"{where} has no columns; list at least one")
+    for arm in table.arms or ():
+        if arm not in arms:
+            raise ConfigError(f"{where}: unknown arm {arm!r}{nearest(arm, arms)}")
+    bounds = []
+    for name, (low, high) in table.where.items():
+        if name not in contexts:
+            raise ConfigError(f"{where}: unknown context {name!r}{nearest(name, contexts)}")
+        if not 0 <= low <= high <= 1:
+            raise ConfigError(
+                f"{where}: {name} is [{low}, {high}]; it must be an interval in [0, 1]"
+            )
+        bounds.append((list(contexts).index(name), low, high))
+    for_arms = None if table.arms is None else frozenset(table.arms)
+    return FeatureView(table.columns, for_arms, tuple(bounds))
+
+
+SHOWN = 5  # classes in a message
+
+
+class LabelSet:
+    """The valid labels. Text, numbers and booleans are distinct: 1 is not true."""
+
+    def __init__(self, classes: Sequence[Label] = (), contexts: Contexts | None = None) -> None:
+        """Without `classes` any label is valid; `contexts` can use it as the previous label."""
+        self.classes = tuple(classes)
+        self._contexts = contexts
+        self._keys = frozenset(map(key_of, classes))
+
+    def check(self, labels: Sequence[Label]) -> None:
+        """Raise `UnfitLabel` for a label that is not one of the classes."""
+        distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
+        for _, label in distinct:
+            self._check(key_of(label))
+
+    def check_own(self, labels: Sequence[Label]) -> None:
+        """Raise `UnfitLabel` for an invalid label of an own instance."""
+        self.check(labels)
+        if self._contexts is not None:
+            try:
+                self._contexts.check_labels(labels)
+            except DataError as error:
+                raise UnfitLabel(f"truth: {error}") from None
+
+    def _check(self, key: Key) -> None:
+        label = key[1]
+        if label == "":
+            raise UnfitLabel("truth is an empty text, which is not a label")
+        if self._keys and key not in self._keys:
+            raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
+
+    @property
+    def wanted(self) -> str:
+        """The valid labels, as text."""
+        few = ", ".join(map(reprlib.repr, self.classes[:SHOWN]))
+        more = len(self.classes) - SHOWN
+        return f"one of the classes {few}" + (f" and {more} more" if more > 0 else "")
+
+    def has(self, label: Label) -> bool:
+        """Return whether a label is one of the classes; true without classes."""
+        return not self._keys or key_of(label) in self._keys
+
+
+ANY = LabelSet()

@@ -1,0 +1,1 @@
+"""Models as classification functions, from Python or from TOML."""

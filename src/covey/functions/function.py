@@ -1,0 +1,313 @@
+"""Adapt classifiers to one interface: predict one or many instances, and learn."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
+
+from covey.data.inputs import PLAIN, as_label, key_of
+from covey.errors import (
+    ConfigError,
+    ConflictingLabel,
+    CoveyError,
+    FunctionError,
+)
+from covey.types import Label
+
+UNKNOWN = msgspec.UNSET
+
+
+class Later(Protocol):
+    """A handle that a function may return instead of a label, such as a `Future`."""
+
+    def done(self) -> bool:
+        """Return whether the answer is available."""
+
+    def result(self) -> Any:
+        """Return the answer, or raise the error that prevented it."""
+
+
+class Function(NamedTuple):
+    """A classification function with its name and owner."""
+
+    name: str
+    owner: str
+    predict: Callable[[Any], Any]  # an instance -> a label
+    predict_many: Callable[[Any], Any] | None  # rows -> labels; None: one by one
+    teach: Callable[[Any, Label], Any] | None  # None: it does not learn
+    teach_many: Callable[[list[Any], list[Label]], Any] | None
+    is_instant: bool = False  # too fast to be worth a thread
+    classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
+
+    def ask(self, instance: Any) -> "Label | Late":
+        """Return the label of `instance`, or a `Late` for it.
+
+        Raises `FunctionError` with the function's name if it raises or its answer is not a label.
+        """
+        try:
+            answer = self.predict(instance)
+        except Exception as error:
+            raise self._failed(error) from error
+        kind = type(answer)
+        if kind is str or kind is int or kind is bool:
+            return cast("Label", answer)
+        if hasattr(answer, "done") and hasattr(answer, "result"):
+            return Late(self, answer)
+        return self.label(answer)
+
+    def answer(self, instance: Any) -> Label:
+        """Return the label of `instance`, waiting for it if needed."""
+        answer = self.ask(instance)
+        return answer.label() if type(answer) is Late else answer
+
+    def answer_many(self, rows: Any) -> list[Label]:
+        """Return the labels of `rows`, from one call if the function takes batches."""
+        if self.predict_many is None:
+            return [self.answer(row) for row in rows]
+        try:
+            result = self.predict_many(rows)
+            answers = list(result.tolist() if hasattr(result, "tolist") else result)
+        except Exception as error:
+            raise self._failed(error) from error
+        if isinstance(result, str):
+            raise FunctionError(
+                f"{self} returned one string for {len(rows)} rows; return one label per row"
+            )
+        if len(answers) != len(rows):
+            raise FunctionError(f"{self} returned {len(answers)} labels for {len(rows)} rows")
+        return [answer if type(answer) in PLAIN else self.label(answer) for answer in answers]
+
+    def learn(self, instance: Any, label: Label) -> None:
+        """Train the function; raise `FunctionError` with its name if that fails."""
+        if self.teach is not None:
+            self._train(self.teach, instance, label)
+
+    def learn_many(self, instances: list[Any], labels: list[Label]) -> None:
+        """Train the function on many instances, in one call if it takes batches."""
+        if self.teach_many is not None:
+            self._train(self.teach_many, instances, labels)
+            return
+        for instance, label in zip(instances, labels, strict=True):
+            self.learn(instance, label)
+
+    def label(self, answer: Any) -> Label:
+        """Return an answer of the function as a label."""
+        try:
+            return as_label(answer)
+        except ValueError as error:
+            is_new = answer is None and self.teach is not None
+            raise FunctionError(f"{self} answered {error}{_FRESH if is_new else ''}") from None
+
+    def __str__(self) -> str:
+        return f"function {self.name!r} of learner {self.owner!r}"
+
+    def _failed(self, error: Exception) -> FunctionError:
+        if isinstance(error, CoveyError):
+            return FunctionError(f"{self}: {error}")
+        is_new = type(error).__name__ == "NotFittedError" and self.teach is not None
+        hint = _FRESH if is_new else ""
+        return FunctionError(f"{self} raised {type(error).__name__}: {error}{hint}")
+
+    def _train(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
+        try:
+            teach(instances, labels)
+        except Exception as error:
+            raise FunctionError(
+                f"{self} raised {type(error).__name__} in training: {error}; the label was "
+                "rejected and can be sent again"
+            ) from error
+
+
+class Late(msgspec.Struct):
+    """A pending answer, and the true label if that arrives first."""
+
+    function: Function
+    handle: Later
+    truth: Label | msgspec.UnsetType = UNKNOWN
+
+    def is_there(self) -> bool:
+        """Return whether the answer is available."""
+        return self.handle.done()
+
+    def label(self) -> Label:
+        """Return the answer, waiting as long as its handle does.
+
+        Raises `FunctionError` with the function's name if the answer fails or is not a label.
+        """
+        try:
+            answer = self.handle.result()
+        except Exception as error:
+            raise self.function._failed(error) from error
+        return self.function.label(answer)
+
+    def keep(self, ticket: int, label: Label) -> None:
+        """Keep the true label until the answer arrives; raise `ConflictingLabel` for another."""
+        if self.truth is not UNKNOWN and self.truth != label:
+            raise ConflictingLabel(
+                f"label {label!r} for ticket {ticket} rejected: it contradicts {self.truth!r}, "
+                f"which is kept until {self.function} answers"
+            )
+        self.truth = label
+
+
+class Frozen(NamedTuple):
+    """A function that must not be trained."""
+
+    function: Any
+
+
+class Untrained(NamedTuple):
+    """An untrained function, and all labels."""
+
+    function: Any
+    classes: tuple[Label, ...]
+
+
+def frozen(function: Any) -> Frozen:
+    """Return `function` marked as fixed: labels do not train it."""
+    return Frozen(function)
+
+
+def untrained(function: Any, *, classes: Sequence[Label]) -> Untrained:
+    """Return an untrained function; until it can predict, it returns the first class.
+
+    The first call of scikit-learn's `partial_fit` receives all classes.
+    """
+    if len(classes) == 0:
+        raise ConfigError("a fresh function needs classes; give at least one")
+    return Untrained(function, tuple(classes))
+
+
+def as_function(given: Any, *, name: str, owner: str) -> Function:
+    """Return `given` as a `Function`.
+
+    Takes an object with `predict_one` (River), one with `predict` for rows (scikit-learn), one with
+    `predict` and `learn` for an instance, a pair of these two callables, any callable, or a
+    `Function`.
+    """
+    if isinstance(given, Function):
+        return given._replace(name=name, owner=owner)
+    if isinstance(given, Frozen):
+        return as_function(given.function, name=name, owner=owner)._replace(
+            teach=None, teach_many=None
+        )
+    classes: tuple[Label, ...] = ()
+    if isinstance(given, Untrained):
+        given, classes = given
+    is_instant = getattr(given, "is_instant", False) is True
+    function = Function(name, owner, *_methods(name, given, classes), is_instant=is_instant)
+    if not classes:
+        return function
+    if function.teach is None:
+        raise ConfigError(
+            f"function {name!r} is fresh, but a {type(given).__name__} cannot learn; it needs "
+            "learn_one, partial_fit or learn"
+        )
+    return _with_default(function, given, classes[0])
+
+
+_FRESH = "; if it is untrained, give covey.functions.function.untrained(function, classes=...)"
+_Methods = tuple[Any, Any, Any, Any]  # predict one and many, teach one and many
+
+
+def _methods(name: str, given: Any, classes: tuple[Label, ...]) -> _Methods:
+    if hasattr(given, "predict_one"):
+        # River's own batch methods need a data frame.
+        many = getattr(given, "predict_batch", None)
+        return given.predict_one, many, getattr(given, "learn_one", None), None
+    if hasattr(given, "predict") and hasattr(given, "learn") and not hasattr(given, "partial_fit"):
+        return given.predict, _many(given), given.learn, None
+    if hasattr(given, "predict"):
+        return _of_rows(given, classes)
+    if isinstance(given, tuple) and len(given) == 2 and all(map(callable, given)):
+        predict, learn = given
+        return predict, _many(predict), learn, None
+    if callable(given):
+        return given, _many(given), getattr(given, "learn", None), None
+    raise ConfigError(
+        f"function {name!r} is a {type(given).__name__}; give a callable or an object with predict"
+    )
+
+
+def _many(given: Any) -> Any:
+    return getattr(given, "predict_batch", None) or getattr(given, "predict_many", None)
+
+
+def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Methods:
+    """Return the methods of a model that takes rows, such as scikit-learn's."""
+
+    def predict(instance: Any) -> Any:
+        return model.predict([instance])[0]
+
+    def teach_many(rows: list[Any], labels: list[Label]) -> None:
+        # A fitted model has its classes, and may reject others.
+        if classes and not hasattr(model, "classes_"):
+            model.partial_fit(rows, labels, classes=list(classes))
+        else:
+            model.partial_fit(rows, labels)
+
+    def teach(instance: Any, label: Label) -> None:
+        teach_many([instance], [label])
+
+    if not hasattr(model, "partial_fit"):
+        return predict, model.predict, None, None
+    return predict, model.predict, teach, teach_many
+
+
+def _with_default(function: Function, model: Any, first: Label) -> Function:
+    """Return `function` with `first` as its answer while the model is untrained."""
+    predict, predict_many = function.predict, function.predict_many
+    is_of_rows = function.teach_many is not None
+
+    def has_answers() -> bool:
+        return not is_of_rows or hasattr(model, "classes_")
+
+    def predict_or_first(instance: Any) -> Any:
+        answer = predict(instance) if has_answers() else None
+        return first if answer is None else answer
+
+    if predict_many is None:
+        return function._replace(predict=predict_or_first)
+
+    def predict_many_or_first(rows: Any) -> Any:
+        answers = predict_many(rows) if has_answers() else [None] * len(rows)
+        return [first if answer is None else answer for answer in answers]
+
+    return function._replace(predict=predict_or_first, predict_many=predict_many_or_first)
+
+
+def declared(functions: Iterable[Function]) -> tuple[Label, ...]:
+    """Return the classes that functions declare, if the declarations agree."""
+    found = [function.classes for function in functions if function.classes]
+    sets = {frozenset(map(key_of, classes)) for classes in found}
+    return found[0] if len(sets) == 1 else ()
+
+
+Scalar = str | int | float | bool  # a label in TOML and JSON
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The keys of every kind."""
+
+    name: str
+    kind: str
+
+
+class Taught(Named, frozen=True, kw_only=True, rename="kebab"):
+    """The keys of every kind that can learn."""
+
+    learns: bool = True
+    classes: list[Scalar] = []  # of an untrained function
+    lessons: str | None = None  # path of the training log
+    lessons_kept: int = 10_000  # labelled instances
+
+
+class FunctionKind(NamedTuple):
+    """A kind of table, and its loader, which returns an object for `as_function`.
+
+    Paths in the table are relative to the loader's `folder` argument.
+    """
+
+    table: type[Named]
+    load: Callable[[Any, Path], Any]

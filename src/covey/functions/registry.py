@@ -1,0 +1,484 @@
+"""Functions from `[[function]]` tables: constants, Python, River models; training logs."""
+
+import errno
+import functools
+import importlib
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from covey.errors import ConfigError, DataError, FunctionError, MissingExtra, place_of
+from covey.functions import model_files, remote
+from covey.functions.function import (
+    Function,
+    FunctionKind,
+    Named,
+    Scalar,
+    Taught,
+    as_function,
+    frozen,
+    untrained,
+)
+from covey.functions.model_files import Columns
+from covey.toml import nearest, read
+from covey.types import Label
+
+
+class Constant(Named, frozen=True, kw_only=True):
+    """A function that ignores the instance."""
+
+    is_instant: ClassVar[bool] = True
+    label: Scalar
+
+    def predict(self, rows: Any) -> list[Scalar]:
+        """Return the label, once per row."""
+        return [self.label] * len(rows)
+
+
+def load_constant(table: Constant, folder: Path) -> Constant:
+    """Return the table, which is the function."""
+    return table
+
+
+CONSTANT = FunctionKind(Constant, load_constant)
+
+
+class Entry(Taught, frozen=True, kw_only=True):
+    """A name in a module; a class, or an entry with options, is called."""
+
+    entry: str
+    options: dict[str, Any] | None = None
+
+
+def load_python(table: Entry, folder: Path) -> Any:
+    """Return the object that the entry names, or creates from its options."""
+    found = _found(table)
+    if is_shared(table):
+        return found
+    try:
+        return found(**(table.options or {}))
+    except Exception as error:
+        raise ConfigError(
+            f"function {table.name!r}: {table.entry} raised {type(error).__name__} when called "
+            f"with its options: {error}"
+        ) from error
+
+
+def is_shared(table: Entry) -> bool:
+    """Return whether the entry is the object itself, not a factory."""
+    return table.options is None and not isinstance(_found(table), type)
+
+
+def _found(table: Entry) -> Any:
+    module, colon, name = table.entry.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(
+            f"function {table.name!r}: entry is {table.entry!r}; write package.module:name"
+        )
+    try:
+        return functools.reduce(getattr, name.split("."), _module(module))
+    except AttributeError:
+        problem = f"{module} has no {name}"
+    except ConfigError as error:
+        problem = str(error)
+    raise ConfigError(f"function {table.name!r}: {problem}")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error}; install it where covey is installed") from error
+    except Exception as error:
+        raise ConfigError(f"importing {name} raised {type(error).__name__}: {error}") from error
+
+
+PYTHON = FunctionKind(Entry, load_python)
+
+
+class River(Entry, frozen=True, kw_only=True):
+    """An entry that creates a River model."""
+
+    columns: list[str] | None = None
+
+
+class RiverModel:
+    """A River model whose features are finite numbers, text or booleans."""
+
+    def __init__(self, model: Any, columns: Columns) -> None:
+        self.model = model
+        self.columns = columns
+
+    def predict_one(self, instance: Any) -> Any:
+        """Return the model's label; None if it is untrained."""
+        return self.model.predict_one(self._features(instance))
+
+    def learn_one(self, instance: Any, label: Any) -> None:
+        """Train the model."""
+        self.model.learn_one(self._features(instance), label)
+
+    def _features(self, instance: Any) -> dict[str, Any]:
+        named = self._selected(instance) if isinstance(instance, Mapping) else self._named(instance)
+        return {name: _value(name, value) for name, value in named.items()}
+
+    def _selected(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.columns is None:
+            return record
+        for column in self.columns:
+            if column not in record:
+                raise DataError(f"an instance has no {column!r}, which columns names")
+        return {column: record[column] for column in self.columns}
+
+    def _named(self, row: Any) -> dict[str, Any]:
+        if self.columns is None:
+            raise DataError(
+                f"an instance is a {type(row).__name__}, but River needs named values; send "
+                "mappings, or name the values of a row with columns = [...]"
+            )
+        if len(row) != len(self.columns):
+            raise DataError(
+                f"an instance has {len(row)} values, but columns names {len(self.columns)}"
+            )
+        return dict(zip(self.columns, row, strict=True))
+
+
+def load_river(table: River, folder: Path) -> RiverModel:
+    """Return the model that the entry creates."""
+    _check_river()
+    model = load_python(table, folder)
+    if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
+        raise ConfigError(
+            f"function {table.name!r}: {table.entry} is a {type(model).__name__} without "
+            "predict_one and learn_one; if it is a function that creates the model, add options "
+            "= {}"
+        )
+    return RiverModel(model, table.columns)
+
+
+def _value(name: str, value: Any) -> Any:
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise DataError(f"an instance has {plain} for {name!r}; omit missing values")
+    if not isinstance(plain, str | int | float):
+        raise DataError(
+            f"an instance has a {type(plain).__name__} for {name!r}; give a number or text"
+        )
+    return plain
+
+
+def _check_river() -> None:
+    try:
+        import river  # noqa: F401 - checks that it is installed
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            'functions of kind river need river; install it with pip install "covey[river]"'
+        ) from None
+
+
+RIVER = FunctionKind(River, load_river)
+
+Lesson = tuple[list[Any], list[Any]]  # instances, labels
+Again = Callable[[], Function]
+MOST_SKIPPED = 20  # entries that fail; with more, the file belongs to another function
+SCALARS = (str, int, float, bool)
+
+
+log = logging.getLogger(__name__)
+
+
+class Remember(Protocol):
+    """Trains a function from its training log."""
+
+    def __call__(
+        self, function: Function, path: Path, *, most: int, again: Again | None
+    ) -> Function:
+        """Return the function trained on the last `most` instances.
+
+        `again` creates it untrained; None: it cannot be created again.
+        """
+
+
+class TrainingLog:
+    """A training log; only its owner may read the file, since it contains instances."""
+
+    def __init__(self, path: Path, *, most: int) -> None:
+        self.path = path
+        self._most = most
+        self._count = 0
+
+    def recall(self) -> list[Lesson]:
+        """Return the latest entries, oldest first, and delete older ones.
+
+        An incomplete last line was never acknowledged, and is dropped.
+        """
+        _append(self.path, b"")  # fail now if the file is not writable
+        kept, is_all = self._latest()
+        self._count = sum(len(labels) for _, labels in kept)
+        if not is_all:
+            part = self.path.with_name(f".{self.path.name}.part")
+            part.unlink(missing_ok=True)
+            _append(part, b"".join(map(_line, kept)))
+            part.replace(self.path)
+        return kept
+
+    def look(self) -> list[Lesson]:
+        """Return the result of `recall` without changing the file: a node may be writing it.
+
+        Raises `OSError` if the file is not writable.
+        """
+        exists = self.path.exists()
+        if not os.access(self.path if exists else self.path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return self._latest()[0] if exists else []
+
+    def _latest(self) -> tuple[list[Lesson], bool]:
+        """Return the latest entries, and whether the file holds nothing else."""
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        entries = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+        start, count = len(entries), 0
+        while start > 0 and (count == 0 or count + len(entries[start - 1][1]) <= self._most):
+            start -= 1
+            count += len(entries[start][1])
+        return entries[start:], start == 0 and whole == content
+
+    @contextmanager
+    def taking(self, lesson: Lesson) -> Iterator[None]:
+        """Append the entry; remove it if the block fails."""
+        line = _line(lesson)
+        if self._count >= 2 * self._most:
+            self.recall()
+        before = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            _append(self.path, line)
+            yield
+        except BaseException:
+            if self.path.exists():
+                os.truncate(self.path, before)
+            raise
+        self._count += len(lesson[1])
+
+    def _read(self, number: int, line: bytes) -> Lesson:
+        try:
+            instances, labels = json.loads(line)
+            if len(instances) != len(labels):
+                raise ValueError
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{self.path} line {number} is not a training log entry; move the file away to "
+                "start again"
+            ) from None
+        return instances, labels
+
+
+def with_training_log(
+    function: Function, path: Path, *, most: int, again: Again | None = None
+) -> Function:
+    """Return the function trained from the log; later training is appended to the log.
+
+    It learns from instances decoded from JSON, so that retraining gives the same function.
+    """
+    lessons = TrainingLog(path, most=most)
+    function = _trained(function, lessons.path, lessons.recall, again)
+
+    def teach_many(instances: list[Any], labels: list[Label]) -> None:
+        lesson = (list(map(plain, instances)), list(map(_plain_label, labels)))
+        with lessons.taking(lesson):
+            _teach(function, lesson)
+
+    def teach(instance: Any, label: Label) -> None:
+        teach_many([instance], [label])
+
+    is_many = function.teach_many is not None
+    return function._replace(teach=teach, teach_many=teach_many if is_many else None)
+
+
+def replay_training(
+    function: Function, path: Path, *, most: int, again: Again | None = None
+) -> Function:
+    """Return the function trained from the log, read-only."""
+    return _trained(function, path, TrainingLog(path, most=most).look, again)
+
+
+def plain(instance: Any) -> Any:
+    """Return `instance` as decoded from JSON; raise `DataError` if that is impossible."""
+    if isinstance(instance, np.ndarray | np.generic):
+        return plain(instance.tolist())
+    if isinstance(instance, Mapping):
+        if not all(isinstance(key, str) for key in instance):
+            raise DataError(
+                "the training log is JSON, but the instance has names that are not text"
+            )
+        return {key: plain(value) for key, value in instance.items()}
+    if isinstance(instance, list | tuple):
+        return [plain(value) for value in instance]
+    if isinstance(instance, float) and not math.isfinite(instance):
+        raise DataError(f"the training log is JSON, which has no {instance}; omit the value")
+    if instance is None or isinstance(instance, SCALARS):
+        return instance
+    raise DataError(f"the training log is JSON, which has no {type(instance).__name__}")
+
+
+def _plain_label(label: Label) -> Any:
+    if not isinstance(label, SCALARS):
+        raise DataError(f"the training log is JSON, but the label is a {type(label).__name__}")
+    return label
+
+
+def _teach(function: Function, lesson: Lesson) -> None:
+    instances, labels = lesson
+    if function.teach_many is not None:
+        function.teach_many(instances, labels)
+    elif function.teach is not None:
+        for instance, label in zip(instances, labels, strict=True):
+            function.teach(instance, label)
+
+
+def _trained(
+    function: Function, path: Path, recall: Callable[[], list[Lesson]], again: Again | None
+) -> Function:
+    """Return the function trained on all entries that do not fail.
+
+    A failed call may have learnt half of an entry, so the function is created again, if possible.
+    """
+    try:
+        good = recall()
+    except OSError as error:
+        raise ConfigError(
+            f"{function}: cannot keep the training log {path}: {error.strerror}"
+        ) from None
+    bad = begin = 0
+    while (index := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
+        bad += 1
+        del good[index]
+        begin = index if again is None else 0
+        function = function if again is None else again()
+    return function
+
+
+def _first_failure(
+    function: Function, lessons: list[Lesson], path: Path, begin: int, *, is_last: bool
+) -> int:
+    """Train on entries from `begin` on; return the index of the first that fails, or -1."""
+    for index in range(begin, len(lessons)):
+        try:
+            function.learn_many(*lessons[index])
+        except FunctionError as error:
+            if is_last:
+                raise ConfigError(
+                    f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
+                    "file away to start again"
+                ) from error
+            cause = error.__cause__ or error
+            reason = f"{type(cause).__name__} at {place_of(cause)}"
+            log.warning("%s: training log entry in %s skipped: %s", function, path, reason)
+            return index
+    return -1
+
+
+def _line(lesson: Lesson) -> bytes:
+    return json.dumps(lesson, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _append(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with open(descriptor, "ab") as file:
+        file.write(content)
+
+
+KINDS: dict[str, FunctionKind] = {
+    "constant": CONSTANT,
+    "onnx": model_files.ONNX,
+    "python": PYTHON,
+    "remote": remote.REMOTE,
+    "river": RIVER,
+    "skops": model_files.SKOPS,
+}
+
+
+def functions_from(
+    tables: object, *, owner: str, folder: Path, remember: Remember = with_training_log
+) -> dict[str, Function]:
+    """Return the functions of a site's `[[function]]` tables, by name.
+
+    File paths are relative to `folder`, that of the configuration; `remember` handles training
+    logs. Raises `ConfigError` if a table is not valid, and `MissingExtra` if its library is not
+    installed.
+    """
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        raise ConfigError("function is not a list of tables; write [[function]] in double brackets")
+    functions: dict[str, Function] = {}
+    files: dict[Path, str] = {}
+    for number, raw in enumerate(tables, 1):
+        where = f"[[function]] {number}"
+        table = _table(raw, where)
+        if table.name in functions:
+            raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
+        _check_own_lessons(table, folder, files)
+        functions[table.name] = _function(table, owner, folder, remember)
+    return functions
+
+
+def _table(raw: object, where: str) -> Any:
+    kind = raw.get("kind") if isinstance(raw, Mapping) else None
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where} has no kind; known: {', '.join(KINDS)}")
+    if kind not in KINDS:
+        raise ConfigError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
+    table = read(raw, KINDS[kind].table, where=where)
+    if not table.name:
+        raise ConfigError(f"{where}: name is empty; give one")
+    return table
+
+
+def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None:
+    if not isinstance(table, Taught) or table.lessons is None:
+        return
+    other = files.setdefault((folder / table.lessons).resolve(), table.name)
+    if other != table.name:
+        raise ConfigError(
+            f"functions {other!r} and {table.name!r} have the same lessons file, {table.lessons}; "
+            "give each another one"
+        )
+
+
+def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
+    if isinstance(table, Taught):
+        _check_lessons(table)
+    function = _made(table, owner, folder)
+    if not isinstance(table, Taught) or table.lessons is None:
+        return function
+    if function.teach is None:
+        raise ConfigError(f"function {table.name!r} cannot learn; remove lessons")
+    is_single = isinstance(table, Entry) and is_shared(table)
+    again = None if is_single else partial(_made, table, owner, folder)
+    return remember(function, folder / table.lessons, most=table.lessons_kept, again=again)
+
+
+def _made(table: Any, owner: str, folder: Path) -> Function:
+    given = KINDS[table.kind].load(table, folder)
+    classes = tuple(getattr(table, "classes", None) or ())
+    if isinstance(table, Taught):
+        given = untrained(given, classes=classes) if classes else given
+        given = given if table.learns else frozen(given)
+    return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
+
+
+def _check_lessons(table: Taught) -> None:
+    where = f"function {table.name!r}"
+    if not table.learns and (table.classes or table.lessons is not None):
+        key = "classes" if table.classes else "lessons"
+        raise ConfigError(
+            f"{where} has {key}, which are for functions that learn; set learns = true or remove "
+            f"{key}"
+        )
+    if table.lessons_kept < 1:
+        raise ConfigError(f"{where}: lessons-kept is {table.lessons_kept}; it must be 1 or more")

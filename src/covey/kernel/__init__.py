@@ -1,0 +1,90 @@
+"""Load the kernel: compiled if available, else pure Python.
+
+COVEY_KERNEL=compiled requires the compiled form, COVEY_KERNEL=plain disables it.
+"""
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from covey.errors import ConfigError
+
+if TYPE_CHECKING:
+    from covey.kernel.kernel import Arena, Clock, Ledger, Table, is_compiled
+else:
+
+    def _load():
+        form = os.environ.get("COVEY_KERNEL", "")
+        if form not in ("", "compiled", "plain"):
+            raise ConfigError(f"COVEY_KERNEL is {form!r}; set it to compiled or plain, or unset it")
+        try:
+            return importlib.import_module(
+                "covey.kernel.kernel" if form == "plain" else "covey.kernel._compiled"
+            )
+        except ModuleNotFoundError:
+            if form == "compiled":
+                raise ConfigError(
+                    "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C "
+                    "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
+                ) from None
+            return importlib.import_module("covey.kernel.kernel")
+
+    _kernel = _load()
+    Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
+    is_compiled = _kernel.is_compiled
+
+__all__ = [
+    "HEAD",
+    "NOT_DECIDED",
+    "SERVE",
+    "UNPAID",
+    "Arena",
+    "Clock",
+    "Ledger",
+    "Table",
+    "arm_of",
+    "code_of",
+    "doubts_of",
+    "is_compiled",
+    "phase_of",
+    "row_of",
+    "undecided_row",
+]
+HEAD = 3  # counters of a row before those of its arms (labels per arm, then correct ones per arm)
+# Same values as in the kernel: its compiled form does not export constants.
+SERVE = 3
+UNPAID = -(1 << 60)
+NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
+
+# These functions take one code or an array of codes.
+
+
+def row_of(code: Any) -> Any:
+    """Return the row of the cell of a decision."""
+    return code >> 20
+
+
+def arm_of(code: Any) -> Any:
+    """Return the arm of a decision: own functions first, then peers."""
+    return code >> 2 & 0x3FFFF
+
+
+def phase_of(code: Any) -> Any:
+    """Return the phase of a decision as a number: 0 train, 1 explore, 2 exploit, 3 serve."""
+    return code & 3
+
+
+def code_of(row: Any, arm: Any, phase: Any) -> Any:
+    """Return the code of a decision; the inverse of the three above."""
+    return row << 20 | arm << 2 | phase
+
+
+def undecided_row(code: int) -> int:
+    """Return the row of the cell for which peers must be queried; `code` is negative."""
+    return -1 - code
+
+
+def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
+    """Return the change-detection statistics, by context space."""
+    return {space: table.doubts() for space, table in tables.items()}

@@ -1,0 +1,1 @@
+"""Recorded predictions -> decisions, outcome, baselines."""

@@ -1,0 +1,474 @@
+"""The replay engine: learners' kernel tables, run over the chunks of a log."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.bandit.links import Pair, Prices
+from covey.bandit.partitions import Space, cell_name
+from covey.bandit.policies import Policy
+from covey.bandit.settings import Settings
+from covey.bandit.smoothness import Seen, adapt, epochs, estimate
+from covey.config import LearnerSpec, NetworkConfig
+from covey.data.logs import DecisionColumns, EncodedLog, Trace, joined
+from covey.kernel import Arena, Clock, Ledger, Table
+from covey.kernel.rules import Cell, Seat
+from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
+
+
+class CellView(msgspec.Struct, frozen=True):
+    """Summary of one of a learner's own cells, for display."""
+
+    name: str
+    low: Context
+    high: Context
+    arrivals: int
+    arm: str | None  # with the largest estimate (index policies: most labels); None: no labels
+    estimate: float | None
+    space: tuple[int, ...] | None = None  # context coordinates it divides; None: all
+
+
+class Repricing(NamedTuple):
+    """The new cost of an arm; inf: unavailable."""
+
+    place: int  # index of the learner that pays
+    arm: int  # index among the learner's costs
+    cost: float
+
+
+class LinkPrices:
+    """The links of a replay: prices per slot, and the costs of their use.
+
+    Paths are chosen when prices change, and kept until the next change.
+    """
+
+    def __init__(self, setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> None:
+        wiring = setup.wiring
+        assert wiring is not None
+        self._links = wiring.links.copy()
+        self._changes = list(wiring.changes)
+        rows = {column: row for row, column in enumerate(setup.cost_columns)}
+        self._rows = {pair: rows[column] for pair, column in wiring.tolls.items()}
+        self._every = setup.settings.relearn_every if self._rows else 2**60
+        self._seen: dict[Pair, tuple[int, int]] = {}  # millionths and uses, since the last update
+        self._names = [site.name for site in sites]
+        self._first_asked = sum(len(site.functions) for site in sites)
+        self._arms: dict[Pair, tuple[int, int]] = {}
+        self._carried: dict[Pair, float] = {}  # serving costs that prices include
+        is_carried = setup.settings.carry_serving_costs
+        for index, site in enumerate(sites):
+            for arm, peer in enumerate(site.peers, len(site.functions)):
+                pair = (site.name, sites[peer].name)
+                self._arms[pair] = (index, arm)
+                self._carried[pair] = sites[peer].serving_cost if is_carried else 0.0
+
+    def next_slot(self, slot: int) -> int:
+        """Return the first slot after this one at which prices may change."""
+        update = slot - (slot - 1) % self._every + self._every
+        return min(update, self._changes[0].slot) if self._changes else update
+
+    def moves(self, slot: int) -> list[Repricing]:
+        """Return the costs that change at `slot`."""
+        changed = self._learn(slot) | self._change(slot)
+        return [
+            Repricing(*self._arms[pair], math.inf if price is None else price + self._carried[pair])
+            for pair, price in changed.items()
+            if pair in self._arms
+        ]
+
+    def charge(self, trace: Trace, log: EncodedLog) -> None:
+        """Set the costs of requests in `trace` to those of their paths in `log`; record them."""
+        if not self._rows or log.costs is None:
+            return
+        sites = len(self._names)
+        peer = trace.arm - self._first_asked
+        pair = np.where((peer >= 0) & (peer < sites), trace.learner * sites + peer, -1)
+        cost = trace.cost.copy()
+        for code in np.unique(pair[pair >= 0]).tolist():
+            rows = np.flatnonzero(pair == code)
+            slots = trace.slot[rows] - trace.slot[0]
+            asker, helper = divmod(code, sites)
+            names = (self._names[asker], self._names[helper])
+            cost[rows] = self._path_cost(names, slots, np.asarray(log.costs)) + self._carried[names]
+            if len(trace.paid):
+                cost[rows] += trace.paid[rows] / MILLIONTHS
+        trace.cost = cost
+
+    def _path_cost(self, pair: Pair, slots: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """Return the path cost of a pair in these slots, and record the costs of its links.
+
+        It is a sum over links, not a difference to the price, so it has no rounding error.
+        """
+        path_cost = np.zeros(len(slots))
+        for link in itertools.pairwise(self._links.path(*pair) or ()):
+            if link not in self._rows:
+                path_cost += self._links.cost(*link)
+                continue
+            observed = costs[self._rows[link], slots]
+            total, uses = self._seen.get(link, (0, 0))
+            self._seen[link] = (total + int(observed.sum()), uses + len(observed))
+            path_cost += observed / MILLIONTHS
+        return path_cost
+
+    def _learn(self, slot: int) -> Prices:
+        if not self._seen or (slot - 1) % self._every:
+            return {}
+        seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
+        self._seen = {}
+        return self._links.learn(seen)
+
+    def _change(self, slot: int) -> Prices:
+        due = [change for change in self._changes if change.slot <= slot]
+        del self._changes[: len(due)]
+        return self._links.apply(due) if due else {}
+
+
+class ReplaySpaces(NamedTuple):
+    """The context spaces of a network, and the policy in each of them."""
+
+    policies: Sequence[Policy]
+    spaces: Sequence[Space]
+    names: Sequence[str]  # of the coordinates
+    width: int  # coordinates in all
+
+    @property
+    def title(self) -> str:
+        """One line for reports: the policy in the first space."""
+        several = f"; {len(self.spaces)} context spaces" if len(self.spaces) > 1 else ""
+        return self.policies[0].title + several
+
+    def cell_name(self, space: int, cell: Cell) -> str:
+        """Return the cell's name, the same for all learners."""
+        own = self.policies[space].partition.name(cell)
+        if len(self.spaces) == 1:
+            return own
+        return cell_name(self.spaces[space], self.names, own)
+
+
+class ReplayEngine:
+    """A network under replay: the learners' tables, updated chunk by chunk."""
+
+    def __init__(
+        self,
+        sites: Sequence[LearnerSpec],
+        field: ReplaySpaces,
+        settings: Settings,
+        labels: Sequence[Label],
+        unit: int = 1,
+        columns: Sequence[str] = (),
+    ) -> None:
+        """Create empty tables; `columns` names the rows of a log's costs."""
+        self.sites = sites
+        self.field = field
+        self._unit = unit
+        self.slots = 0
+        self.ledgers = _ledgers(sites, field, unit)
+        self._arena = _arena(self.ledgers, sites, settings, field, columns)
+        self._costs = _costs(sites)
+        self._cells: dict[tuple[int, int], list[int]] = {}
+        self._cell_numbers: dict[str, int] = {}
+        functions = [name for site in sites for name in site.functions]
+        learners = [site.name for site in sites]
+        self._streams = [site.stream for site in sites]
+        self._blocks = [len(functions) * stream for stream in self._streams]
+        self._names: dict[str, Sequence[Label]] = {
+            "learner": learners,
+            "phase": PHASES,
+            "arm": [*functions, *learners, *(name + BY_CONTEXT for name in learners)],
+            "function": [*functions, *(MEMORY for _ in sites)],
+            "prediction": labels,
+            "label": labels,
+        }
+
+    def play(self, log: EncodedLog) -> Trace:
+        """Replay the rows of `log` and return their trace."""
+        slots = len(log.labels)
+        rows = slots * (1 if log.at is not None else sum(site.receives for site in self.sites))
+        decided = DecisionColumns(
+            cell=np.empty(rows, np.int32).data,
+            phase=np.empty(rows, np.int8).data,
+            arm=np.empty(rows, np.int32).data,
+            function=np.empty(rows, np.int32).data,
+            correct=np.empty(rows, np.int32).data,
+            paid=np.empty(0 if log.costs is None else rows, np.int32).data,
+        )
+        first_slot = self.slots + 1
+        self._arena.run(log, first_slot, decided)
+        self._number_cells(np.asarray(decided.cell))
+        self.slots += slots
+        return Trace(
+            decided,
+            log,
+            first_slot=first_slot,
+            costs=self._costs,
+            unit=self._unit,
+            receivers=[index for index, site in enumerate(self.sites) if site.receives],
+            names={**self._names, "cell": list(self._cell_numbers)},
+            blocks=self._blocks if any(self._streams) else (),
+        )
+
+    def _number_cells(self, cell: np.ndarray) -> None:
+        """Replace each learner's row numbers by cell numbers that all learners share."""
+        tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
+        most = max(len(table) for _, table in tables)
+        numbers = np.zeros((max(1, most), len(tables)), np.int32)
+        for column, (space, table) in enumerate(tables):
+            known = self._cells.setdefault((column, space), [])
+            for new in range(len(known), len(table)):
+                name = self.field.cell_name(space, table.cell(new))
+                known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
+            numbers[: len(known), column] = known
+        np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
+
+    def cells(self, place: int) -> list[CellView]:
+        """Return the cells that a learner uses, for reports."""
+        site = self.sites[place]
+        arms = site.arms([other.name for other in self.sites])
+        views = []
+        for space in site.spaces:
+            table = self.ledgers[place].tables[space]
+            used = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
+            views += [self._view(space, table, row, arms) for row in used]
+        return views
+
+    def seen(self) -> Iterator[list[Seen]]:
+        """Yield, for every function, its owner's statistics per cell."""
+        for ledger, site in zip(self.ledgers, self.sites, strict=True):
+            for policy, table in zip(self.field.policies, ledger.tables, strict=True):
+                sides = [level.side for level in policy.partition.levels(policy.dimension)]
+                cells = [table.cell(row) for row in range(len(table))]
+                for function in range(len(site.functions)):
+                    yield [
+                        Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
+                        for row, cell in enumerate(cells)
+                    ]
+
+    @property
+    def title(self) -> str:
+        """The policy, in one line for reports."""
+        return self.field.title
+
+    def blind(self) -> list[int]:
+        """Return, per learner, the number of decisions without any label to learn from."""
+        return [
+            ledger.tables[site.spaces[0]].blind_decisions()
+            for ledger, site in zip(self.ledgers, self.sites, strict=True)
+        ]
+
+    def reprice(self, place: int, arm: int, cost: float) -> None:
+        """Set the cost of an arm of the learner at index `place`; inf: unavailable."""
+        for table in self.ledgers[place].tables:
+            table.set_cost(arm, cost)
+        costs = self.sites[place].costs
+        repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
+        self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
+        self._costs = _costs(self.sites)
+
+    def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
+        cell = table.cell(row)
+        policy = self.field.policies[space]
+        side = policy.partition.levels(policy.dimension)[cell.level].side
+        best = table.best(row)
+        if policy.by_index is not None:  # an index ignores a high mean of few labels
+            best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
+        labels, right = table.record(row, best)
+        # Coordinates outside the space are unbounded.
+        low, high = [0.0] * self.field.width, [1.0] * self.field.width
+        for index, coordinate in zip(self.field.spaces[space], cell.coordinates, strict=True):
+            low[index], high[index] = coordinate / side, (coordinate + 1) / side
+        return CellView(
+            name=self.field.cell_name(space, cell),
+            low=tuple(low),
+            high=tuple(high),
+            arrivals=table.own(row),
+            arm=arms[best] if labels else None,
+            estimate=right / (labels * self._unit) if labels else None,
+            space=self.field.spaces[space] if len(self.field.spaces) > 1 else None,
+        )
+
+
+class EpochedReplay:
+    """A replay restarted in epochs of doubling length, with changing link prices.
+
+    An epoch starts with empty tables and its own clock at slot 1; pending labels of the previous
+    epoch are dropped. Only prices and the estimated alpha carry over.
+    """
+
+    def __init__(
+        self,
+        setup: NetworkConfig,
+        sites: Sequence[LearnerSpec],
+        width: int,
+        labels: Sequence[Label],
+    ) -> None:
+        self.slots = 0
+        self._setup = setup
+        self._width = width
+        self._labels = labels
+        self._links = LinkPrices(setup, sites) if _has_link_changes(setup, sites) else None
+        alpha = setup.settings.alpha
+        self._is_estimated = isinstance(alpha, str)
+        self._alpha = 1.0 if isinstance(alpha, str) else alpha
+        self._is_doubling = setup.settings.horizon == "doubling"
+        self._epochs = epochs(setup.settings.first_epoch if self._is_doubling else 2**60)
+        self._blind: list[list[int]] = []
+        self._start(sites)
+
+    @property
+    def title(self) -> str:
+        """The policy and the current epoch, in one line for reports."""
+        title = self._game.title
+        if not self._is_doubling:
+            return title
+        alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
+        epoch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
+        return f"{title}; {epoch}{alpha}"
+
+    def play(self, log: EncodedLog) -> Trace:
+        """Replay the rows of `log` and return their trace; slots count across epochs."""
+        pieces: list[Trace] = []
+        first = 0
+        while first < len(log.labels) or not pieces:
+            if self._game.slots == self._epoch.slots:
+                self._restart()
+            end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
+            if self._links is not None:
+                for change in self._links.moves(self.slots + first + 1):
+                    self._game.reprice(*change)
+                end = min(end, self._links.next_slot(self.slots + first + 1) - 1 - self.slots)
+            rows = _cut(log, first, end)
+            pieces.append(self._game.play(rows))
+            if self._links is not None:
+                self._links.charge(pieces[-1], rows)
+            first = end
+        trace = joined(pieces, log, first_slot=self.slots + 1)
+        self.slots += len(log.labels)
+        return trace
+
+    def cells(self, place: int) -> list[CellView]:
+        """Return the cells that a learner uses in the current epoch."""
+        return self._game.cells(place)
+
+    def blind(self) -> list[int]:
+        """Return `ReplayEngine.blind`, summed over all epochs."""
+        return [sum(counts) for counts in zip(*self._blind, self._game.blind(), strict=True)]
+
+    def _restart(self) -> None:
+        self._blind.append(self._game.blind())
+        seen = estimate(self._game.seen()) if self._is_estimated else None
+        if seen is not None:
+            self._alpha = seen.alpha
+        self._start(self._game.sites)
+
+    def _start(self, sites: Sequence[LearnerSpec]) -> None:
+        self._epoch = next(self._epochs)
+        settings = self._setup.settings
+        if self._is_doubling:
+            settings = adapt(settings, self._epoch, alpha=self._alpha)
+        setup = self._setup._replace(settings=settings)
+        self._game = _game(setup, sites, self._width, self._labels)
+
+
+def start(
+    setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
+) -> ReplayEngine | EpochedReplay:
+    """Return the network before its first slot; contexts have `width` coordinates."""
+    if setup.settings.horizon == "doubling" or _has_link_changes(setup, sites):
+        return EpochedReplay(setup, sites, width, labels)
+    return _game(setup, sites, width, labels)
+
+
+def _has_link_changes(setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> bool:
+    is_moving = setup.wiring is not None and setup.wiring.is_moving
+    return is_moving and any(site.peers for site in sites)
+
+
+def _game(
+    setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
+) -> ReplayEngine:
+    spaces = setup.plan.of_width(width)
+    field = ReplaySpaces(setup.policies(width), spaces, setup.context.names, width)
+    return ReplayEngine(sites, field, setup.settings, labels, setup.unit, setup.cost_columns)
+
+
+def _ledgers(sites: Sequence[LearnerSpec], field: ReplaySpaces, unit: int) -> list[Ledger]:
+    clocks = [Clock(policy.scales(), policy.powers()) for policy in field.policies]
+    consulted = {peer for site in sites for peer in site.context_peers}
+    ledgers = []
+    for index, site in enumerate(sites):
+        rules = [
+            policy.rule(
+                functions=len(site.functions),
+                costs=site.costs,
+                position=index,
+                unit=unit,
+                rewards=site.rewards if space in site.spaces else (),
+                is_supervised=site.is_supervised,
+                context_peers=len(site.context_peers),
+                learns_costs=any(site.cost_columns) or policy.keeps_widths,
+                remembers=index in consulted,
+            )
+            for space, policy in enumerate(field.policies)
+        ]
+        tables = [Table(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
+        ledgers.append(Ledger(tables, site.spaces, field.spaces))
+    return ledgers
+
+
+def _arena(
+    ledgers: list[Ledger],
+    sites: Sequence[LearnerSpec],
+    settings: Settings,
+    field: ReplaySpaces,
+    columns: Sequence[str],
+) -> Arena:
+    hidden_from = 1 if field.policies[0].settings.reading.hidden_from == "first" else len(sites)
+    numbers = {column: number for number, column in enumerate(columns)}
+    seats = [
+        Seat(
+            behind=site.behind,
+            cost_columns=tuple(
+                -1 if column is None else numbers[column]
+                for column in site.cost_columns or [None] * len(site.costs)
+            ),
+            receives=site.receives,
+            stream=site.stream,
+            patience=-1 if site.answer_wait is None else site.answer_wait,
+            lies=site.lies,
+        )
+        for site in sites
+    ]
+    return Arena(ledgers, seats, hidden_from, settings.label_wait)
+
+
+def _costs(sites: Sequence[LearnerSpec]) -> np.ndarray:
+    """Return the cost of each arm of the network for each learner."""
+    owners = [index for index, site in enumerate(sites) for _ in site.functions]
+    costs = np.zeros((len(sites), len(owners) + 2 * len(sites)))
+    for index, site in enumerate(sites):
+        own = [arm for arm, owner in enumerate(owners) if owner == index]
+        peers = [len(owners) + peer for peer in site.peers]
+        context_peers = [len(owners) + len(sites) + peer for peer in site.context_peers]
+        costs[index, own + peers + context_peers] = site.costs
+    return costs
+
+
+def _cut(log: EncodedLog, first: int, end: int) -> EncodedLog:
+    """Return the rows of `log` from `first` to `end`."""
+    width = len(log.contexts) // max(1, len(log.labels))
+    by_slot: dict[str, Any] = {
+        name: None if column is None else np.asarray(column)[first:end].data
+        for name, column in log._asdict().items()
+        if name not in ("contexts", "predictions", "gains", "costs")
+    }
+    by_row: dict[str, Any] = {
+        name: None if rows is None else np.ascontiguousarray(np.asarray(rows)[:, first:end]).data
+        for name, rows in log._asdict().items()
+        if name in ("predictions", "gains", "costs")
+    }
+    contexts = np.asarray(log.contexts)[first * width : end * width].data
+    return EncodedLog(contexts=contexts, **by_row, **by_slot)

@@ -1,0 +1,416 @@
+"""What a replay found: counts per learner, costs and utilities, errors of baselines."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.bandit.partitions import space_of
+from covey.config import LearnerSpec
+from covey.data.logs import EncodedLog, Trace
+from covey.errors import ConfigError
+from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
+from covey.replay.engine import CellView
+from covey.types import BY_CONTEXT, Array, Label, Phase
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Counts of one learner in time buckets of equal length."""
+
+    slots_per_bucket: int
+    slots: list[int]
+    judged: list[int]  # slots with a true label in the log
+    errors: list[float]
+    train: list[int]
+    explore: list[int]
+
+
+class LearnerOutcome(msgspec.Struct, frozen=True):
+    """Result of a replay for one learner."""
+
+    name: str
+    functions: list[str]
+    slots: int
+    judged: int
+    errors: float  # a whole number, unless answers can be partly correct
+    train: int
+    explore: int
+    exploit: int
+    cost_total: float
+    arms: dict[str, int]  # arm -> times chosen
+    alone_errors: float  # of the same policy without peers
+    timeline: Timeline
+    cells: list[CellView]
+    blind: int = 0  # decisions with no label at this learner or at any of its peers
+    stood_in: int = 0  # times an own function answered because the chosen peer was late or failed
+    candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
+
+
+class EnsembleOutcome(msgspec.Struct, frozen=True):
+    """Result of an ensemble over the learners of a replay."""
+
+    title: str
+    judged: int
+    errors: int
+    exploit_errors: int  # in slots in which every learner exploited
+    best_member: str
+    best_member_errors: float
+    weights: dict[str, dict[str, float]]  # cell ("all": global) -> learner -> final weight
+    mean_weights: dict[str, float]  # over the cells, weighted by their slots
+    slots_per_point: int
+    history: list[list[float]]  # point in time -> weights; empty for weights per cell
+
+
+class BaselineOutcome(msgspec.Struct, frozen=True):
+    """Result of a baseline on a log."""
+
+    errors: int
+    judged: int  # slots with a true label in the log
+
+    @property
+    def error_percent(self) -> float | None:
+        """Error rate; None without judged slots."""
+        return 100 * self.errors / self.judged if self.judged else None
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Utility account of one learner."""
+
+    right: float
+    paid: float  # for own functions and for asking
+    served: int  # requests of others that it answered
+    received: float  # serving costs that prices passed on to it
+    borne: float  # its serving costs
+
+    @property
+    def utility(self) -> float:
+        """Gains minus payments, plus received serving costs minus own serving costs."""
+        return self.right - self.paid + self.received - self.borne
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Results of a replay."""
+
+    slots: int
+    dimension: int
+    context_names: list[str]
+    policy: str  # one-line description
+    learners: list[LearnerOutcome]
+    functions: dict[str, float | None]  # function -> error percent over the log
+    accounts: dict[str, Account] | None = None  # when there are serving costs
+    ensemble: EnsembleOutcome | None = None
+    spaces: int = 1  # number of context spaces
+    baselines: dict[str, BaselineOutcome] | None = None  # when requested
+
+
+def settle_accounts(
+    learners: Sequence[LearnerOutcome], serving_costs: Mapping[str, float], *, are_carried: bool
+) -> dict[str, Account]:
+    """Return the account of every learner by name; utilities sum to the system's."""
+    served = {learner.name: 0 for learner in learners}
+    for learner in learners:
+        for arm, times in learner.arms.items():
+            if arm in served and arm not in learner.functions:
+                served[arm] += times
+    return {
+        learner.name: _account(learner, served[learner.name], serving_costs, are_carried)
+        for learner in learners
+    }
+
+
+def system_utility(accounts: Mapping[str, Account]) -> float:
+    """Return the utility of all learners together."""
+    return sum(account.utility for account in accounts.values())
+
+
+def _account(
+    learner: LearnerOutcome, served: int, serving_costs: Mapping[str, float], are_carried: bool
+) -> Account:
+    borne = served * serving_costs.get(learner.name, 0.0)
+    return Account(
+        right=learner.judged - learner.errors,
+        paid=learner.cost_total,
+        served=served,
+        received=borne if are_carried else 0.0,
+        borne=borne,
+    )
+
+
+MOST_BUCKETS = 256
+
+
+class OutcomeBuilder:
+    """Sums over the chunks of a replay; its memory does not grow with the log."""
+
+    def __init__(self, sites: Sequence[LearnerSpec], unit: int = 1) -> None:
+        self._sites = sites
+        self._unit = unit
+        self._functions = [name for site in sites for name in site.functions]
+        arms = len(self._functions) + 2 * len(sites)
+        self._learners = [_Learner(arms, has_candidates=len(s.spaces) > 1) for s in sites]
+        # The owner of each function; answers from memory have none.
+        owners = [index for index, site in enumerate(sites) for _ in site.functions]
+        self._owners = np.array(owners + [-1] * len(sites))
+        self._wrong = np.zeros(len(self._functions))
+        self._slots = self._judged = 0
+
+    def add(self, together: Trace, alone: Trace) -> None:
+        """Add the same rows, replayed with peers and without."""
+        for index, learner in enumerate(self._learners):
+            rows = together.learner == index
+            learner.add(together, rows)
+            is_asked = together.arm[rows] >= len(self._functions)
+            is_own = self._owners[together.function[rows]] == index
+            learner.stood_in += int(np.count_nonzero(is_asked & is_own))
+            correct = alone.correct[alone.learner == index]
+            learner.alone_errors += float(_errors(correct).sum())
+
+    def add_functions(self, log: EncodedLog) -> None:
+        """Add the errors that every function would have made."""
+        labels = np.asarray(log.labels)
+        judged = labels >= 0
+        self._slots += len(labels)
+        self._judged += int(np.count_nonzero(judged))
+        if log.gains is not None:
+            self._wrong += (1.0 - np.asarray(log.gains)[:, judged] / self._unit).sum(axis=1)
+            return
+        for k, row in enumerate(np.asarray(log.predictions)[: len(self._wrong)]):
+            self._wrong[k] += np.count_nonzero((row != labels) & judged)
+
+    def outcome(
+        self,
+        context_names: list[str],
+        policy: str,
+        cells: Sequence[list[CellView]],
+        blind: Sequence[int] | None = None,
+    ) -> Outcome:
+        """Return the totals as one record."""
+        learners = [site.name for site in self._sites]
+        arms = [*self._functions, *learners, *(name + BY_CONTEXT for name in learners)]
+        return Outcome(
+            slots=self._slots,
+            dimension=len(context_names),
+            context_names=context_names,
+            policy=policy,
+            learners=[
+                learner.outcome(site, arms, views, decisions)
+                for learner, site, views, decisions in zip(
+                    self._learners, self._sites, cells, blind or [0] * len(cells), strict=True
+                )
+            ],
+            functions={
+                name: 100.0 * float(wrong) / self._judged if self._judged else None
+                for name, wrong in zip(self._functions, self._wrong, strict=True)
+            },
+        )
+
+
+class _Learner:
+    def __init__(self, arms: int, *, has_candidates: bool) -> None:
+        self.alone_errors = 0.0
+        self.stood_in = 0
+        self._has_candidates = has_candidates
+        self._candidates: Counter[str] = Counter()
+        self._chosen = np.zeros(arms, np.int64)
+        self._cost = 0.0
+        self._slots_per_bucket = 1
+        # Rows: slots, judged, errors, train, explore.
+        self._buckets = np.zeros((5, MOST_BUCKETS))
+
+    def add(self, trace: Trace, rows: np.ndarray) -> None:
+        slot, phase, correct = trace.slot[rows], trace.phase[rows], trace.correct[rows]
+        if not len(slot):
+            return
+        self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
+        self._cost += float(trace.cost[rows].sum())
+        if self._has_candidates:
+            self._count_candidates(trace.names["cell"], trace.cell[rows])
+        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
+            self._widen()
+        bucket = (slot - 1) // self._slots_per_bucket
+        counted = (
+            np.ones(len(slot)),
+            correct >= 0,
+            _errors(correct),
+            phase == Phase.TRAIN,
+            phase == Phase.EXPLORE,
+        )
+        for row, weights in enumerate(counted):
+            self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
+
+    def _count_candidates(self, names: Sequence[Label], cells: np.ndarray) -> None:
+        for cell, times in enumerate(np.bincount(cells).tolist()):
+            if times:
+                self._candidates[space_of(str(names[cell]))] += times
+
+    def _widen(self) -> None:
+        pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
+        self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
+        self._slots_per_bucket *= 2
+
+    def outcome(
+        self, site: LearnerSpec, arms: list[str], cells: list[CellView], blind: int
+    ) -> LearnerOutcome:
+        slots, judged, errors, train, explore = map(_plain, self._buckets.sum(axis=1))
+        return LearnerOutcome(
+            name=site.name,
+            functions=list(site.functions),
+            slots=slots,
+            judged=judged,
+            errors=errors,
+            train=train,
+            explore=explore,
+            exploit=slots - train - explore,
+            cost_total=self._cost,
+            arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
+            alone_errors=_plain(self.alone_errors),
+            blind=blind,
+            stood_in=self.stood_in,
+            candidates=dict(self._candidates.most_common()),
+            timeline=self._timeline(),
+            cells=cells,
+        )
+
+    def _timeline(self) -> Timeline:
+        used = np.flatnonzero(self._buckets[0])
+        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
+        return Timeline(self._slots_per_bucket, *([_plain(n) for n in row] for row in rows))
+
+
+def _errors(correct: np.ndarray) -> np.ndarray:
+    """Return the loss of each answer; 0 where the log has no label."""
+    return np.where(correct < 0, 0, 1 - correct)
+
+
+def _plain(number: float) -> Any:
+    """Return a sum as an int if it is whole, as all sums of 0/1 losses are."""
+    return int(number) if float(number).is_integer() else float(number)
+
+
+HINDSIGHT = "best-in-hindsight"
+
+
+class BaselineRun:
+    """Baselines driven in chunks; memory grows with the pending labels only."""
+
+    def __init__(
+        self,
+        baselines: Iterable[Baseline],
+        *,
+        label_wait: int | None = None,
+        receivers: Sequence[int] | None = None,
+        functions: int | None = None,
+    ) -> None:
+        self._players = [_Player(baseline) for baseline in baselines]
+        self._wait = label_wait
+        self._receivers = receivers  # indices of the learners; None: all
+        self._functions = functions  # rows of predictions that belong to functions
+        self._pending: _Labels | None = None
+        self._first = 0
+        self._judged = 0
+        self._function_errors: Array = np.zeros(0, np.int64)
+        names = [player.baseline.name for player in self._players]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"duplicate baseline name {name!r}; names must differ")
+
+    def add(self, log: EncodedLog) -> dict[str, Array]:
+        """Let all baselines predict and learn on the next rows; return predictions by name."""
+        if log.gains is not None:
+            raise ConfigError(
+                "baselines need predictions that are right or wrong, but [data] has a loss; remove "
+                "one of them"
+            )
+        votes = np.asarray(log.predictions)[: self._functions].T
+        labels = np.asarray(log.labels)
+        chunk, is_awaited = self._chunk(votes, labels, self._delays(log))
+        is_judged = labels >= 0
+        predictions = {}
+        for player in self._players:
+            predicted = player.play(chunk, is_awaited, self._first)
+            player.errors += int(np.count_nonzero((predicted != labels) & is_judged))
+            predictions[player.baseline.name] = predicted
+        wrong = np.count_nonzero((votes != labels[:, None]) & is_judged[:, None], axis=0)
+        self._function_errors = wrong + (self._function_errors if self._first else 0)
+        self._judged += int(np.count_nonzero(is_judged))
+        self._first += len(labels)
+        return predictions
+
+    def outcome(self) -> dict[str, BaselineOutcome]:
+        """Return the errors of each baseline and of the best single function."""
+        errors = {player.baseline.name: player.errors for player in self._players}
+        errors[HINDSIGHT] = int(self._function_errors.min(initial=self._judged))
+        return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
+
+    def _delays(self, log: EncodedLog) -> Array:
+        """Return the delay of each label in slots; -1: it never arrives."""
+        slots = np.arange(len(log.labels))
+        delays = np.zeros(len(slots), np.int64) if log.delays is None else np.asarray(log.delays)
+        is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
+        if self._wait is not None:
+            is_lost |= delays > self._wait
+        if log.shown is not None:
+            shown = np.asarray(log.shown) > 0
+            if log.at is not None:
+                is_lost |= ~shown[slots, np.asarray(log.at)]
+            else:
+                is_lost |= ~shown[:, self._receivers or slice(None)].any(axis=1)
+        return np.where(is_lost, -1, delays)
+
+    def _chunk(self, votes: Array, labels: Array, delays: Array) -> tuple[Chunk, Array]:
+        slots = self._first + np.arange(len(labels))
+        arrives = delays >= 0
+        known = _Labels((slots + delays)[arrives], slots[arrives], labels[arrives], votes[arrives])
+        if self._pending is not None:
+            pairs = zip(self._pending, known, strict=True)
+            known = _Labels(*(np.concatenate(pair) for pair in pairs))
+        order = np.argsort(known.due, kind="stable")  # ties: by slot
+        end = int(np.searchsorted(known.due[order], self._first + len(labels)))
+        due, self._pending = known.take(order[:end]), known.take(order[end:])
+        came = np.searchsorted(due.due, slots)
+        return Chunk(votes, came, due.labels, due.votes, due.slots - self._first), arrives
+
+
+class _Labels(NamedTuple):
+    due: Array  # the slot at whose end they arrive
+    slots: Array
+    labels: Array
+    votes: Array  # label, function -> code
+
+    def take(self, rows: Array) -> "_Labels":
+        return _Labels(*(column[rows] for column in self))
+
+
+class _Player:
+    """A baseline, and its predictions whose labels are pending."""
+
+    def __init__(self, baseline: Baseline) -> None:
+        self.baseline = baseline
+        self.errors = 0
+        self._pending: dict[int, BaselineAnswer] = {}
+
+    def play(self, chunk: Chunk, is_awaited: Array, first: int) -> Array:
+        if isinstance(self.baseline, ChunkBaseline):
+            return self.baseline.play(chunk)
+        return np.array(self._predictions(chunk, is_awaited.tolist(), first), np.int64)
+
+    def _predictions(self, chunk: Chunk, is_awaited: list[bool], first: int) -> list[int]:
+        predict, learn, pending = self.baseline.predict, self.baseline.learn, self._pending
+        arriving = zip((chunk.slots + first).tolist(), chunk.labels.tolist(), strict=True)
+        # The number of labels that arrive at the end of each slot.
+        counts = np.diff(chunk.came, append=len(chunk.labels)).tolist()
+        rows = zip(*chunk.said.T.tolist(), strict=True)
+        predictions = []
+        for slot, (votes, count, is_pending) in enumerate(
+            zip(rows, counts, is_awaited, strict=True), first
+        ):
+            prediction = predict(votes)
+            predictions.append(prediction.label)
+            if is_pending:
+                pending[slot] = prediction
+            for origin, label in islice(arriving, count):
+                learn(pending.pop(origin), label)
+        return predictions

@@ -1,0 +1,396 @@
+"""Replay recorded predictions: from arrays (`replay`) or from a file (`replay_file`).
+
+An ensemble over the learners is replayed from their trace.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from covey.bandit.ensemble import Ensemble, Weighing
+from covey.config import NetworkConfig, load
+from covey.data import logs
+from covey.data.contexts import Contexts, check_unit
+from covey.data.logs import EncodedLog, Trace, TraceFile
+from covey.errors import ConfigError, DataError
+from covey.replay import outcome as replay_outcome
+from covey.replay.baselines import make
+from covey.replay.encoding import Luck, Vocabulary, arrivals, encode, furnish
+from covey.replay.engine import start
+from covey.replay.outcome import (
+    Account,
+    BaselineRun,
+    EnsembleOutcome,
+    LearnerOutcome,
+    Outcome,
+    OutcomeBuilder,
+)
+from covey.toml import nearest
+from covey.types import Phase
+
+MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart
+EVERYWHERE = "all"
+
+
+class EnsembleReplay:
+    """An ensemble of all learners that receive rows, driven in chunks.
+
+    In a slot it answers first; at the slot's end it learns from the labels that arrive then, those
+    of older slots first. It never receives labels that are hidden or later than `label_wait`.
+    """
+
+    def __init__(
+        self, settings: Weighing, learners: Sequence[str], *, label_wait: int | None
+    ) -> None:
+        self._settings = settings
+        # The base class already has code 0: its label is encoded first.
+        options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
+        self._ensemble = Ensemble(learners, **options)
+        self._is_local = settings.weights == "cell"
+        self._wait = label_wait
+        self._pending: dict[int, list[tuple[list[int], int, str]]] = {}
+        self._slot = 0
+        self._judged = self._errors = self._exploit_errors = 0
+        self._is_base_seen = False
+        self._visits: Counter[str] = Counter()
+        self._slots_per_point = 1
+        self._history: list[list[float]] = []
+
+    def add(self, played: Trace, log: EncodedLog) -> None:
+        """Let the ensemble answer and learn on the rows that its learners decided."""
+        labels = np.asarray(log.labels)
+        shape = (len(labels), len(self._ensemble.learners))
+        votes = played.prediction.reshape(shape)
+        # All learners receive the same rows, so they are in the same cell. Cell numbers may differ
+        # between chunks, names do not.
+        names = played.names["cell"]
+        cells = [str(names[number]) for number in played.cell.reshape(shape)[:, 0].tolist()]
+        rows = zip(votes.tolist(), labels.tolist(), cells, self._delays(log), strict=True)
+        answers = np.fromiter((self._play(*row) for row in rows), np.int64, len(labels))
+        is_wrong = (answers != labels) & (labels >= 0)
+        is_exploited = (played.phase.reshape(shape) == Phase.EXPLOIT).all(axis=1)
+        self._judged += int(np.count_nonzero(labels >= 0))
+        self._errors += int(np.count_nonzero(is_wrong))
+        self._exploit_errors += int(np.count_nonzero(is_wrong & is_exploited))
+        self._is_base_seen |= bool((labels == 0).any() or (votes == 0).any())
+        self._visits.update(cells)
+
+    def outcome(self, learners: Iterable[LearnerOutcome]) -> EnsembleOutcome:
+        """Return the ensemble's result and its best member."""
+        if self._settings.base is not None and not self._is_base_seen:
+            warnings.warn(
+                f"[ensemble] base is {self._settings.base!r}, which is not a label of the log",
+                stacklevel=2,
+            )
+        members = [learner for learner in learners if learner.name in self._ensemble.learners]
+        best = min(members, key=lambda member: member.errors)
+        cells = sorted(self._visits) if self._is_local else [EVERYWHERE]
+        return EnsembleOutcome(
+            title=self._settings.title,
+            judged=self._judged,
+            errors=self._errors,
+            exploit_errors=self._exploit_errors,
+            best_member=best.name,
+            best_member_errors=best.errors,
+            weights={cell: self._ensemble.weights(cell) for cell in cells},
+            mean_weights=self._mean(),
+            slots_per_point=self._slots_per_point,
+            history=self._history,
+        )
+
+    def _delays(self, log: EncodedLog) -> list[int]:
+        """Return the delay of each label in slots; -1: it never arrives."""
+        if log.delays is None:
+            return [0] * len(log.labels)
+        delays = np.asarray(log.delays)
+        is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
+        if self._wait is not None:
+            is_lost |= delays > self._wait
+        return [*np.where(is_lost, -1, delays).tolist()]
+
+    def _play(self, votes: list[int], label: int, cell: str, delay: int) -> int:
+        answer = self._ensemble.elect(votes, cell)
+        self._slot += 1
+        if delay > 0:
+            self._pending.setdefault(self._slot + delay, []).append((votes, label, cell))
+        for late in self._pending.pop(self._slot, ()):
+            self._ensemble.move(*late)
+        if delay == 0:
+            self._ensemble.move(votes, label, cell)
+        if not self._is_local and self._slot % self._slots_per_point == 0:
+            self._note()
+        return answer
+
+    def _note(self) -> None:
+        """Record the weights; when all points are used, keep every second one."""
+        if len(self._history) < MOST_POINTS:
+            self._history.append([*self._ensemble.weights().values()])
+            return
+        self._history = self._history[1::2]
+        self._slots_per_point *= 2
+
+    def _mean(self) -> dict[str, float]:
+        visits = self._visits if self._is_local else {EVERYWHERE: self._slot}
+        total = np.zeros(len(self._ensemble.learners))
+        for cell, slots in visits.items():
+            total += slots * np.array([*self._ensemble.weights(cell).values()])
+        return dict(zip(self._ensemble.learners, (total / self._slot).tolist(), strict=True))
+
+
+Progress = Callable[[float, int], None]  # processed share of the log, slots so far
+
+
+def replay(
+    config: str | Path | Mapping[str, Any],
+    *,
+    predictions: Any,
+    labels: Any,
+    contexts: Any,
+    at: Any = None,
+    revealed: Any = None,
+    delay: Any = None,
+    columns: Mapping[str, Any] | None = None,
+) -> Trace:
+    """Replay arrays and return the trace.
+
+    `predictions` is functions x slots, in the order in which the learners list them; `labels` has
+    one entry per slot, `contexts` is slots x dimensions. The optional `at` (names of the receiving
+    learners), `revealed` (0 or 1) and `delay` (in slots) have one entry per slot; `columns` holds
+    the other columns that the configuration names: costs and answer delays.
+
+    >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
+    >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
+    >>> trace.columns()["arm"], trace.columns()["correct"]
+    (['nb', 'nb'], [1, 1])
+    """
+    arrays = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    setup = _for_arrays(load(config), arrays)
+    slots = len(arrays["label"])
+    extra = _extra_columns(setup, columns or {}, slots)
+    points = _points(setup, contexts, slots)
+    answers = _answers(setup, predictions, slots)
+    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
+    arrived = arrivals(setup, arrays, vocabulary, 1)
+    log = furnish(encode(answers, arrived, points, vocabulary, 1, Luck(setup)), setup, extra, 1)
+    _check_horizon(setup, slots)
+    return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
+
+
+def replay_file(
+    path: Path,
+    setup: NetworkConfig,
+    *,
+    trace: TraceFile | None = None,
+    progress: Progress = lambda share, slots: None,
+    baselines: Sequence[str] = (),
+) -> Outcome:
+    """Replay the log at `path` in chunks, together with the named `baselines`."""
+    reader = logs.open_log(path, _used_columns(setup))
+    vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
+    width = setup.context.dimension
+    together = start(setup, setup.sites, width, vocabulary.values)
+    alone = start(setup, [site.alone() for site in setup.sites], width, vocabulary.values)
+    tally = OutcomeBuilder(setup.sites, setup.unit)
+    voting = _voting(setup, vocabulary)
+    contest = _contest(setup, baselines) if baselines else None
+    _check_horizon(setup, reader.rows_total or 0)
+    for log in _read(setup, reader, vocabulary):
+        _check_horizon(setup, together.slots + len(log.labels))
+        chunk = together.play(log)
+        tally.add(chunk, alone.play(log) if voting is None else chunk)
+        tally.add_functions(log)
+        if voting is not None:
+            voting.add(chunk, log)
+        if contest is not None:
+            contest.add(log)
+        if trace is not None:
+            trace.write(chunk.columns())
+        progress(reader.share_read(), together.slots)
+    if not together.slots:
+        raise DataError(f"{path.name} has no rows; a log needs at least one")
+    views = [together.cells(index) for index in range(len(setup.sites))]
+    outcome = tally.outcome(setup.context.names, together.title, views, together.blind())
+    return msgspec.structs.replace(
+        outcome,
+        accounts=_accounts(setup, outcome),
+        ensemble=None if voting is None else voting.outcome(outcome.learners),
+        spaces=len(setup.plan.of_width(width)),
+        baselines=None if contest is None else contest.outcome(),
+    )
+
+
+def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
+    functions = sum(len(site.functions) for site in setup.sites)
+    return BaselineRun(
+        make(names, functions=functions, seed=setup.settings.seed),
+        functions=functions,
+        label_wait=setup.settings.label_wait,
+        receivers=[index for index, site in enumerate(setup.sites) if site.receives],
+    )
+
+
+def _accounts(setup: NetworkConfig, outcome: Outcome) -> dict[str, Account] | None:
+    serving = {site.name: site.serving_cost for site in setup.sites}
+    if not any(serving.values()):
+        return None
+    return replay_outcome.settle_accounts(
+        outcome.learners, serving, are_carried=setup.settings.carry_serving_costs
+    )
+
+
+def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | None:
+    """Return the configured ensemble; its base class gets code 0."""
+    if setup.ensemble is None:
+        return None
+    base = setup.ensemble.base
+    if base is not None:
+        vocabulary.encode([base], name="base of [ensemble]", first_slot=0)
+    voters = [site.name for site in setup.sites if site.receives]
+    return EnsembleReplay(setup.ensemble, voters, label_wait=setup.settings.label_wait)
+
+
+def _used_columns(setup: NetworkConfig) -> list[str]:
+    data = setup.data
+    keys = filter(None, [data.label, data.at, data.revealed, data.delay])
+    used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
+    return list(dict.fromkeys(used))
+
+
+def _functions(setup: NetworkConfig) -> list[str]:
+    return [name for site in setup.sites for name in site.functions]
+
+
+def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
+    return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
+
+
+def _read(
+    setup: NetworkConfig, reader: logs.Reader, vocabulary: Vocabulary
+) -> Iterator[EncodedLog]:
+    slot, draws = 1, Luck(setup)
+    for columns in _with_sample(setup.context, reader.chunks()):
+        arrived = arrivals(setup, columns, vocabulary, slot)
+        known = [*vocabulary.values, None]
+        points = setup.context.extract(
+            columns,
+            first_slot=slot,
+            labels=[known[code] for code in arrived.labels.tolist()],
+            at=arrived.at,
+            revealed=arrived.revealed,
+            delay=arrived.delay,
+        )
+        answers = [(name, columns[name]) for name in _functions(setup)]
+        log = encode(answers, arrived, points, vocabulary, slot, draws)
+        yield furnish(log, setup, columns, slot)
+        slot += len(arrived.labels)
+
+
+def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
+    """Give the first rows to the scales that rank against a sample, then yield every chunk."""
+    held: list[logs.Columns] = []
+    rows = 0
+    while rows < context.sample_rows and (chunk := next(chunks, None)):
+        held.append(chunk)
+        rows += len(next(iter(chunk.values())))
+    if held:
+        sample = {
+            name: [value for chunk in held for value in chunk[name]][: context.sample_rows]
+            for name in context.columns
+        }
+        context.learn_sample(sample)
+    return chain(held, chunks)
+
+
+def _check_horizon(setup: NetworkConfig, slots: int) -> None:
+    horizon = setup.settings.horizon
+    if isinstance(horizon, int) and slots > horizon:
+        raise ConfigError(
+            f"the log has more rows than the horizon of {horizon} slots; raise horizon in [policy]"
+        )
+
+
+def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConfig:
+    """Return the set-up with columns named like the arguments of `replay`."""
+    for name in ("at", "revealed", "delay"):
+        if getattr(setup.data, name) is not None and name not in columns:
+            raise ConfigError(
+                f"the configuration has {name} in [data]; give replay the array {name}"
+            )
+    if setup.ensemble is not None and "at" in columns:
+        raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
+    names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
+    data = msgspec.structs.replace(setup.data, label="label", **names)
+    return setup._replace(data=data)
+
+
+def _columns(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    columns = {name: _array(values, name) for name, values in arrays.items() if values is not None}
+    slots = len(columns["label"]) if columns["label"].ndim else 0
+    if not slots:
+        raise DataError("there are no slots to replay; labels is empty")
+    for name, column in columns.items():
+        _check_slots(column, name, slots)
+    return columns
+
+
+def _extra_columns(
+    setup: NetworkConfig, columns: Mapping[str, Any], slots: int
+) -> dict[str, np.ndarray]:
+    extra = {}
+    for name in _cost_and_delay_columns(setup):
+        if name not in columns:
+            hint = nearest(name, columns)
+            raise DataError(f"the configuration names column {name!r}; give it in columns{hint}")
+        extra[name] = _array(columns[name], name)
+        _check_slots(extra[name], name, slots)
+    return extra
+
+
+def _answers(setup: NetworkConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:
+    functions = _functions(setup)
+    if len(predictions) != len(functions):
+        raise DataError(
+            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
+            "functions; give one row per function"
+        )
+    answers = [
+        (name, _array(row, f"the predictions of {name!r}"))
+        for name, row in zip(functions, predictions, strict=True)
+    ]
+    for name, row in answers:
+        _check_slots(row, name, slots)
+    return answers
+
+
+def _points(setup: NetworkConfig, contexts: Any, slots: int) -> np.ndarray:
+    points = _array(contexts, "contexts", np.float64)
+    if points.ndim != 2 or len(points) != slots:
+        raise DataError(
+            f"contexts has shape {points.shape}; it must be slots x dimensions, here {slots} x d"
+        )
+    names = setup.context.names
+    if setup.plan.entries and len(names) != points.shape[1]:
+        raise ConfigError(
+            f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
+        )
+    check_unit(points, names=names or [f"context {k}" for k in range(points.shape[1])])
+    return points
+
+
+def _array(values: Any, name: str, kind: Any = None) -> np.ndarray:
+    try:
+        return np.asarray(values, kind)
+    except (TypeError, ValueError):
+        expected = "numbers of one shape" if kind else "one entry per slot"
+        raise DataError(f"{name} cannot be read as an array; it must hold {expected}") from None
+
+
+def _check_slots(column: np.ndarray, name: str, slots: int) -> None:
+    if column.shape != (slots,):
+        raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")

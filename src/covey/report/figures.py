@@ -1,0 +1,521 @@
+"""Figures of replays and simulations."""
+
+import io
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from covey.errors import MissingExtra
+from covey.replay.engine import CellView
+from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Timeline
+from covey.simulation.comparison import Score
+from covey.types import BY_CONTEXT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+NONE = "\N{EN DASH}"
+INK = "#1f2428"
+FAINT = "#626a72"
+
+_PIXELS_PER_INCH = 96
+_FIGURE_STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 8.25,
+    "text.color": INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.labelcolor": FAINT,
+    "axes.edgecolor": FAINT,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e7ea",
+    "grid.linewidth": 0.6,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "hatch.linewidth": 1.4,
+}
+
+
+def shorten(name: str, length: int) -> str:
+    """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
+
+
+def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
+    """Return the figure that `draw` fills, of this size in pixels, as an SVG element.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    try:
+        import matplotlib.style
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(
+            'the figures of a report need matplotlib: pip install "covey[report]"'
+        ) from error
+    stream = io.StringIO()
+    # "default" ignores a user's matplotlibrc; the salt makes the ids of figures differ.
+    style = {**_FIGURE_STYLE, "svg.hashsalt": label}
+    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
+        # The browser draws the letters, so glyphs missing in matplotlib's font do not matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
+        draw(figure)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(stream, format="svg", dpi=192, metadata=nothing)
+    return _inline(stream.getvalue(), size=size, label=label)
+
+
+def _inline(document: str, *, size: tuple[int, int], label: str) -> str:
+    """Return the `svg` element alone, in the font of the page and without unused ids."""
+    body = document[document.index("</defs>") + len("</defs>") :]
+    body = re.sub(r'(<\w+) id="[\w.]+_\d+"', r"\1", body)
+    body = re.sub(r'(<text style="font-size: [^;"]*); font-family: [^;"]*', r"\1", body)
+    points = " ".join(f"{pixels * 72 / _PIXELS_PER_INCH:g}" for pixels in size)
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {points}" style="max-width: {size[0]}px" '
+        f'role="img" aria-label="{escape(shorten(label, 120))}">{body}'
+    )
+
+
+def axes_in(figure: "Figure", *, left: int, bottom: int, top: int, right: int) -> "Axes":
+    """Return axes with margins in pixels, so that adjacent panels align."""
+    width, height = (inches * _PIXELS_PER_INCH for inches in figure.get_size_inches())
+    across, up = 1 - (left + right) / width, 1 - (bottom + top) / height
+    axes = figure.add_axes((left / width, bottom / height, across, up))
+    axes.spines[:].set_visible(False)
+    return axes
+
+
+def brief(value: float) -> str:
+    """Return a number for the tick of an axis: 20k for 20000."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+# From Okabe and Ito, and from Tol: distinct under the common kinds of colour blindness.
+LEARNER_COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#882255",
+    "#b5a642",
+)
+# Own functions are grey; a hue always means a request to a peer.
+FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
+PHASE_COLOURS = {"train": "#17324d", "explore": "#7a9cbd", "exploit": "#d9e3ec"}
+BLANK = "#f4f4f1"
+RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
+
+_DEEP = "#1b4a73"
+_LETTER = 6.5  # pixels, a generous width of a character
+_MATRIX_TOP = 44
+_MANY_CELLS = 400  # above, an image is smaller than vectors
+
+
+def percent(share: float) -> str:
+    """Return `share` in whole percents; small shares differ from none."""
+    if share == 0:
+        return NONE
+    return "<1%" if share < 0.005 else f"{100 * share:.0f}%"
+
+
+def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
+    """Return a grey for each function and a hue for each learner, pale if it gets only the cell.
+
+    Greys differ within a learner and hues between learners, as far as the palette allows.
+    """
+    colours: dict[str, str] = {}
+    for learner in learners:
+        for function in learner.functions:
+            taken = {colours.get(other) for other in learner.functions}
+            free = [grey for grey in FUNCTION_COLOURS if grey not in taken]
+            colours.setdefault(function, (free or FUNCTION_COLOURS)[0])
+    for position, learner in enumerate(learners):
+        hue = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
+        colours[learner.name] = hue
+        colours[learner.name + BY_CONTEXT] = _blend(hue, "#ffffff", 0.5)
+    return colours
+
+
+def smoothed_errors(timeline: Timeline) -> list[float]:
+    """Return the moving average of the error in percent; NaN without judged slots nearby."""
+    reach = min(2, len(timeline.slots) // 12)
+    windows = [
+        slice(max(0, bucket - reach), bucket + reach + 1) for bucket in range(len(timeline.slots))
+    ]
+    return _percents(
+        [math.fsum(timeline.errors[window]) for window in windows],
+        [sum(timeline.judged[window]) for window in windows],
+    )
+
+
+def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
+    """Return the share of slots for which each site was chosen; own functions: the learner."""
+    shares: dict[str, float] = {}
+    for arm, times in learner.arms.items():
+        site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
+        shares[site] = shares.get(site, 0.0) + times / learner.slots
+    return shares
+
+
+def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:
+    """Draw one learner's smoothed error, its overall error, and the one without peers."""
+    values = smoothed_errors(learner.timeline)
+    middles = [(bucket + 0.5) * learner.timeline.slots_per_bucket for bucket in range(len(values))]
+    marker = "o" if len(values) == 1 else ""
+
+    def draw(figure: "Figure") -> None:
+        axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
+        alone = 100 * learner.alone_errors / learner.judged
+        axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
+        axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
+        axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
+
+    return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
+
+
+def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
+    """Draw one learner's shares of training, exploring and exploiting as stacked areas."""
+    timeline = learner.timeline
+    trained = _percents(timeline.train, timeline.slots)
+    searched = _percents(
+        [train + explore for train, explore in zip(timeline.train, timeline.explore, strict=True)],
+        timeline.slots,
+    )
+    everything = _percents(timeline.slots, timeline.slots)
+
+    def draw(figure: "Figure") -> None:
+        axes = _time_axes(figure, timeline, ceiling=100)
+        axes.set_yticks([0, 50, 100])
+        for phase, heights in (("exploit", everything), ("explore", searched), ("train", trained)):
+            axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
+
+    return svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
+
+
+def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width: int) -> str:
+    """Draw the weights of an ensemble's members over time."""
+    slots = [(point + 1) * ensemble.slots_per_point for point in range(len(ensemble.history))]
+    marker = "o" if len(slots) == 1 else ""
+
+    def draw(figure: "Figure") -> None:
+        axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
+        axes.spines["bottom"].set_visible(True)
+        axes.set_xlim(0, slots[-1])
+        axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
+        axes.set_xlabel("slot", labelpad=1)
+        axes.grid(axis="y")
+        for index, name in enumerate(ensemble.mean_weights):
+            weights = [point[index] for point in ensemble.history]
+            axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
+
+    return svg(draw, size=(width, 176), label="weights of the ensemble over time")
+
+
+def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
+    """Draw the sites that each learner chose, one row per learner."""
+    names = [learner.name for learner in learners]
+    rows = [chosen_sites(learner) if learner.slots else {} for learner in learners]
+    columns = list(dict.fromkeys([*names, *(site for row in rows for site in row)]))
+    cell = max(44, min(110, 880 // len(columns)))
+    left = int(max(len(shorten(name, 20)) for name in names) * _LETTER) + 14
+
+    def draw(figure: "Figure") -> None:
+        axes = _matrix_axes(figure, left=left, rows=len(rows), columns=len(columns))
+        middles = [position + 0.5 for position in range(len(columns))]
+        axes.set_xticks(middles, [shorten(name, int(cell / _LETTER)) for name in columns])
+        axes.set_yticks(middles[: len(rows)], [shorten(name, 20) for name in names])
+        for position, row in enumerate(rows):
+            _draw_row(axes, position, [row.get(site) for site in columns])
+
+    size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
+    return svg(draw, size=size, label="whom each learner chose")
+
+
+def draw_strip(
+    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
+) -> str:
+    """Draw the cells of a one-dimensional partition, coloured by the arm each prefers."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _unit_axes(figure, left=12, bottom=34)
+        axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
+        axes.set_yticks([])
+        _draw_cells(axes, learner.cells, colours, pixels=width)
+
+    return svg(
+        draw,
+        size=(width, 82),
+        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
+    )
+
+
+def draw_square(
+    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
+) -> str:
+    """Draw the cells of a two-dimensional partition, coloured by the arm each prefers."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _unit_axes(figure, left=42, bottom=36)
+        axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
+        axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        _draw_cells(axes, learner.cells, colours, pixels=width - 52)
+
+    return svg(
+        draw,
+        size=(width, width - 12),
+        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
+    )
+
+
+def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes":
+    axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
+    axes.spines["bottom"].set_visible(True)
+    axes.set_xlim(0, max(1, _edges(timeline)[-1]))
+    axes.set_ylim(0, ceiling)
+    axes.locator_params(axis="x", nbins=4, integer=True)
+    axes.locator_params(axis="y", nbins=4)
+    axes.xaxis.set_major_formatter(lambda value, _: brief(value))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    axes.set_xlabel("slot", labelpad=1)
+    axes.grid(axis="y")
+    return axes
+
+
+def _matrix_axes(figure: "Figure", *, left: int, rows: int, columns: int) -> "Axes":
+    axes = axes_in(figure, left=left, bottom=2, top=_MATRIX_TOP, right=2)
+    axes.set_xlim(0, columns)
+    axes.set_ylim(rows, 0)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("chosen")
+    axes.tick_params(length=0, labelcolor=INK)
+    return axes
+
+
+def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
+    axes = axes_in(figure, left=left, bottom=bottom, top=4, right=10)
+    axes.set_facecolor(BLANK)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+    return axes
+
+
+def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
+    faces = [_blend(BLANK, _DEEP, share or 0.0) for share in shares]
+    lefts = [column + 0.02 for column in range(len(shares))]
+    axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
+    for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
+        weight = "bold" if column == row else "normal"
+        text = axes.text(column + 0.5, row + 0.5, percent(share or 0.0), ha="center", va="center")
+        text.set(color=_text_on(face), weight=weight)
+
+
+def _draw_cells(
+    axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, str], *, pixels: float
+) -> None:
+    # Coarse first, so that finer cells are drawn above them.
+    ordered = sorted(cells, key=lambda cell: cell.low[0] - cell.high[0])
+    boxes = [_box(cell) for cell in ordered]
+    often = RARE_SHARE * sum(cell.arrivals for cell in cells) / max(1, len(cells))
+    axes.bar(
+        [left for left, _, _, _ in boxes],
+        [height for _, _, _, height in boxes],
+        width=[width for _, _, width, _ in boxes],
+        bottom=[low for _, low, _, _ in boxes],
+        align="edge",
+        color=[colours.get(cell.arm or "", BLANK) for cell in ordered],
+        hatch=["////" if cell.arm and cell.arrivals < often else "" for cell in ordered],
+        edgecolor="white",
+        linewidth=0.7 if len(cells) <= 64 else 0.3,
+    )
+    if len(cells) > _MANY_CELLS:
+        axes.set_rasterization_zorder(2)
+    for position, cell in enumerate(ordered):
+        if cell.arrivals >= often:
+            _label_cell(axes, cell, colours, pixels=pixels, above=boxes[position + 1 :])
+
+
+def _label_cell(
+    axes: "Axes",
+    cell: CellView,
+    colours: Mapping[str, str],
+    *,
+    pixels: float,
+    above: Sequence["_Box"],
+) -> None:
+    left, low, width, height = _box(cell)
+    x, y = left + width / 2, low + height / 2
+    room = int(width * pixels / _LETTER) - 1
+    # Short names need as much space as long ones, so that no arm looks more important.
+    if cell.arm is None or room < 7 or height * pixels < 16 or _hidden(x, y, above):
+        return
+    ink = _text_on(colours.get(cell.arm, BLANK))
+    # The pale hue already shows that the peer gets only the cell.
+    name = cell.arm if len(cell.arm) <= room else cell.arm.removesuffix(BY_CONTEXT)
+    axes.text(x, y, shorten(name, room), color=ink, ha="center", va="center")
+
+
+_Box = tuple[float, float, float, float]  # left, low, width, height
+
+
+def _box(cell: CellView) -> _Box:
+    low, high = (*cell.low, 0.0), (*cell.high, 1.0)
+    return low[0], low[1], high[0] - low[0], high[1] - low[1]
+
+
+def _hidden(x: float, y: float, boxes: Sequence[_Box]) -> bool:
+    return any(
+        left <= x <= left + width and low <= y <= low + height for left, low, width, height in boxes
+    )
+
+
+def _edges(timeline: Timeline) -> list[int]:
+    return [bucket * timeline.slots_per_bucket for bucket in range(len(timeline.slots) + 1)]
+
+
+def _percents(parts: Sequence[float], wholes: Sequence[int]) -> list[float]:
+    return [
+        100 * part / whole if whole else math.nan for part, whole in zip(parts, wholes, strict=True)
+    ]
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _blend(start: str, end: str, share: float) -> str:
+    pairs = zip(_channels(start), _channels(end), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in pairs)
+
+
+def _text_on(face: str) -> str:
+    red, green, blue = _channels(face)
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
+
+
+# Costs of learning are blue, as their phases are; mistakes are warm.
+_CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
+_ROW = 26  # pixels of a bar
+
+
+def policy_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a hue for each policy."""
+    return dict(zip(names, itertools.cycle(LEARNER_COLOURS), strict=False))
+
+
+def cause_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each cause of regret."""
+    return dict(zip(names, itertools.cycle(_CAUSE_COLOURS), strict=False))
+
+
+def draw_growth(
+    scores: Sequence[Score],
+    *,
+    colours: Mapping[str, str],
+    limits: tuple[float, float],
+    width: int,
+) -> str:
+    """Draw the cumulative regret of all policies in one environment, both axes logarithmic."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _log_axes(figure, slots=scores[0].slots, limits=limits)
+        top = scores[0].slots[-1], limits[1]
+        # Anchored at the upper right corner, the same in every panel.
+        axes.plot([1, top[0]], [top[1] / top[0], top[1]], color=FAINT, lw=0.8, ls=(0, (1, 2.5)))
+        for score in scores:
+            _draw_score(axes, score, colours[score.policy], floor=limits[0])
+
+    label = f"regret in {scores[0].environment} over time, on logarithmic axes"
+    return svg(draw, size=(width, 250), label=label)
+
+
+def regret_limits(scores: Sequence[Score]) -> tuple[float, float]:
+    """Return the common scale of all panels; without any regret, an arbitrary one."""
+    highs = [high or 0.0 for score in scores for high in (*score.regret.high, *score.regret.mean)]
+    bounds = [limit or 0.0 for score in scores for limit in score.bound or ()]
+    means = [mean for score in scores for mean in score.regret.mean if mean > 0]
+    high = max([*highs, *bounds])
+    return (min(means) * 0.7, high * 1.4) if means else (0.1, 1.0)
+
+
+def draw_causes(
+    scores: Sequence[Score], *, colours: Mapping[str, str], ceiling: float, width: int
+) -> str:
+    """Draw the regret of each policy in one environment by cause."""
+    left = int(max(len(shorten(score.policy, 16)) for score in scores) * _LETTER) + 12
+
+    def draw(figure: "Figure") -> None:
+        axes = axes_in(figure, left=left, bottom=34, top=2, right=44)
+        axes.set_xlim(0, ceiling)
+        axes.set_ylim(len(scores) - 0.5, -0.5)
+        axes.set_yticks(range(len(scores)), [shorten(score.policy, 16) for score in scores])
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
+        axes.set_xlabel("regret at the end", labelpad=1)
+        axes.grid(axis="x")
+        for row, score in enumerate(scores):
+            _draw_parts(axes, row, score.causes, colours)
+
+    label = f"causes of regret in {scores[0].environment}"
+    return svg(draw, size=(width, 40 + _ROW * len(scores)), label=label)
+
+
+def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, float]) -> "Axes":
+    axes = axes_in(figure, left=44, bottom=36, top=8, right=12)
+    axes.spines["bottom"].set_visible(True)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(slots[0], max(slots[-1], slots[0] + 1))
+    axes.set_ylim(*limits)
+    axes.minorticks_off()
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: brief(value))
+    axes.set_xlabel("slot", labelpad=1)
+    axes.grid(axis="y")
+    return axes
+
+
+def _draw_score(axes: "Axes", score: Score, colour: str, *, floor: float) -> None:
+    lows = [max(floor, low) if low is not None else math.nan for low in score.regret.low]
+    highs = [high if high is not None else math.nan for high in score.regret.high]
+    axes.fill_between(score.slots, lows, highs, color=colour, alpha=0.18, linewidth=0)
+    marker = "o" if len(score.slots) == 1 else ""
+    axes.plot(score.slots, score.regret.mean, color=colour, linewidth=1.7, marker=marker)
+    if score.bound is not None:
+        limits = [math.nan if limit is None else limit for limit in score.bound]
+        axes.plot(score.slots, limits, color=colour, linewidth=1.1, linestyle=(0, (4, 2)))
+
+
+def _draw_parts(
+    axes: "Axes", row: int, causes: Mapping[str, float], colours: Mapping[str, str]
+) -> None:
+    left = 0.0
+    for cause, value in causes.items():
+        axes.barh(row, value, left=left, height=0.66, color=colours[cause], linewidth=0)
+        left += value
+    axes.annotate(
+        brief(float(f"{left:.3g}")), (left, row), (4, 0), textcoords="offset points", va="center"
+    )

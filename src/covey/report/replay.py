@@ -1,0 +1,383 @@
+"""Reports of a replay: JSON summary, terminal table, HTML page."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from covey import files
+from covey.replay.outcome import (
+    BaselineOutcome,
+    EnsembleOutcome,
+    LearnerOutcome,
+    Outcome,
+    system_utility,
+)
+from covey.report import page
+from covey.report import text as report_text
+from covey.report.figures import arm_colours, shorten
+from covey.report.text import number
+
+_HEADINGS = (
+    "learner",
+    "slots",
+    "error %",
+    "alone %",
+    "gained",
+    "best own %",
+    "cost/slot",
+    "train %",
+    "explore %",
+    "exploit %",
+)
+_NAME = 30  # characters of a name in a table
+_CENTRAL = (
+    "Baselines use the predictions of all functions of all sites on every row, free of charge."
+)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Return the numbers of `outcome` for JSON; None where unknown."""
+    numbers: dict[str, Any] = {
+        "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
+        "functions": dict(outcome.functions),
+    }
+    if outcome.ensemble is not None:
+        numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
+    for name, account in (outcome.accounts or {}).items():
+        numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
+    if outcome.baselines is not None:
+        numbers["baselines"] = {
+            name: {"errors": baseline.errors, "error_percent": baseline.error_percent}
+            for name, baseline in outcome.baselines.items()
+        }
+    if outcome.accounts is not None:
+        numbers["system"] = {"utility": system_utility(outcome.accounts)}
+    return numbers
+
+
+def text(outcome: Outcome) -> str:
+    """Return `outcome` as a terminal table, and a sentence on the gain of cooperation."""
+    rows = [*_rows(outcome), *_totals(outcome)]
+    parts = (
+        f"{_extent(outcome)}\n{report_text.fill(outcome.policy)}",
+        report_text.table([_HEADINGS, *map(_printed, rows)]),
+        report_text.fill(_best_single(outcome)),
+        report_text.fill(_verdict(outcome)),
+        *map(report_text.fill, _remarks(outcome)),
+        *([_baselines(outcome.baselines)] if outcome.baselines else []),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def html(outcome: Outcome, *, title: str) -> str:
+    """Return `outcome` as one self-contained HTML page.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    sections = (
+        _header(outcome, title),
+        _numbers_section(outcome),
+        *([page.ensemble(outcome, outcome.ensemble)] if outcome.ensemble else []),
+        page.errors(outcome),
+        page.phases(outcome),
+        page.matrix(outcome),
+        page.preferences(outcome),
+    )
+    return page.document("\n".join(sections), title=title)
+
+
+def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
+    """Write `report.html` and `summary.json` into `folder`, and return the path of the page.
+
+    Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
+    """
+    content = html(outcome, title=title)
+    numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.replace(folder / "summary.json", numbers + b"\n")
+    files.replace(folder / "report.html", content.encode())
+    return folder / "report.html"
+
+
+class _Row(NamedTuple):
+    name: str
+    slots: int
+    error: float | None
+    alone: float | None
+    best_own: float | None
+    cost: float | None  # per slot
+    train: float | None
+    explore: float | None
+    exploit: float | None
+
+    @property
+    def gained(self) -> float | None:
+        if self.error is None or self.alone is None:
+            return None
+        return self.alone - self.error
+
+
+def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
+    has_rows = learner.slots > 0
+    numbers = {
+        "slots": learner.slots,
+        "errors": learner.errors if has_rows else None,
+        "error_percent": _percent(learner.errors, learner.judged),
+        "train_percent": _percent(learner.train, learner.slots),
+        "explore_percent": _percent(learner.explore, learner.slots),
+        "exploit_percent": _percent(learner.exploit, learner.slots),
+        "cost_total": learner.cost_total if has_rows else None,
+        "arms": dict(learner.arms) if has_rows else {},
+        "alone": _percent(learner.alone_errors, learner.judged),
+    }
+    extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
+    return numbers | {name: value for name, value in extra.items() if value}
+
+
+def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
+    return {
+        "title": ensemble.title,
+        "errors": ensemble.errors if ensemble.judged else None,
+        "error_percent": _percent(ensemble.errors, ensemble.judged),
+        "exploit_errors": ensemble.exploit_errors if ensemble.judged else None,
+        "exploit_error_percent": _percent(ensemble.exploit_errors, ensemble.judged),
+        "best_member": ensemble.best_member,
+        "best_member_error_percent": _percent(ensemble.best_member_errors, ensemble.judged),
+        "weights": ensemble.weights,
+    }
+
+
+def _rows(outcome: Outcome) -> list[_Row]:
+    return [_row(learner, outcome) for learner in outcome.learners]
+
+
+def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
+    return _Row(
+        name=learner.name,
+        slots=learner.slots,
+        error=_percent(learner.errors, learner.judged),
+        alone=_percent(learner.alone_errors, learner.judged),
+        best_own=_smallest(outcome.functions.get(name) for name in learner.functions),
+        cost=learner.cost_total / learner.slots if learner.slots else None,
+        train=_percent(learner.train, learner.slots),
+        explore=_percent(learner.explore, learner.slots),
+        exploit=_percent(learner.exploit, learner.slots),
+    )
+
+
+def _total(outcome: Outcome) -> _Row:
+    """Return the means over all learners, weighted by slots."""
+    rows = _rows(outcome)
+    return _Row(
+        name="all",
+        slots=sum(row.slots for row in rows),
+        error=_mean(rows, lambda row: row.error),
+        alone=_mean(rows, lambda row: row.alone),
+        best_own=None,
+        cost=_mean(rows, lambda row: row.cost),
+        train=_mean(rows, lambda row: row.train),
+        explore=_mean(rows, lambda row: row.explore),
+        exploit=_mean(rows, lambda row: row.exploit),
+    )
+
+
+def _totals(outcome: Outcome) -> list[_Row]:
+    return [_total(outcome)] if len(outcome.learners) > 1 else []
+
+
+def _mean(rows: Iterable[_Row], value_of: Callable[[_Row], float | None]) -> float | None:
+    pairs = [(row.slots, value_of(row)) for row in rows]
+    known = [(slots, value) for slots, value in pairs if value is not None]
+    weight = sum(slots for slots, _ in known)
+    return sum(slots * value for slots, value in known) / weight if weight else None
+
+
+def _percent(part: float, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _smallest(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _printed(row: _Row) -> tuple[str, ...]:
+    return (
+        shorten(row.name, _NAME),
+        f"{row.slots:,}",
+        number(row.error, ".2f"),
+        number(row.alone, ".2f"),
+        number(row.gained, "+.2f"),
+        number(row.best_own, ".2f"),
+        number(row.cost, ".4f"),
+        number(row.train, ".1f"),
+        number(row.explore, ".1f"),
+        number(row.exploit, ".1f"),
+    )
+
+
+def _extent(outcome: Outcome) -> str:
+    learners = len(outcome.learners)
+    return f"{learners} learner{'' if learners == 1 else 's'}, {outcome.slots:,} slots"
+
+
+def _best_single(outcome: Outcome) -> str:
+    known = {name: error for name, error in outcome.functions.items() if error is not None}
+    if not known:
+        return "Functions cannot be judged: the log has no true labels."
+    best = min(known, key=lambda name: known[name])
+    return (
+        f"The best single function in hindsight is {shorten(best, _NAME)}, wrong on "
+        f"{known[best]:.2f}% of the log."
+    )
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.ensemble is not None:
+        return _ensemble_verdict(outcome.ensemble)
+    total = _total(outcome)
+    if total.error is None or total.alone is None or total.gained is None:
+        return "The gain of cooperation is unknown: the log has no true labels."
+    wrong = f"{total.error:.2f}%"
+    if len(outcome.learners) == 1:
+        return f"There is one learner and no peer; it was wrong on {wrong} of its slots."
+    change = f"from {total.alone:.2f}% alone to {wrong} with peers"
+    price = _price(total.cost)
+    if abs(total.gained) < 0.005:
+        return f"Over all sites cooperation changed nothing: {wrong} wrong either way, {price}."
+    points = f"{abs(total.gained):.2f} points"
+    if total.gained < 0:
+        return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
+    return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+
+
+def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
+    lines = [(name, number(each.error_percent, ".2f")) for name, each in baselines.items()]
+    table = report_text.table([("baseline", "error %"), *lines])
+    return f"{report_text.fill(_CENTRAL)}\n\n{table}"
+
+
+def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
+    if not ensemble.judged:
+        return "The gain of the ensemble is unknown: the log has no true labels."
+    error, best, exploit = (
+        100 * errors / ensemble.judged
+        for errors in (ensemble.errors, ensemble.best_member_errors, ensemble.exploit_errors)
+    )
+    return (
+        f"The ensemble ({ensemble.title}) was wrong on {error:.2f}% of the log; the best of its "
+        f"members, {shorten(ensemble.best_member, _NAME)}, on {best:.2f}%. Slots in which every "
+        f"learner exploited contribute {exploit:.2f} points of its error."
+    )
+
+
+def _price(cost: float | None) -> str:
+    if not cost:
+        return "at no cost"
+    return f"at a cost of {cost:.4f} per slot, equal to {100 * cost:.2f} points"
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    """Return further sentences for the reader, if any."""
+    remarks = []
+    if outcome.accounts is not None:
+        each = ", ".join(f"{name} {a.utility:.1f}" for name, a in outcome.accounts.items())
+        remarks.append(
+            f"Utility (right answers less all costs, including serving): {each}; total "
+            f"{system_utility(outcome.accounts):.1f}."
+        )
+    remarks += [
+        f"{learner.name} gets no labels, and in {learner.blind:,} of {learner.slots:,} slots none "
+        "of its peers had any either: there it cannot learn."
+        for learner in outcome.learners
+        if learner.blind
+    ]
+    remarks += [
+        f"In {learner.stood_in:,} of {learner.slots:,} slots of {learner.name} the chosen peer did "
+        "not answer in time; its own best function answered."
+        for learner in outcome.learners
+        if learner.stood_in
+    ]
+    return remarks + [_candidates(learner) for learner in outcome.learners if learner.candidates]
+
+
+def _candidates(learner: LearnerOutcome) -> str:
+    shares = [
+        f"{shorten(name or 'none', _NAME)} in {100 * times / learner.slots:.1f}%"
+        for name, times in learner.candidates.items()
+    ]
+    return f"Candidate contexts that {learner.name} used: {', '.join(shares)} of its slots."
+
+
+def _header(outcome: Outcome, title: str) -> str:
+    total = _total(outcome)
+    tiles = [
+        page.tile("error with peers", number(total.error, ".2f"), "%"),
+        page.tile("error alone", number(total.alone, ".2f"), "%"),
+        page.tile("gained", number(total.gained, "+.2f"), "points"),
+        page.tile("cost per slot", number(total.cost, ".4f"), ""),
+    ]
+    if len(outcome.learners) == 1:
+        tiles = [page.tile("error", number(total.error, ".2f"), "%")]
+    if outcome.ensemble is not None:
+        numbers = _ensemble_numbers(outcome.ensemble)
+        tiles = [
+            page.tile("error of the ensemble", number(numbers["error_percent"], ".2f"), "%"),
+            page.tile("best member", number(numbers["best_member_error_percent"], ".2f"), "%"),
+        ]
+    return (
+        f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
+        f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
+        f'<p class="verdict">{escape(_verdict(outcome))}</p>'
+        + "".join(f'<p class="verdict">{escape(remark)}</p>' for remark in _remarks(outcome))
+        + "</header>"
+    )
+
+
+def _numbers_section(outcome: Outcome) -> str:
+    colours = arm_colours(outcome.learners)
+    body = "".join(_line(row, colour=colours[row.name]) for row in _rows(outcome))
+    foot = "".join(_line(row, colour=None) for row in _totals(outcome))
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
+    table = (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table></div>"
+    )
+    how = (
+        "<b>alone</b> is the same policy on the same slots without peers; <b>gained</b> is the "
+        "difference in points. <b>cost/slot</b> is in right answers: 0.01 equals one point, so "
+        "costs may exceed the gain. <b>best own</b> is the best of a learner's own functions over "
+        "the whole log. "
+        f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
+    )
+    errors = _errors("Error % of each function", outcome.functions)
+    if outcome.baselines:
+        found = {name: each.error_percent for name, each in outcome.baselines.items()}
+        errors += _errors("Error % of each baseline", found)
+        how = f"{how} {_CENTRAL}"
+    return page.section("Results", table + errors, how)
+
+
+def _line(row: _Row, *, colour: str | None) -> str:
+    name, *numbers = _printed(row)
+    swatch = "" if colour is None else page.swatch(colour)
+    cells = "".join(f"<td>{page.minus(number)}</td>" for number in numbers)
+    return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'
+
+
+def _errors(heading: str, errors: Mapping[str, float | None]) -> str:
+    ranked = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
+    items = [
+        f'<li title="{escape(name)}">{escape(shorten(name, _NAME))} '
+        f"<b>{number(error, '.2f')}</b></li>"
+        for name, error in ranked
+    ]
+    return f'<ul class="functions"><li>{heading}</li>{"".join(items)}</ul>'
+
+
+def _idle(outcome: Outcome) -> str:
+    names = [shorten(learner.name, _NAME) for learner in outcome.learners if not learner.slots]
+    return f" Learners without rows: {', '.join(names)}." if names else ""

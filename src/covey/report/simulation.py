@@ -1,0 +1,256 @@
+"""Reports of a simulation: terminal table, HTML page."""
+
+from collections.abc import Sequence
+from html import escape
+
+from covey.report import figures, page
+from covey.report import text as report_text
+from covey.report.figures import NONE, shorten
+from covey.report.text import number
+from covey.simulation.comparison import Comparison, Estimate, Score
+
+_NAME = 24  # characters of a name in a table
+
+
+def text(found: Comparison) -> str:
+    """Return `found` as a terminal table, with the meaning of its columns and a verdict."""
+    meanings, certainty = _meanings(found).items(), _certainty(found)
+    parts = (
+        f"{found.name}: {_extent(found)}",
+        report_text.table(
+            [_headings(found), *([_name(score, found), *_printed(score)] for score in found.scores)]
+        ),
+        report_text.fill(
+            " ".join([*(f"{term}: {meaning}." for term, meaning in meanings), certainty])
+        ),
+        *map(report_text.fill, _verdicts(found)),
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def html(found: Comparison) -> str:
+    """Return `found` as one self-contained HTML page.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    sections = (
+        _header(found),
+        _growth(found),
+        _numbers(found),
+        _causes(found),
+        _descriptions(found),
+    )
+    return page.document("\n".join(sections), title=found.name)
+
+
+def _headings(found: Comparison) -> tuple[str, ...]:
+    first = shorten(next(iter(found.policies)), 12)
+    return (
+        "",
+        "regret",
+        "exponent",
+        f"to {first}",
+        "error %",
+        "cost",
+        "messages",
+        "train %",
+        "explore %",
+        "exploits",
+    )
+
+
+def _name(score: Score, found: Comparison) -> str:
+    width = max(len(shorten(name, _NAME)) for name in found.environments)
+    return f"{shorten(score.environment, _NAME):<{width}}  {shorten(score.policy, _NAME)}"
+
+
+def _printed(score: Score) -> tuple[str, ...]:
+    return (
+        _with_reach(score.regret_per_slot, ".1f", times=1000),
+        _with_reach(score.exponent, ".2f"),
+        _with_ends(score.ratio),
+        number(score.error_percent.mean, ".2f"),
+        number(score.cost_per_slot.mean, ".4f"),
+        number(sum(score.messages.values()), ".0f"),
+        number(100 * score.phases.get("train", 0.0), ".1f"),
+        number(100 * score.phases.get("explore", 0.0), ".1f"),
+        _slot(score.exploits_from),
+    )
+
+
+def _slot(slot: int | None) -> str:
+    return number(slot, "," if slot is None or slot < 10**7 else ".2e")
+
+
+def _with_reach(value: Estimate | None, form: str, *, times: float = 1.0) -> str:
+    if value is None:
+        return NONE
+    reach = "" if value.high is None else f" ± {times * (value.high - value.mean):{form}}"
+    return f"{times * value.mean:{form}}{reach}"
+
+
+def _with_ends(value: Estimate | None) -> str:
+    if value is None:
+        return NONE
+    ends = "" if value.high is None else f" ({value.low:.3g}{NONE}{value.high:.3g})"
+    return f"{value.mean:.3g}{ends}"
+
+
+def _extent(found: Comparison) -> str:
+    counted = (
+        (len(found.policies), "policy", "policies"),
+        (len(found.environments), "environment", "environments"),
+        (len(found.seeds), "seed", "seeds"),
+    )
+    counts = [f"{count} {one if count == 1 else many}" for count, one, many in counted]
+    return f"{', '.join(counts)}, {found.horizon_slots:,} slots each"
+
+
+def _meanings(found: Comparison) -> dict[str, str]:
+    first = next(iter(found.policies))
+    return {
+        "regret": "loss against the paid oracle per 1,000 slots of a learner",
+        "exponent": "of the power law fitted to the later half of the regret; 1 is linear",
+        f"to {first}": f"regret relative to that of {first}, paired by seed",
+        "cost": "paid per slot",
+        "messages": "sent per 1,000 decisions",
+        "exploits": "from this slot on, if all cells were visited evenly",
+    }
+
+
+def _certainty(found: Comparison) -> str:
+    if len(found.seeds) == 1:
+        return "One seed gives no confidence interval; use several."
+    return f"± and brackets: 95 % over {len(found.seeds)} seeds."
+
+
+def _verdicts(found: Comparison) -> list[str]:
+    """Return a sentence per policy but the first: less or more regret than the first."""
+    first, *others = found.policies
+    return [_verdict(policy, first, found.scores) for policy in others]
+
+
+def _verdict(policy: str, first: str, scores: Sequence[Score]) -> str:
+    ratios = [score.ratio for score in scores if score.policy == policy]
+    known = [ratio for ratio in ratios if ratio is not None and ratio.low is not None]
+    less = sum(ratio.high is not None and ratio.high < 1 for ratio in known)
+    more = sum(ratio.low is not None and ratio.low > 1 for ratio in known)
+    open_ = len(ratios) - less - more
+    ending = f"; {open_} undecided." if open_ else "."
+    return (
+        f"{policy} had less regret than {first} in {less} of {len(ratios)} environments, more in "
+        f"{more}{ending}"
+    )
+
+
+def _header(found: Comparison) -> str:
+    verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in _verdicts(found))
+    return (
+        f'<header><h1>{escape(found.name)}</h1><p class="extent">{_extent(found)}</p>'
+        f"{verdicts}</header>"
+    )
+
+
+def _growth(found: Comparison) -> str:
+    colours = figures.policy_colours(found.policies)
+    limits = figures.regret_limits(found.scores)
+    width = page.panel_width(_columns(found))
+    panels = []
+    for name, scores in _by_environment(found):
+        drawn = figures.draw_growth(scores, colours=colours, limits=limits, width=width)
+        note = ", ".join(f"{escape(shorten(each.policy, 10))} {_power(each)}" for each in scores)
+        panels.append(page.panel(name, drawn, note=note))
+    has_bounds = any(score.bound for score in found.scores)
+    keys = [page.key(colour, policy) for policy, colour in colours.items()]
+    signs = [page.sign("dotted", "slope of linear regret")]
+    signs += [page.sign("dashed", "bound")] if has_bounds else []
+    bounds = (
+        "Dashed: the theoretical bound, where it is below one per slot. "
+        if has_bounds
+        else "No bound is drawn: none applies, or all are above one per slot. "
+    )
+    how = (
+        "Cumulative regret of one learner against the paid oracle, mean over seeds with its 95 % "
+        "band. Both axes are logarithmic, so a power law is a straight line; panels share one "
+        "scale. The number beside a policy is the exponent fitted to the later half: below 1 the "
+        "regret per slot tends to zero. A band that reaches the axis has no positive lower limit. "
+        + bounds
+    )
+    body = page.legend([*keys, *signs]) + page.grid(panels, columns=_columns(found))
+    return page.section("Growth of regret", body, how)
+
+
+def _power(score: Score) -> str:
+    return NONE if score.exponent is None else f"t<sup>{score.exponent.mean:.2f}</sup>"
+
+
+def _numbers(found: Comparison) -> str:
+    colours = figures.policy_colours(found.policies)
+    _, *headings = _headings(found)
+    titles, words = ["environment", "policy", *headings], ' class="words"'
+    head = "".join(
+        f'<th scope="col"{words * (index == 1)}>{escape(title)}</th>'
+        for index, title in enumerate(titles)
+    )
+    body = "".join(
+        _line(score, colours[score.policy], opens=index == 0)
+        for _, scores in _by_environment(found)
+        for index, score in enumerate(scores)
+    )
+    table = (
+        f'<div class="wide"><table class="grouped"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+    terms = [f"<b>{escape(term)}</b>: {escape(line)}." for term, line in _meanings(found).items()]
+    return page.section("Results", table, " ".join([*terms, _certainty(found)]))
+
+
+def _line(score: Score, colour: str, *, opens: bool) -> str:
+    environment = escape(shorten(score.environment, _NAME)) if opens else ""
+    cells = "".join(f"<td>{page.minus(cell)}</td>" for cell in _printed(score))
+    kind = ' class="opens"' if opens else ""
+    return (
+        f'<tr{kind}><th scope="row">{environment}</th>'
+        f'<td class="words">{page.key(colour, score.policy)}</td>{cells}</tr>'
+    )
+
+
+def _causes(found: Comparison) -> str:
+    names = dict.fromkeys(cause for score in found.scores for cause in score.causes)
+    colours = figures.cause_colours(names)
+    ceiling = max(sum(score.causes.values()) for score in found.scores) or 1.0
+    width = page.panel_width(_columns(found))
+    panels = [
+        page.panel(name, figures.draw_causes(scores, colours=colours, ceiling=ceiling, width=width))
+        for name, scores in _by_environment(found)
+    ]
+    keys = [page.key(colour, cause) for cause, colour in colours.items()]
+    how = (
+        "The causes of the final regret. <b>training</b> and <b>exploration</b> are the cost of "
+        "learning. In all other slots the arm with the best estimate was used: <b>near-optimal</b> "
+        "is loss within the resolution of a cell, <b>wrong choice</b> the loss of a worse arm, and "
+        "<b>helper's mistake</b> the loss because the asked learner did not run its best function."
+    )
+    body = page.legend(keys) + page.grid(panels, columns=_columns(found))
+    return page.section("Causes of regret", body, how)
+
+
+def _descriptions(found: Comparison) -> str:
+    """Return the section that describes the policies and environments."""
+    items = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>"
+        for described in (found.policies, found.environments)
+        for name, line in described.items()
+    )
+    return f'<section><h2>Policies and environments</h2><dl class="field">{items}</dl></section>'
+
+
+def _by_environment(found: Comparison) -> list[tuple[str, list[Score]]]:
+    return [
+        (name, [score for score in found.scores if score.environment == name])
+        for name in found.environments
+    ]
+
+
+def _columns(found: Comparison) -> int:
+    return min(2, len(found.environments))

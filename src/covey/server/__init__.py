@@ -1,0 +1,1 @@
+"""The network edge: HTTP for clients and peers, TLS, tokens, keys, metrics, doctor."""

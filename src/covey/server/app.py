@@ -1,0 +1,207 @@
+"""A served site: its node, a listener for clients and one for peers."""
+
+import asyncio
+import gc
+import logging
+import random
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from covey.errors import ConfigError, StoreFailed
+from covey.node.node import Limits, Node, NodeDependencies
+from covey.node.store import Store
+from covey.node.workers import Observer, ThreadWorkers
+from covey.server import keys
+from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
+from covey.server.config import Identity, SiteConfig, pinned_keys
+from covey.server.http import Address
+from covey.server.listener import (
+    Authenticator,
+    CertificateAuth,
+    Listener,
+    LoopbackOnly,
+    RateLimited,
+    TokenAuth,
+)
+from covey.server.metrics import Metrics, observed
+from covey.server.peer_api import PATHS, PeerApi
+from covey.server.peer_client import HttpsPeers
+
+log = logging.getLogger(__name__)
+
+
+async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
+    """Serve a site until the process gets SIGINT or SIGTERM.
+
+    `is_up` gets the URL for clients and, if there is one, the URL for peers. Raises `StoreFailed`
+    if the store cannot be written, after requests in progress are answered; with a full disk the
+    node continues and refuses requests.
+    """
+    _check_certificate(served)
+    stop = _stop_signal()
+    async with AsyncExitStack() as stack:
+        metrics = Metrics(_paths(served.serving.name))
+        store, threads = _threads(served, stack, metrics)
+        peers = _peers(served, stack)
+        ways = {} if peers is None else observed(peers.by_name, metrics)
+        node = _node(served, NodeDependencies(store, ways, random.SystemRandom(), threads))
+        stack.callback(node.stop)
+        failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
+        stack.callback(failed.cancel)  # not before requests in progress are answered
+        stack.callback(told.cancel)
+        metrics.follow(node)
+        node.start()
+        listeners = [_for_clients(served, node, metrics)]
+        if served.peer_address is not None and served.identity is not None:
+            address, identity = served.peer_address, served.identity
+            listeners.append(_for_peers(served, node, address, identity, metrics))
+        urls = []
+        for listener in listeners:
+            urls.append(await listener.open())
+            stack.push_async_callback(listener.close)
+        _on_hangup(listeners if peers is None else [*listeners, peers])
+        _look_for_garbage_seldom()
+        is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
+        await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([failed])
+    if not failed.cancelled():
+        raise StoreFailed(
+            f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
+            "that was acknowledged: check the disk, and restart"
+        ) from failed.result()
+
+
+def _check_certificate(served: SiteConfig) -> None:
+    """Raise `ConfigError` if the certificate is that of another site, which peers refuse."""
+    if served.identity is None:
+        return
+    certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
+    if name != served.serving.name:
+        raise ConfigError(
+            f"[node] certificate: {certificate} is of site {name!r}, and this one is "
+            f"{served.serving.name!r}; peers would refuse it: name the file of this site"
+        )
+
+
+def _look_for_garbage_seldom() -> None:
+    """Exclude all present objects from garbage collection, and collect seldom."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _paths(model: str) -> dict[str, str]:
+    """Return the paths of both ports, and the label of each in the metrics."""
+    return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
+
+
+def _threads(
+    served: SiteConfig, stack: AsyncExitStack, watcher: Observer
+) -> tuple[Store, ThreadWorkers]:
+    store = Store(served.store, rows_kept=served.limits.tickets_kept)
+    stack.callback(store.close)
+    if store.copy is not None:
+        log.info(
+            "store %s of covey 0.1.0 is migrated; the old file is %s", served.store, store.copy
+        )
+    threads = ThreadWorkers(store, watcher)
+    stack.callback(threads.close)
+    return store, threads
+
+
+def _peers(served: SiteConfig, stack: AsyncExitStack) -> HttpsPeers | None:
+    """Return the clients of the neighbours with a url; None for a site without keys."""
+    if served.identity is None:
+        return None
+    identify = partial(keys.client_context, *served.identity)
+    peers = HttpsPeers(served.neighbours, identify, random.SystemRandom())
+    stack.push_async_callback(peers.close)
+    return peers
+
+
+def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
+    return Node(
+        served.site,
+        served.learner,
+        served.functions,
+        doors,
+        trust={name: one.trust for name, one in served.neighbours.items()},
+        timeouts=served.timeouts,
+        labels=served.labels,
+        limits=Limits(
+            tickets=served.limits.tickets,
+            peer_tickets=served.limits.peer_tickets,
+            cells=served.limits.cells,
+        ),
+        fingerprint=served.fingerprint,
+    )
+
+
+def _for_clients(served: SiteConfig, node: Node, metrics: Metrics) -> Listener:
+    gate: Authenticator = LoopbackOnly()
+    if served.tokens is not None:
+        gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
+    if served.requests_per_s is not None:
+        gate = RateLimited(gate, served.requests_per_s)
+    certificates = None
+    if served.has_tls and served.identity is not None:
+        certificates = partial(keys.open_context, *served.identity)
+    return Listener(
+        ClientApi(served, node, metrics=metrics.page, watcher=metrics),
+        served.address,
+        gate=gate,
+        limits=served.limits,
+        tls=certificates,
+        side="front",
+        watcher=metrics,
+    )
+
+
+def _for_peers(
+    served: SiteConfig, node: Node, address: Address, identity: Identity, watcher: Observer
+) -> Listener:
+    return Listener(
+        PeerApi(
+            node,
+            served.neighbours,
+            features=served.serving.features,
+            instance=served.serving.instance,
+        ),
+        address,
+        gate=CertificateAuth(pinned_keys(served.neighbours)),
+        limits=served.limits,
+        tls=partial(keys.server_context, *identity),
+        side="back",
+        watcher=watcher,
+    )
+
+
+def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
+    """Reload certificates on SIGHUP."""
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        log.info("reloading certificates")
+        for reader in readers:
+            task = loop.create_task(reader.reload())
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _stop_signal() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set; a second signal ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told(number: int) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told, number)
+    return stop

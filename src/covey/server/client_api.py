@@ -1,0 +1,485 @@
+"""The API for clients: its routes, their OpenAPI document, and their handlers."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from covey.errors import ConflictingLabel, LateLabel, TicketError, UnfitLabel, UnknownTicket
+from covey.node.node import Node, Question
+from covey.node.requests import OWN, Request
+from covey.node.status import State
+from covey.node.workers import Observer
+from covey.server import oip, tensors
+from covey.server.config import SiteConfig
+from covey.server.http import (
+    BINARY,
+    JSON,
+    PROBLEM,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    ProblemBody,
+)
+from covey.server.tensors import LENGTH, Inference, TensorTable
+from covey.types import Label
+
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+OPEN_PATHS = frozenset([LIVE, READY])  # that need no token
+TEXT = str  # what a path gives that gives no JSON object
+DOCUMENT = dict[str, Any]
+# Codes of problems that any request may get.
+EVERYWHERE = frozenset(
+    [
+        "bad_http",
+        "broken_body",
+        "no_token",
+        "not_allowed",
+        "too_slow",
+        "too_large",
+        "media_type",
+        "too_often",
+        "head_too_large",
+        "unexpected",
+        "busy",
+    ]
+)
+# Problems of unknown paths.
+NOWHERE = {"not_found": 404, "model_unknown": 404, "method": 405}
+CODES = {
+    "bad_http": 400,
+    "bad_json": 400,
+    "broken_body": 400,
+    "no_token": 401,
+    "not_allowed": 403,
+    "ticket_unknown": 404,
+    "too_slow": 408,
+    "conflict": 409,
+    "label_too_late": 410,
+    "too_large": 413,
+    "too_many_rows": 413,
+    "media_type": 415,
+    "invalid": 422,
+    "too_often": 429,
+    "head_too_large": 431,
+    "unexpected": 500,
+    "function_failed": 500,
+    "busy": 503,
+    "store_failed": 503,
+    "store_full": 507,
+    **NOWHERE,
+}
+STORE = frozenset(["store_failed", "store_full"])
+
+
+class Route(NamedTuple):
+    """One path."""
+
+    name: str
+    method: str
+    path: str  # in which {model} stands for the name of the site
+    says: str
+    gives: dict[int, Any]
+    takes: Any = None
+    takes_bytes: bool = False  # tensors in bytes after the JSON
+    gives_bytes: bool = False
+    scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
+    problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
+
+    def at(self, model: str) -> str:
+        """Return the path at a site."""
+        return self.path.replace("{model}", model)
+
+    def codes(self) -> frozenset[str]:
+        """Return the codes of the problems that it may give."""
+        if self.path in OPEN_PATHS:
+            return EVERYWHERE - {"no_token"}
+        return EVERYWHERE | self.problems
+
+
+ROUTES = (
+    Route("live", "GET", LIVE, "Whether the server runs.", {200: tensors.Live}),
+    Route("ready", "GET", READY, "Whether it can serve.", dict.fromkeys((200, 503), tensors.Ready)),
+    Route("server", "GET", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("server", "GET", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("openapi", "GET", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
+    Route(
+        "model", "GET", "/v2/models/{model}", "What the model takes.", {200: tensors.ModelMetadata}
+    ),
+    Route(
+        "ready",
+        "GET",
+        "/v2/models/{model}/ready",
+        "Whether the model can serve.",
+        dict.fromkeys((200, 503), tensors.Ready),
+    ),
+    Route(
+        "state",
+        "GET",
+        "/v2/models/{model}/state",
+        "The state of the site.",
+        {200: State},
+        scopes=frozenset(["read"]),
+    ),
+    Route(
+        "infer",
+        "POST",
+        "/v2/models/{model}/infer",
+        "Labels for instances, with the tickets under which true labels are sent.",
+        {200: tensors.InferenceResponse},
+        takes=tensors.Inference,
+        takes_bytes=True,
+        gives_bytes=True,
+        scopes=frozenset(["infer"]),
+        problems=STORE | {"bad_json", "conflict", "function_failed", "invalid", "too_many_rows"},
+    ),
+    Route(
+        "feedback",
+        "POST",
+        "/v2/models/{model}/feedback",
+        "True labels of a ticket, or of rows: 202 if any is new, 200 if all were known.",
+        dict.fromkeys((200, 202), tensors.Settled),
+        takes=tensors.Feedback,
+        takes_bytes=True,
+        scopes=frozenset(["feedback", "feedback-any"]),
+        problems=STORE
+        | {
+            "bad_json",
+            "conflict",
+            "function_failed",
+            "invalid",
+            "label_too_late",
+            "ticket_unknown",
+            "too_many_rows",
+        },
+    ),
+    Route(
+        "metrics",
+        "GET",
+        "/metrics",
+        "Counters and times for Prometheus.",
+        {200: TEXT},
+        scopes=frozenset(["metrics"]),
+    ),
+)
+
+Schema = dict[str, Any]
+BYTES = {"description": "The JSON, and the bytes of tensors after it.", "type": "string"}
+
+
+def openapi_document(model: str, *, has_tokens: bool, example: Inference | None = None) -> Schema:
+    """Return the document of a site whose model has this name, with a request that it serves."""
+    kinds = [ProblemBody, *(kind for route in ROUTES for kind in _kinds(route))]
+    unique = list({id(kind): kind for kind in kinds}.values())
+    schemas, components = msgspec.json.schema_components(
+        unique, ref_template="#/components/schemas/{name}"
+    )
+    by_kind = {id(kind): schema for kind, schema in zip(unique, schemas, strict=True)}
+    components["ProblemBody"]["properties"]["code"]["enum"] = sorted(CODES)
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        operation = _operation(route, by_kind, has_tokens=has_tokens)
+        paths.setdefault(route.at(model), {})[route.method.lower()] = operation
+        if route.takes is Inference and example is not None:
+            body = operation["requestBody"]["content"][JSON]
+            body["example"] = msgspec.to_builtins(example)
+    told: Schema = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"covey: {model}",
+            "version": version("covey"),
+            "description": "Open Inference Protocol v2, with true labels at /feedback. "
+            + "Elsewhere: "
+            + ", ".join(f"{status} {code}" for code, status in NOWHERE.items())
+            + ".",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if has_tokens:
+        told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return told
+
+
+def _kinds(route: Route) -> Iterable[Any]:
+    return [*route.gives.values(), *([] if route.takes is None else [route.takes])]
+
+
+def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) -> Schema:
+    by_status: dict[int, list[str]] = {}
+    for code in sorted(route.codes()):
+        by_status.setdefault(CODES[code], []).append(code)
+    responses = {
+        str(status): _response(_content(kind, schemas)) for status, kind in route.gives.items()
+    }
+    if route.gives_bytes:
+        given = responses["200"]
+        given["content"][BINARY] = {"schema": BYTES}
+        given["headers"] = {LENGTH: _length()}
+    for status, codes in sorted(by_status.items()):
+        kept = responses.setdefault(str(status), _response({}))
+        kept["content"][PROBLEM] = {"schema": _refusal(status, codes)}
+        kept["description"] = ", ".join(codes)
+    told: Schema = {
+        "operationId": re.sub(r"[^a-z0-9]", "_", f"{route.method}{route.path}".lower()),
+        "summary": route.says,
+        "responses": responses,
+    }
+    if route.takes is not None:
+        content = _content(route.takes, schemas)
+        if route.takes_bytes:
+            content[BINARY] = {"schema": BYTES}
+            told["parameters"] = [{"name": LENGTH, "in": "header", **_length()}]
+        told["requestBody"] = {"required": True, "content": content}
+    if has_tokens and route.path not in OPEN_PATHS:
+        told["security"] = [{"token": []}]
+        if route.scopes:
+            told["description"] = f"Needs scope {' or '.join(sorted(route.scopes))}."
+    return told
+
+
+def _length() -> Schema:
+    """Return the header that goes with tensors in bytes."""
+    return {
+        "description": f"With {BINARY}: how many bytes of the body are JSON.",
+        "required": False,
+        "schema": {"type": "integer", "minimum": 0},
+    }
+
+
+def _response(content: Schema) -> Schema:
+    return {"description": "", "content": content}
+
+
+def _content(kind: Any, schemas: dict[int, Schema]) -> Schema:
+    return {"text/plain" if kind is TEXT else JSON: {"schema": schemas[id(kind)]}}
+
+
+def _refusal(status: int, codes: list[str]) -> Schema:
+    """Return a problem that has one of these codes."""
+    return {
+        "allOf": [
+            {"$ref": "#/components/schemas/ProblemBody"},
+            {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
+        ],
+        "title": HTTPStatus(status).phrase,
+    }
+
+
+EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
+Columns = dict[str, list[Any]]  # outputs by name
+Answerer = Callable[[HttpRequest], Awaitable[HttpResponse]]
+HOW: tuple[tensors.OutputName, ...] = ("phase", "arm", "function", "price")
+WHOSE = '"parameters": {"client": its name}'
+# What the refusals of labels are called where they are counted.
+WORDS = (
+    (LateLabel, "late"),
+    (UnknownTicket, "unknown"),
+    (ConflictingLabel, "conflict"),
+    (UnfitLabel, "unfit"),
+)
+
+
+class ClientApi:
+    """Answers the clients of one site."""
+
+    def __init__(
+        self,
+        served: SiteConfig,
+        node: Node,
+        *,
+        metrics: Callable[[], HttpResponse] = HttpResponse,
+        watcher: Observer | None = None,
+    ) -> None:
+        """`metrics` returns a page of them; `watcher` hears what becomes of labels."""
+        self._served = served
+        self._serving = served.serving
+        self._limits = served.limits
+        self._contexts = served.setup.context
+        self._node = node
+        self._metrics = metrics
+        self._watcher = Observer() if watcher is None else watcher
+        self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
+        self._document = msgspec.json.encode(
+            openapi_document(
+                self._serving.name,
+                has_tokens=served.tokens is not None,
+                example=oip.example(self._serving, dimension=self._dimension),
+            )
+        )
+        answerers: dict[str, Answerer] = {
+            "live": self._live,
+            "ready": self._ready,
+            "server": self._server,
+            "openapi": self._openapi,
+            "model": self._model,
+            "state": self._state,
+            "infer": self._infer,
+            "feedback": self._feedback,
+            "metrics": self._page,
+        }
+        self._routes = {
+            route.at(self._serving.name): (route, answerers[route.name]) for route in ROUTES
+        }
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        """Answer a call of a client."""
+        route, answer = self._routes.get(call.path) or self._nowhere(call)
+        if call.method != route.method:
+            takes = {"Allow": route.method}
+            raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
+        if route.scopes and not route.scopes & call.rights:
+            raise _not_allowed(min(route.scopes))
+        return await answer(call)
+
+    def _nowhere(self, call: HttpRequest) -> tuple[Route, Answerer]:
+        if call.path.startswith("/v2/models/"):
+            raise HttpProblem(404, "model_unknown", f"the model here is {self._serving.name!r}")
+        raise HttpProblem(404, "not_found", "there is nothing at this path")
+
+    async def _live(self, call: HttpRequest) -> HttpResponse:
+        return _json(tensors.Live(True))
+
+    async def _ready(self, call: HttpRequest) -> HttpResponse:
+        is_ready = self._node.is_ready
+        return _json(tensors.Ready(is_ready), 200 if is_ready else 503)
+
+    async def _server(self, call: HttpRequest) -> HttpResponse:
+        return _json(tensors.ServerMetadata("covey", "2", EXTENSIONS))
+
+    async def _openapi(self, call: HttpRequest) -> HttpResponse:
+        return HttpResponse(body=self._document)
+
+    async def _page(self, call: HttpRequest) -> HttpResponse:
+        return self._metrics()
+
+    async def _model(self, call: HttpRequest) -> HttpResponse:
+        return HttpResponse(body=oip.metadata(self._serving, dimension=self._dimension))
+
+    async def _state(self, call: HttpRequest) -> HttpResponse:
+        return _json(self._node.state())
+
+    async def _infer(self, call: HttpRequest) -> HttpResponse:
+        head, tail = oip.halves(call, self._limits)
+        asked = oip.inference(head, tail or b"", depth=self._limits.depth)
+        request = asked.request
+        rows = oip.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
+        slot = oip.first_slot(request, self._serving, count=rows.count)
+        id_ = request.id or self._node.new_id()
+        question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
+        answered = await self._answer(rows, question, slot)
+        parameters: dict[str, tensors.Scalar] = {}
+        wanted: Sequence[tensors.OutputName] = oip.wanted_of(request)
+        if rows.count == 1:
+            wanted = ("label", "ticket", *HOW)
+        columns = _columns_of(answered, wanted)
+        if rows.count == 1:
+            parameters = {name: columns[name][0] for name in HOW}
+        return oip.answer(columns, request, model=self._serving.name, id=id_, parameters=parameters)
+
+    async def _answer(self, rows: TensorTable, question: Question, slot: int | None) -> Request:
+        """Answer the rows of a request; contexts are made for the slots that they get."""
+        is_record = self._serving.instance == "record"
+        if rows.count == 1:
+            row = rows.row(0)
+            instances: Any = [row.record if is_record else list(row.record.values())]
+        else:
+            instances = rows.records() if is_record else rows.matrix()
+
+        def contexts(first: int) -> Any:
+            if not self._served.has_contexts:
+                return [row.context or ()] if rows.count == 1 else rows.points()
+            previous = self._previous_label()
+            if rows.count == 1:
+                return [self._contexts.extract_one(row.record, slot=first, previous_label=previous)]
+            return self._contexts.extract_rows(
+                rows.columns, slot=first, count=rows.count, previous_label=previous
+            )
+
+        return await self._node.answer(instances, contexts, question=question, slot=slot)
+
+    async def _feedback(self, call: HttpRequest) -> HttpResponse:
+        head, tail = oip.halves(call, self._limits)
+        depth = self._limits.depth
+        if tail is None:
+            told = oip.feedback(head, depth=depth)
+        else:
+            told = oip.binary_feedback(head, tail, depth=depth)
+        count = 1 if told.rows is None else len(told.rows)
+        if count > self._limits.rows:
+            raise HttpProblem(
+                413, "too_many_rows", f"{count} rows; at most {self._limits.rows} at once"
+            )
+        source = _asker(call, told.parameters.get("client", call.who))
+        try:
+            settled = await self._settle(told, source)
+        except (TicketError, UnfitLabel) as error:
+            word = next(word for kind, word in WORDS if isinstance(error, kind))
+            self._watcher.take(word, count)
+            if word == "unknown" and "feedback-any" in call.rights and source == _source(call.who):
+                raise UnknownTicket(f"{error}; one of another client needs {WHOSE}") from None
+            raise
+        new = sum(settled.new) if isinstance(settled.new, list) else int(settled.new)
+        for word, labels in (("joined", new), ("repeated", count - new)):
+            if labels:
+                self._watcher.take(word, labels)
+        return _json(settled, 202 if new else 200)
+
+    async def _settle(self, told: tensors.Feedback, source: str) -> tensors.Settled:
+        """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
+        id_, truth = told.id, cast("Any", told.truth)
+        if told.rows is not None:
+            many = await self._node.learn_rows(id_, told.rows, truth, source=source)
+            return tensors.Settled(id_, many.is_new, many.is_right)
+        one = await self._node.learn(id_, truth, source=source)
+        return tensors.Settled(id_, one.is_new, one.is_right)
+
+    def _previous_label(self) -> Label | None:
+        """Return the label to look back at; None if it is from before the classes were changed."""
+        label = self._node.previous_label
+        try:
+            self._served.labels.check_own([] if label is None else [label])
+        except UnfitLabel:
+            return None
+        return label
+
+
+def _columns_of(request: Request, wanted: Sequence[tensors.OutputName]) -> Columns:
+    """Return the outputs that are wanted, for all rows."""
+    rows = range(len(request))
+    make: dict[tensors.OutputName, Callable[[], list[Any]]] = {
+        "label": lambda: list(request.answers),
+        "ticket": lambda: (
+            oip.tickets_of(request.id, len(request)) if len(request) > 1 else [request.id]
+        ),
+        "phase": lambda: [request.group(row).phase for row in rows],
+        "arm": lambda: [request.group(row).arm for row in rows],
+        "function": lambda: [request.function(row) for row in rows],
+        "price": lambda: [request.group(row).price for row in rows],
+    }
+    return {name: make[name]() for name in wanted}
+
+
+def _asker(call: HttpRequest, client: tensors.Scalar) -> str:
+    """Return the source of a client's tickets, if the caller may label them."""
+    if not isinstance(client, str):
+        raise HttpProblem(422, "invalid", "parameters.client must be the name of a client")
+    if client != call.who and "feedback-any" not in call.rights:
+        raise _not_allowed("feedback-any")
+    return _source(client)
+
+
+def _source(client: str) -> str:
+    """Return whose tickets are a client's; without a name, those of everybody without one."""
+    return f"client/{client}" if client else OWN
+
+
+def _not_allowed(scope: str) -> HttpProblem:
+    return HttpProblem(403, "not_allowed", f"the token is not for this; it needs scope {scope!r}")
+
+
+def _json(told: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, msgspec.json.encode(told))

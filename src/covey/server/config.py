@@ -1,0 +1,452 @@
+"""The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from covey import config, toml
+from covey.bandit.learner import Learner
+from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
+from covey.data.inputs import LabelSet, key_of, plain_label
+from covey.errors import ConfigError, DataError, PeerError
+from covey.functions.function import Function, Scalar, declared
+from covey.functions.registry import Remember, functions_from, with_training_log
+from covey.node.network import check_can_run, functions_of, learner_of
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
+from covey.server import certificates, http
+from covey.server.http import Address, SiteLimits
+
+WHERE = "[[peer]]"
+MOST_FUNCTIONS = 10**6
+SHARES = ("none", "context", "data")  # ascending
+
+
+class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A `[[peer]]` table: another site, identified by name and key."""
+
+    name: str
+    key: str  # the hash that `covey keys show` prints
+    url: str | None = None  # None: it is never queried
+    share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
+    trust: Literal["isolated", "robust", "full"] = "isolated"  # use of its labels
+    may_ask: bool = False
+    asks_by_context: bool = (
+        False  # its queries may contain only the cell; labels are stored for them
+    )
+    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
+    rate_per_s: float = 1_000.0  # of its requests; a decision can take three
+    in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
+
+    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
+        """Return the requests; raise `PeerError` if `share` does not permit them."""
+        needed = "context" if all(row.instance is NO_INSTANCE for row in requests) else "data"
+        if not self.may_see(needed):
+            raise PeerError(f"share = {self.share!r} does not permit this request")
+        return requests
+
+    def may_see(self, needed: str) -> bool:
+        """Return whether `share` permits `needed`, one of `SHARES`."""
+        return SHARES.index(self.share) >= SHARES.index(needed)
+
+
+def read_peers(tables: object, *, own_name: str) -> dict[str, PeerConfig]:
+    """Return the neighbours by name, in the order of the file.
+
+    Raises `ConfigError` that names the table and the key.
+    """
+    if not isinstance(tables, list):
+        raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
+    known: dict[str, PeerConfig] = {}
+    for place, table in enumerate(tables):
+        name = table.get("name") if isinstance(table, Mapping) else None
+        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {place + 1}"
+        one = _checked(toml.read(table, PeerConfig, where=where), where)
+        if one.name == own_name:
+            raise ConfigError(f"{where} is this site itself; list other sites only")
+        if one.name in known:
+            raise ConfigError(f"duplicate {where}; keep one table per site")
+        known[one.name] = one
+    return known
+
+
+def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
+    """Return the allow list: names and key hashes."""
+    return {name: one.key for name, one in neighbours.items()}
+
+
+def furnished(tables: Tables, neighbours: Mapping[str, PeerConfig], *, own_name: str) -> Tables:
+    """Return a site's configuration with a learner added for every neighbour without one.
+
+    Such a learner provides a name and a number of functions (thresholds depend on the largest
+    one). A site without `peers` queries none.
+    """
+    if neighbours and tables.settings.carry_serving_costs:
+        raise ConfigError(
+            "[policy] carry-serving-costs needs the serving costs of peers, which a site does not "
+            "know; remove it, and include them in the prices"
+        )
+    default: dict[str, float] | None = None if "link" in tables.links else {}
+    own = [_own(one, own_name, neighbours, default) for one in tables.members]
+    names = [one.name for one in own]
+    others = [
+        LearnerTable(
+            name=one.name,
+            functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
+            peers=default,
+        )
+        for one in neighbours.values()
+        if one.name not in names
+    ]
+    return tables._replace(members=[*own, *others])
+
+
+def check_site(
+    site: LearnerSpec, names: Sequence[str], neighbours: Mapping[str, PeerConfig]
+) -> None:
+    """Raise `ConfigError` unless every queried peer has a url and a sufficient share."""
+    for key, places, needed in (
+        ("peers", site.peers, "data"),
+        ("context-peers", site.context_peers, "context"),
+    ):
+        for place in places:
+            _check_asked(site.name, key, neighbours.get(names[place]), names[place], needed)
+
+
+def _check_asked(site: str, key: str, one: PeerConfig | None, name: str, needed: str) -> None:
+    if one is None:
+        raise ConfigError(
+            f"learner {site!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
+        )
+    if one.url is None:
+        raise ConfigError(
+            f"learner {site!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
+            f'url = "https://...", or remove it from {key}'
+        )
+    if not one.may_see(needed):
+        raise ConfigError(
+            f"learner {site!r} has {name!r} in {key}, which needs share = {needed!r}, but "
+            f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+        )
+
+
+def _checked(one: PeerConfig, where: str) -> PeerConfig:
+    try:
+        certificates.check_name(one.name)
+    except ConfigError as error:
+        raise ConfigError(f"{where} name: {error}") from None
+    certificates.read_allowlist({one.name: one.key}, f"{WHERE} key of")
+    if not 0 < one.rate_per_s < math.inf:
+        raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
+    if one.asks_by_context and not one.may_ask:
+        raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
+    if one.url is None:
+        return one
+    return msgspec.structs.replace(one, url=_root(one.url, f"{where} url"))
+
+
+def _root(url: str, where: str) -> str:
+    """Return the root URL of a site, with its port."""
+    shape = "write it like https://south.example:8443"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 443
+    except ValueError as error:
+        raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
+    if parts.scheme != "https":
+        raise ConfigError(f"{where} is {url!r}; only https is supported, {shape}")
+    if not parts.hostname or parts.username is not None or parts.path.strip("/"):
+        raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
+    if parts.query or parts.fragment:
+        raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
+    (host,) = certificates.check_hosts([parts.hostname])
+    return f"https://[{host}]:{port}" if _is_v6(host) else f"https://{host}:{port}"
+
+
+def _is_v6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def _own(
+    learner: LearnerTable,
+    own_name: str,
+    neighbours: Mapping[str, PeerConfig],
+    default: dict[str, float] | None,
+) -> LearnerTable:
+    if learner.name != own_name:
+        return learner
+    for key, listed in (("peers", learner.peers or {}), ("context-peers", learner.context_peers)):
+        for peer in listed:
+            if peer not in neighbours and peer != own_name:
+                hint = toml.nearest(peer, neighbours)
+                raise ConfigError(
+                    f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
+                    f"missing{hint}"
+                )
+    return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
+
+
+MOST_DIMENSIONS = 16
+MOST_FEATURES = 4_096
+REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
+_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600)}
+FeatureType = Literal["BOOL", "INT64", "FP64", "BYTES"]
+
+
+class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The `[node]` table: the site, its addresses and its files."""
+
+    name: str
+    features: dict[str, FeatureType]
+    store: str
+    address: str = "127.0.0.1:8080"
+    tokens: str | None = None  # the file of `covey tokens`
+    certificate: str | None = None  # the files of `covey keys`
+    key: str | None = None
+    authority: str | None = None
+    tls: bool | None = None  # for clients; None: unless the address is a loopback
+    peer_address: str | None = None
+    instance: Literal["record", "row"] = "record"  # input of functions
+    dimension: int | None = None  # of contexts that clients send
+    classes: list[Scalar] | None = None  # None: those of the functions, or any label
+    slots: Literal["counted", "given"] = "counted"  # given: clients send slot numbers
+    timeout_s: float = 1.0
+
+
+class Identity(NamedTuple):
+    """The certificate, key and authority files of a site."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+class SiteConfig(NamedTuple):
+    """The parts of a node and its server."""
+
+    serving: NodeTable
+    setup: NetworkConfig
+    site: LearnerSpec
+    learner: Learner
+    functions: list[Function]
+    store: Path
+    address: Address
+    timeouts: PeerTimeouts
+    neighbours: dict[str, PeerConfig]
+    limits: SiteLimits
+    labels: LabelSet
+    tokens: Path | None = None
+    identity: Identity | None = None
+    has_tls: bool = False  # for clients
+    peer_address: Address | None = None
+
+    @property
+    def has_contexts(self) -> bool:
+        """Whether contexts are computed from features; otherwise clients send them."""
+        return bool(self.setup.context.dimension)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the meaning of its counters; a store must have the same."""
+        learner = self.learner
+        return schema_fingerprint(learner.arms, learner.policies, self.setup.context.scales)
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Request rate limit per client; None: no limit."""
+        if self.limits.requests_per_s is None and not is_loopback(self.address.host):
+            return REQUESTS_PER_S
+        return self.limits.requests_per_s
+
+
+def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
+    """Return the site of a TOML file; raise `ConfigError` if it is invalid.
+
+    `remember` opens the training logs; the default opens them for writing.
+    """
+    table = toml.read_toml(path)
+    config.check_tables(table, ("node", "function", "limits", "peer"))
+    if "node" not in table:
+        raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
+    serving = toml.read(table.pop("node"), NodeTable, where="[node]")
+    identity = _identity(serving, path.parent)
+    address = _client_address(serving, identity)
+    functions = table.pop("function", [])
+    given = functions_from(functions, owner=serving.name, folder=path.parent, remember=remember)
+    bounds = table.pop("limits", {})
+    known = read_peers(table.pop("peer", []), own_name=serving.name)
+    tables = furnished(config.read(table), known, own_name=serving.name)
+    setup = _with_checked_claims(config.assemble(tables))
+    place = _place(serving, setup)
+    _check(serving, setup, place)
+    check_site(setup.sites[place], [site.name for site in setup.sites], known)
+    _check_ways(serving, setup.sites[place], known)
+    width = serving.dimension if serving.dimension is not None else setup.context.dimension
+    is_asked_by_context = any(peer.asks_by_context for peer in known.values())
+    learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
+    if setup.settings.pending is None:
+        learner.count_pending({})  # concurrent clients must not all explore the same arm
+    own = functions_of(setup.sites[place], given)
+    return SiteConfig(
+        serving,
+        setup,
+        setup.sites[place],
+        learner,
+        own,
+        path.parent / serving.store,
+        address,
+        PeerTimeouts(timeout_s=serving.timeout_s),
+        known,
+        http.read_limits(bounds, label_wait=learner.label_wait),
+        _labels(serving, setup, own),
+        None if serving.tokens is None else path.parent / serving.tokens,
+        identity,
+        _has_tls(serving, address),
+        _peer_address(serving, identity),
+    )
+
+
+def _with_checked_claims(setup: NetworkConfig) -> NetworkConfig:
+    """Return the configuration with check-claims on by default."""
+    if setup.settings.check_claims is not None:
+        return setup
+    settings = msgspec.structs.replace(setup.settings, check_claims=True)
+    return setup._replace(settings=settings)
+
+
+def _place(serving: NodeTable, setup: NetworkConfig) -> int:
+    names = [site.name for site in setup.sites]
+    if serving.name not in names:
+        hint = toml.nearest(serving.name, names)
+        raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
+    return names.index(serving.name)
+
+
+def _check(serving: NodeTable, setup: NetworkConfig, place: int) -> None:
+    check_can_run(setup)
+    _check_numbers(serving)
+    site = setup.sites[place]
+    scales: Any = setup.context
+    for is_there, what in (
+        (setup.data.loss, "a loss, which a node does not support; remove it"),
+        (any(site.cost_columns), "cost-columns, which are for replays only; remove them"),
+        (scales.sample_rows, "sample-rows, which are for replays only; set sample"),
+        (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
+    ):
+        if is_there:
+            raise ConfigError(f"learner {site.name!r} has {what}")
+    _check_contexts(serving, setup)
+
+
+def _check_contexts(serving: NodeTable, setup: NetworkConfig) -> None:
+    if setup.context.dimension:
+        if serving.dimension is not None:
+            raise ConfigError("[node] dimension: contexts are computed from features; remove it")
+        for column in setup.context.columns:
+            if column not in serving.features:
+                hint = toml.nearest(column, serving.features)
+                raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
+
+
+def _check_numbers(serving: NodeTable) -> None:
+    toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
+    toml.check_ranges(serving, _RANGES, where="[node]")
+    for name in ("context", "instances"):
+        if name in serving.features:
+            raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
+
+
+def _labels(serving: NodeTable, setup: NetworkConfig, functions: list[Function]) -> LabelSet:
+    """Return the valid labels of the site; the default is those of its functions."""
+    if serving.classes is None:
+        return LabelSet(declared(functions), setup.context)
+    classes = serving.classes
+    if "" in classes or not 2 <= len(classes) == len(set(map(key_of, classes))):
+        raise ConfigError("[node] classes must be two or more different labels, without empty text")
+    try:
+        setup.context.check_labels([plain_label(label) for label in classes])
+    except DataError as error:
+        raise ConfigError(f"[node] classes: {error}") from None
+    return LabelSet(classes, setup.context)
+
+
+def _identity(serving: NodeTable, folder: Path) -> Identity | None:
+    names = {"certificate": serving.certificate, "key": serving.key, "authority": serving.authority}
+    missing = [name for name, file in names.items() if file is None]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        raise ConfigError(
+            f"[node] {missing[0]} is missing; certificate, key and authority are needed together: "
+            "create them with `covey keys`"
+        )
+    return Identity(*(folder / file for file in names.values() if file is not None))
+
+
+def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
+    """Return the address for clients; other addresses than a loopback need TLS and tokens."""
+    address = _address(serving.address, "address")
+    if identity is None and serving.tls:
+        raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
+    if not is_loopback(address.host) and (
+        identity is None or serving.tokens is None or serving.tls is False
+    ):
+        raise ConfigError(
+            f"[node] address is {serving.address!r}, which is not a loopback; that needs TLS "
+            "(certificate, key and authority: `covey keys`) and tokens (`covey tokens new`), or "
+            "serve on the loopback: 127.0.0.1:8080"
+        )
+    return address
+
+
+def _has_tls(serving: NodeTable, address: Address) -> bool:
+    return not is_loopback(address.host) if serving.tls is None else serving.tls
+
+
+def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:
+    if serving.peer_address is None:
+        return None
+    if identity is None:
+        raise ConfigError(
+            "[node] peer-address needs certificate, key and authority: use `covey keys`"
+        )
+    return _address(serving.peer_address, "peer-address")
+
+
+def _check_ways(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
+    """Raise `ConfigError` if the keys or the peer address for the listed peers are missing."""
+    if (site.peers or site.context_peers) and serving.certificate is None:
+        raise ConfigError(
+            f"learner {site.name!r} asks peers; [node] needs certificate, key and authority: "
+            "create them with `covey keys`"
+        )
+    for name, one in known.items():
+        if one.may_ask and serving.peer_address is None:
+            raise ConfigError(
+                f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, "
+                'such as "0.0.0.0:8443"'
+            )
+
+
+def _address(text: str, key: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65_535:
+        raise ConfigError(f"[node] {key} is {text!r}; write it like 127.0.0.1:8080")
+    return Address(host.strip("[]"), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

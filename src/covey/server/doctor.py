@@ -1,0 +1,383 @@
+"""`covey doctor`: check all that a site needs before it serves. Nothing is changed."""
+
+import ipaddress
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from covey.data.inputs import ALL, cut, plain_label, shown
+from covey.errors import (
+    ConfigError,
+    CoveyError,
+    DataError,
+    FunctionError,
+    PeerError,
+    PeerRefused,
+    StoreError,
+)
+from covey.functions.function import Function
+from covey.functions.registry import replay_training
+from covey.node.store import Store
+from covey.server import config, keys, peer_client, tokens
+from covey.server.config import Identity, PeerConfig, SiteConfig
+from covey.server.http import Address
+
+SOON_DAYS = 14
+FAR_S = 300.0  # that clocks may differ
+LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
+AT_ONCE = 16  # peers that are probed together
+MADE_UP = {
+    "BOOL": (False, True),
+    "INT64": (0, 1),
+    "FP64": (0.0, 1.0),
+    "BYTES": ("", "a"),
+}
+OK: Literal["ok"] = "ok"
+WARNING: Literal["warning"] = "warning"
+FAILURE: Literal["failure"] = "failure"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check: `failure` will not work, `warning` may not."""
+
+    what: str
+    state: Literal["ok", "warning", "failure"]
+    said: str
+
+
+Look = Callable[[SiteConfig], Iterable[Finding]]
+
+
+def examine(path: Path) -> list[Finding]:
+    """Check a site's file and all that it names."""
+    served: list[SiteConfig] = []
+    found = list(_safely("file", partial(_file, path, served)))
+    for site in served:
+        for what, look in LOOKS.items():
+            found += _safely(what, partial(look, site))
+    return found
+
+
+def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield findings; an error becomes one of them."""
+    try:
+        yield from look()
+    except CoveyError as error:
+        yield Finding(what, FAILURE, str(error))
+    except OSError as error:
+        yield Finding(what, FAILURE, f"{error.filename or ''} {error.strerror or error}".strip())
+    except Exception as error:
+        yield Finding(what, FAILURE, f"cannot be checked: {type(error).__name__}: {error}")
+
+
+def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
+    site = config.load(path, remember=replay_training)
+    served.append(site)
+    counts = f"{len(site.functions)} functions, {len(site.neighbours)} peers"
+    yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
+
+
+# -- identity and tokens ------------------------------------------------------------------------
+
+
+def _certificate(site: SiteConfig) -> Iterator[Finding]:
+    if site.identity is None:
+        yield Finding("certificate", OK, "none: clients on this machine only, and no peers")
+        return
+    certificate, key, authority = site.identity
+    card = keys.check(certificate, key=key, authority=authority)
+    if card.name != site.serving.name:
+        said = f"{certificate} is of site {card.name!r}, and this one is {site.serving.name!r}"
+        yield Finding("certificate", FAILURE, f"{said}; peers would refuse it")
+    renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
+    yield _lasting("certificate", str(certificate), card.days_left, renew)
+    left = keys.show(authority).days_left
+    advice = "make a new one in time (docs/operations/keys.md)"
+    yield _lasting("authority", str(authority), left, advice)
+    if site.has_tls and not card.hosts:
+        said = f"{certificate} names no host, so clients that check the address will refuse it"
+        yield Finding("certificate", WARNING, f"{said}; request one with --host")
+    if key.stat().st_mode & 0o070:
+        yield Finding("key", WARNING, f"{key} can be used by its group; run: chmod 600 {key}")
+    else:
+        yield Finding("key", OK, f"{key} belongs to the certificate, and is its owner's alone")
+
+
+def _lasting(what: str, name: str, days: int | None, advice: str) -> Finding:
+    if days is not None and days < SOON_DAYS:
+        return Finding(what, WARNING, f"{name} ends in {days} days: {advice}")
+    return Finding(what, OK, f"{name} is valid for {days} more days")
+
+
+def _tokens(site: SiteConfig) -> Iterator[Finding]:
+    if site.tokens is None:
+        yield Finding("tokens", OK, "none: all clients on this machine have all scopes")
+        return
+    known = tokens.listed(site.tokens)
+    good = [one for one in known if tokens.is_current(one)]
+    if not good:
+        yield Finding("tokens", WARNING, f"{site.tokens} lets nobody in: `covey tokens new`")
+    elif site.tokens.stat().st_mode & 0o077:
+        said = f"{site.tokens} can be read by others; run: chmod 600 {site.tokens}"
+        yield Finding("tokens", WARNING, said)
+    else:
+        yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
+
+
+# -- this machine -------------------------------------------------------------------------------
+
+
+def _ports(site: SiteConfig) -> Iterator[Finding]:
+    yield _port("address", site.address, lambda: _is_for_clients(site))
+    if site.peer_address is not None and site.identity is not None:
+        address, identity = site.peer_address, site.identity
+        yield _port("peer-address", address, lambda: _is_own_key(site, address, identity))
+
+
+def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
+    where = f"{address.host}:{address.port}"
+    try:
+        address.bind().close()
+    except ConfigError as error:
+        try:
+            is_served = is_own()
+        except (OSError, CoveyError, ValueError):
+            is_served = False
+        if is_served:
+            return Finding(what, OK, f"{where} is served by this site already")
+        return Finding(what, FAILURE, str(error))
+    return Finding(what, OK, f"{where} is free")
+
+
+def _is_for_clients(site: SiteConfig) -> bool:
+    if site.has_tls and site.identity is not None:
+        return _is_own_key(site, site.address, site.identity)
+    return peer_client.is_model(_near(site.address), site.address.port, name=site.serving.name)
+
+
+def _is_own_key(site: SiteConfig, address: Address, identity: Identity) -> bool:
+    shown = peer_client.shown_key(_near(address), address.port, identity, name=site.serving.name)
+    return shown == keys.show(identity.certificate).key_hash
+
+
+def _near(address: Address) -> str:
+    """Return how this machine reaches an address that it listens at."""
+    try:
+        number = ipaddress.ip_address(address.host)
+    except ValueError:
+        return address.host or "127.0.0.1"
+    if not number.is_unspecified:
+        return address.host
+    return "127.0.0.1" if number.version == 4 else "::1"
+
+
+def _files(site: SiteConfig) -> Iterator[Finding]:
+    import resource  # not on every system
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * site.limits.connections + 8 * len(site.neighbours) + 64
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        said = f"{soft} may be open, and {needed} can be needed; raise it: ulimit -n, LimitNOFILE="
+        yield Finding("open files", WARNING, said)
+    else:
+        yield Finding("open files", OK, f"{soft} may be open; at most {needed} are needed")
+
+
+# -- the store ----------------------------------------------------------------------------------
+
+
+def _store(site: SiteConfig) -> Iterator[Finding]:
+    folder = site.store.parent
+    if not folder.is_dir():
+        yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
+        return
+    free = shutil.disk_usage(folder).free
+    if not site.store.exists():
+        yield Finding("store", OK, f"{site.store} is not there yet; it will be made")
+    elif is_in_use(site.store):
+        yield Finding("store", OK, f"{site.store} is in use, so a node is running")
+    else:
+        yield _kept(site)
+    yield _room(folder, free)
+
+
+def _room(folder: Path, free: int) -> Finding:
+    said = f"{folder} has {free >> 20:,} MiB left"
+    if free < NO_BYTES:
+        return Finding("disk", FAILURE, f"{said}; make room, or labels cannot be kept")
+    return Finding("disk", WARNING if free < LITTLE_BYTES else OK, said)
+
+
+def is_in_use(store: Path) -> bool:
+    """Whether a process has the store open.
+
+    Raises `StoreError` if that cannot be said, as the file cannot be read.
+    """
+    # A read-only connection cannot take the lock, so SQLite stops there and creates no file.
+    base = None
+    try:
+        base = sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+        base.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        base.execute("PRAGMA schema_version").fetchall()
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_CANTOPEN":
+            raise StoreError(f"{store} cannot be opened: {error}") from None
+        return name.startswith("SQLITE_BUSY")
+    finally:
+        if base is not None:
+            base.close()
+    return False
+
+
+def _kept(site: SiteConfig) -> Finding:
+    """Open a copy as a node would: opening writes, and the store must not change."""
+    parts = [Path(f"{site.store}{end}") for end in ("", "-wal")]
+    parts = [one for one in parts if one.exists()]
+    with tempfile.TemporaryDirectory(prefix="covey-doctor-") as folder:
+        needed = sum(one.stat().st_size for one in parts)
+        if shutil.disk_usage(folder).free < needed + NO_BYTES:
+            said = f"{site.store} was not looked into: no room for a copy in {folder}"
+            return Finding("store", WARNING, f"{said}; `covey check` does that, on the file itself")
+        for one in parts:
+            shutil.copyfile(one, Path(folder, one.name))
+        return _opened(site, Path(folder, site.store.name))
+
+
+def _opened(site: SiteConfig, copy: Path) -> Finding:
+    try:
+        store = Store(copy)
+        try:
+            loaded = store.load(site.serving.name, site.fingerprint)
+        finally:
+            store.close()
+    except StoreError as error:
+        return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
+    said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
+    return Finding("store", OK, f"{said}, {len(loaded.deliveries)} labels owed to peers")
+
+
+# -- functions and peers ------------------------------------------------------------------------
+
+
+def _functions(site: SiteConfig) -> Iterator[Finding]:
+    for function in site.functions:
+        yield _answering(site, function)
+
+
+def _answering(site: SiteConfig, function: Function) -> Finding:
+    what = f"function {function.name}"
+    try:
+        given = [_made_up(site, function.name, k) for k in (0, 1)]
+        answers = [plain_label(function.answer(instance)) for instance in given]
+    except (FunctionError, DataError) as error:
+        has_text = "BYTES" in site.serving.features.values()
+        hint = "; made-up text may be none that it knows" if has_text else ""
+        return Finding(what, FAILURE, f"no answer to a made-up instance: {error}{hint}")
+    for answer in answers:
+        if not site.labels.has(answer):
+            said = f"answers a made-up instance with {answer!r}, which is not {site.labels.wanted}"
+            return Finding(what, FAILURE, f"{said}; no true label can ever be that")
+    return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
+
+
+def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
+    record = {name: MADE_UP[kind][number] for name, kind in site.serving.features.items()}
+    instance: Any = record if site.serving.instance == "record" else list(record.values())
+    if not site.site.views:
+        return instance
+    width = site.setup.context.dimension or site.serving.dimension or 0
+    view = shown(site.site.views, arm, (0.5,) * width)
+    return instance if view == ALL else cut(instance, site.site.views[view].columns)
+
+
+def _peers(site: SiteConfig) -> Iterator[Finding]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        looks = pool.map(lambda one: list(_peer(site, one)), site.neighbours.values())
+        yield from chain.from_iterable(looks)
+
+
+def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
+    what = f"peer {peer.name}"
+    if peer.url is None or site.identity is None:
+        yield Finding(what, OK, "has no url: it may ask this site, and is not asked")
+        return
+    asks = _asks(site, peer.name)
+    try:
+        seen = peer_client.probe(peer, site.identity, asks=asks)
+    except PeerRefused as error:
+        own = keys.show(site.identity.certificate)
+        hint = f"; its table of this site: name = {own.name!r}, key = {own.key_hash!r}"
+        yield Finding(what, FAILURE, f"{peer.url}: {error}{hint}")
+    except PeerError as error:
+        yield Finding(what, WARNING, f"{peer.url}: {error}; the site works without it")
+    except CoveyError as error:
+        yield Finding(what, FAILURE, f"{peer.url}: {error}")
+    else:
+        starts = seen.greeting.incarnation
+        yield Finding(what, OK, f"{peer.url} knows this site; its start number {starts}")
+        said = f"speaks peer protocol {seen.versions} ({seen.software})"
+        yield Finding(f"{what}, protocol", OK, said)
+        if asks is not None:
+            yield _right(f"{what}, asking", asks, seen.refusal)
+        if asks is not None or peer.may_ask:
+            by_data = asks == "data" or (asks is None and not peer.asks_by_context)
+            yield _like(
+                f"{what}, settings", peer_client.differences(site, seen.greeting, by_data=by_data)
+            )
+        yield from _clock(what, seen.ahead_s)
+
+
+def _asks(site: SiteConfig, name: str) -> peer_client.Asks | None:
+    names = [one.name for one in site.setup.sites]
+    if name in [names[place] for place in site.site.peers]:
+        return "data"
+    by_context = [names[place] for place in site.site.context_peers]
+    return "context" if name in by_context else None
+
+
+def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
+    if not code:
+        return Finding(what, OK, f"accepts questions by {asks}")
+    if code != "not_allowed":
+        return Finding(what, WARNING, f"answers {code!r} to questions by {asks}")
+    key = "may-ask" if asks == "data" else "asks-by-context"
+    said = f"does not accept questions by {asks}; its operator must set {key} = true"
+    return Finding(what, FAILURE, said)
+
+
+def _like(what: str, differences: list[str]) -> Finding:
+    if not differences:
+        return Finding(what, OK, "compatible")
+    said = f"{'; '.join(differences)}; so questions would be refused"
+    return Finding(what, FAILURE, f"{said}: write the same settings in both files")
+
+
+def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
+    if ahead_s is None:
+        return
+    said = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
+    if abs(ahead_s) > FAR_S:
+        said = f"{said}; set both clocks, or certificates expire too early or too late"
+        yield Finding(f"{what}, clock", WARNING, said)
+    else:
+        yield Finding(f"{what}, clock", OK, said)
+
+
+LOOKS: dict[str, Look] = {
+    "certificate": _certificate,
+    "tokens": _tokens,
+    "address": _ports,
+    "open files": _files,
+    "store": _store,
+    "functions": _functions,
+    "peers": _peers,
+}

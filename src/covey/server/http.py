@@ -1,0 +1,318 @@
+"""HTTP requests and responses of a site, its limits on them, and the addresses it listens on."""
+
+import asyncio
+import errno
+import logging
+import math
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from covey import toml
+from covey.errors import (
+    ConfigError,
+    ConflictingLabel,
+    CoveyError,
+    DataError,
+    FunctionError,
+    LateLabel,
+    LimitError,
+    StoreError,
+    StoreFull,
+    UnknownTicket,
+)
+
+
+class TokenBucket:
+    """Token bucket: `rate_per_s`, burst of one second."""
+
+    def __init__(self, rate_per_s: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._most = max(1.0, rate_per_s)
+        self._tokens = self._most
+        self._at_s = -math.inf
+
+    def take(self, now_s: float) -> float:
+        """Return 0 if one more call is fine; else for how many seconds it is not."""
+        if self._at_s > -math.inf:
+            gained = (now_s - self._at_s) * self._rate_per_s
+            self._tokens = min(self._most, self._tokens + gained)
+        self._at_s = now_s
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            return 0.0
+        return (1.0 - self._tokens) / self._rate_per_s
+
+
+JSON = "application/json"
+BINARY = "application/octet-stream"
+PROBLEM = "application/problem+json"
+# The first match counts: subclasses come before their bases.
+STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
+    (LateLabel, 410, "label_too_late"),
+    (UnknownTicket, 404, "ticket_unknown"),
+    (ConflictingLabel, 409, "conflict"),
+    (DataError, 422, "invalid"),
+    (LimitError, 503, "busy"),
+    (StoreFull, 507, "store_full"),
+    (StoreError, 503, "store_failed"),
+    (FunctionError, 500, "function_failed"),
+)
+log = logging.getLogger(__name__)
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A complete request."""
+
+    method: str
+    path: str  # without the query
+    headers: Mapping[str, str]  # by names in lower case
+    body: bytes = b""
+    who: str = ""  # the authenticated client or peer
+    rights: frozenset[str] = frozenset()  # of a client: the scopes of its token
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """A response."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = JSON
+    headers: Mapping[str, str] = {}
+
+
+class HttpHandler(Protocol):
+    """Handles the requests of clients, or of peers."""
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        """Return the response; raise `HttpProblem` or another `CoveyError` if there is none."""
+
+
+class ProblemBody(msgspec.Struct, frozen=True):
+    """A problem as it is sent: RFC 9457, with a stable code, and the protocol's own `error`."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    error: str
+
+
+class HttpProblem(Exception):
+    """Why a request cannot be served: a status, a stable code, and a sentence."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = {"Retry-After": "1"} if status in (429, 503) else {}
+        self.headers.update(headers or {})
+
+    def reply(self) -> HttpResponse:
+        """Return it as `application/problem+json`, with the protocol's own `error` beside."""
+        title = self.code.replace("_", " ")
+        told = ProblemBody("about:blank", title, self.status, self.code, self.detail, self.detail)
+        return HttpResponse(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
+
+
+async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
+    """Return the response of a handler; every error becomes a problem."""
+    try:
+        return await handler.handle(call)
+    except HttpProblem as problem:
+        return problem.reply()
+    except CoveyError as error:
+        return problem_of(error).reply()
+    except Exception:
+        log.exception("unexpected failure of a request")
+        return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
+
+
+def problem_of(error: CoveyError) -> HttpProblem:
+    """Return the problem that a caller gets for an error."""
+    for kind, status, code in STATUSES:
+        if isinstance(error, kind):
+            return HttpProblem(status, code, str(error))
+    return HttpProblem(500, "unexpected", str(error))
+
+
+KIB = 1_024
+MIB = 1_024 * KIB
+PEER_ROWS = 1_024  # of one request of a peer
+TICKET_LIMITS = ("tickets", "peer_tickets")
+
+
+class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The limits of a site; clients and peers have a port each and are counted separately."""
+
+    json_kib: int = 256  # of a body in JSON
+    binary_kib: int = 16_384  # of any other body
+    bodies_mib: int = 256  # of all bodies that are held at once
+    head_kib: int = 16  # of a request's head
+    depth: int = 8  # of JSON: lists and objects within each other
+    rows: int = 1_024  # of a request
+    handshake_s: float = 5.0  # within which TLS is agreed on
+    head_s: float = 5.0  # within which the head of a request comes
+    body_s: float = 10.0  # within which its body comes
+    answer_s: float = 10.0  # within which the answer is taken
+    idle_s: float = 60.0  # after which a connection without a request is closed
+    finish_s: float = 15.0  # to finish requests in progress at the end
+    connections: int = 256
+    connections_per_address: int = 128
+    in_flight: int = 64  # requests that are being answered
+    queue: int = 256  # requests that wait for their turn
+    requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
+    tickets: int = 1_000_000  # of own clients in memory, labelled or not; more for a long wait
+    peer_tickets: int = 100_000  # of each peer; the same
+    tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
+    cells: int = 65_536  # that each peer may make known
+
+    def most_bytes(self, kind: str) -> int:
+        """Return the largest body of a content type, in bytes."""
+        is_json = kind.partition(";")[0].strip().lower() == JSON
+        return (self.json_kib if is_json else self.binary_kib) * KIB
+
+
+RANGES: toml.Ranges = {
+    "json_kib": (1, 65_536),
+    "binary_kib": (1, 1_048_576),
+    "bodies_mib": (1, 1_048_576),
+    "head_kib": (1, 1_024),
+    "depth": (5, 64),
+    "rows": (1, 65_536),
+    "handshake_s": (0.05, 600),
+    "head_s": (0.05, 600),
+    "body_s": (0.05, 600),
+    "answer_s": (0.05, 600),
+    "idle_s": (0.05, 86_400),
+    "finish_s": (0, 600),
+    "connections": (1, 65_536),
+    "connections_per_address": (1, 65_536),
+    "in_flight": (1, 65_536),
+    "queue": (0, 65_536),
+    "requests_per_s": (0.001, 1e9),
+    "tickets": (1, 1e8),
+    "peer_tickets": (1, 1e8),
+    "tickets_kept": (1, 1e10),
+    "cells": (1, 1e8),
+}
+
+
+def read_limits(table: object, *, label_wait: int) -> SiteLimits:
+    """Return the limits of a table, for a site that waits so many slots for a label.
+
+    Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
+    """
+    limits = toml.read(table, SiteLimits, where="[limits]")
+    toml.check_ranges(limits, RANGES, where="[limits]")
+    given = table if isinstance(table, Mapping) else {}
+    room = {
+        name: _room(name, limits, label_wait, is_given=_key(name) in given)
+        for name in TICKET_LIMITS
+    }
+    return msgspec.structs.replace(limits, **room)
+
+
+def _room(name: str, limits: SiteLimits, label_wait: int, *, is_given: bool) -> int:
+    """Return for how many tickets there is to be room; what was left out is made to fit.
+
+    A ticket is held until `label_wait` slots have passed, which only new tickets let pass. Besides,
+    rows wait for the last of their request, and the next request needs room.
+    """
+    rows = limits.rows if name == "tickets" else PEER_ROWS
+    room, needed, (_, most) = getattr(limits, name), label_wait + 2 * rows, RANGES[name]
+    waits = f"[policy] label-wait is {label_wait}, and the tickets of so many slots are held"
+    if needed > most:
+        raise ConfigError(f"{waits}; make it {most - 2 * rows:.0f} at most")
+    if is_given and room < needed:
+        raise ConfigError(
+            f"{waits}, for which [limits] {_key(name)} = {room} is no room; make that {needed} or "
+            "more, or label-wait less"
+        )
+    return int(max(room, needed))
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class ConnectionLimit:
+    """Counts open connections, in all and by address."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most = most
+        self._most_each = most_each
+        self._here: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._here.total()
+
+    def enter(self, address: str) -> bool:
+        """Count one more connection; return False if a limit is reached."""
+        if len(self) >= self._most or self._here[address] >= self._most_each:
+            return False
+        self._here[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count a connection that was closed."""
+        self._here[address] -= 1
+        if not self._here[address]:
+            del self._here[address]
+
+
+class AdmissionQueue:
+    """Serves up to `most` requests at once and queues up to `queue`; refuses the rest."""
+
+    def __init__(self, most: int, queue: int) -> None:
+        self._most = most
+        self._queue = queue
+        self._free = asyncio.Semaphore(most)
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        if self._free.locked() and self._waiting >= self._queue:
+            raise HttpProblem(503, "busy", f"{self._most} requests are in progress; retry later")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._free.release()
+
+
+class Address(NamedTuple):
+    """A host and a port; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    def bind(self, *, backlog: int = 128) -> socket.socket:
+        """Return a socket that listens here; raise `ConfigError` if that cannot be."""
+        try:
+            family = socket.getaddrinfo(*self, type=socket.SOCK_STREAM)[0][0]
+            bound = socket.create_server(self, family=family, backlog=backlog)
+        except OSError as error:
+            raise ConfigError(f"cannot serve at {self.host}:{self.port}: {_why(error)}") from None
+        return bound
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "it is in use by another process; stop that, or give another address"
+    return error.strerror or str(error)

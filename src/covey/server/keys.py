@@ -1,0 +1,352 @@
+"""Key files of sites and of their authority, and TLS contexts made from them."""
+
+import contextlib
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from covey import files as files_module
+from covey.errors import ConfigError, PeerRefused
+from covey.server import certificates
+from covey.server.certificates import CertificateReading, Span
+
+AUTHORITY_DAYS = 3650
+SITE_DAYS = 90
+MOST_DAYS = 36_500
+AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", "ca.crt"
+_SECRET, _PUBLIC = 0o600, 0o644
+_MOST_BYTES = 1 << 20
+# A certificate must be valid immediately, also at a site with a slow clock.
+_BACKDATED = timedelta(hours=1)
+
+
+class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Public information about a key, a request or a certificate."""
+
+    kind: Literal["authority", "certificate", "request", "key"]
+    name: str | None
+    hosts: tuple[str, ...]
+    key_hash: str
+    issuer: str | None
+    valid_from: datetime | None
+    valid_until: datetime | None
+    days_left: int | None
+    state: Literal["valid", "expired", "not yet valid"] | None
+    allow: str | None
+    files: tuple[str, ...]
+
+
+def new_authority(
+    folder: Path,
+    *,
+    name: str = "covey",
+    days: int = AUTHORITY_DAYS,
+    now: datetime | None = None,
+) -> KeyInfo:
+    """Create the key and the certificate of an authority in `folder`."""
+    key = certificates.new_key()
+    certificate = certificates.authority(key, name, _span(days, now))
+    paths = folder / AUTHORITY_KEY, folder / AUTHORITY_CERTIFICATE
+    _create({paths[0]: key, paths[1]: certificate})
+    return _card(certificates.read(certificate), now, paths)
+
+
+def request(
+    name: str, *, hosts: Iterable[str] = (), folder: Path, now: datetime | None = None
+) -> KeyInfo:
+    """Create a site's key and a certificate request in `folder`."""
+    key = certificates.new_key()
+    asked = certificates.request(key, name, hosts)
+    paths = folder / f"{name}.key", folder / f"{name}.csr"
+    _create({paths[0]: key, paths[1]: asked})
+    return _card(certificates.read(asked), now, paths)
+
+
+def sign(
+    asked: Path,
+    *,
+    authority: Path,
+    folder: Path | None = None,
+    days: int = SITE_DAYS,
+    now: datetime | None = None,
+) -> KeyInfo:
+    """Sign a request with an authority; the default folder is that of the request."""
+    reading = _read(asked)
+    if reading.kind != "request":
+        raise ConfigError(f"{asked} is not a request; create one: `covey keys request NAME`")
+    certificate = _signed(reading, authority, _span(days, now))
+    path = (asked.parent if folder is None else folder) / f"{reading.name}.crt"
+    _create({path: certificate})
+    return _card(certificates.read(certificate), now, [path])
+
+
+def new_site(
+    name: str,
+    *,
+    hosts: Iterable[str] = (),
+    authority: Path,
+    folder: Path,
+    days: int = SITE_DAYS,
+    now: datetime | None = None,
+) -> KeyInfo:
+    """Create a site's key and its signed certificate."""
+    key = certificates.new_key()
+    asked = certificates.read(certificates.request(key, name, hosts))
+    certificate = _signed(asked, authority, _span(days, now))
+    paths = folder / f"{name}.key", folder / f"{name}.crt"
+    _create({paths[0]: key, paths[1]: certificate})
+    return _card(certificates.read(certificate), now, paths)
+
+
+def renew(
+    path: Path, *, authority: Path, days: int = SITE_DAYS, now: datetime | None = None
+) -> KeyInfo:
+    """Replace a site's certificate by a new one for the same key."""
+    old = _read(path)
+    if old.kind != "certificate":
+        raise ConfigError(f"{path} is not a site certificate; only these can be renewed")
+    _check_issuer(path, authority / AUTHORITY_CERTIFICATE)
+    certificate = _signed(old, authority, _span(days, now))
+    with _sentences(path):
+        files_module.replace_durably(path, certificate, mode=_PUBLIC)
+    return _card(certificates.read(certificate), now, [path])
+
+
+def show(path: Path, *, now: datetime | None = None) -> KeyInfo:
+    """Return the public information of a file."""
+    return _card(_read(path), now, [path])
+
+
+def check(
+    certificate: Path,
+    *,
+    key: Path | None = None,
+    authority: Path | None = None,
+    now: datetime | None = None,
+) -> KeyInfo:
+    """Return a site's certificate if it is valid for this key and this authority.
+
+    Raises `ConfigError` if it is expired, or of another authority or key.
+    """
+    card = show(certificate, now=now)
+    if card.kind != "certificate":
+        raise ConfigError(f"{certificate} is not a site certificate (kind: {card.kind})")
+    if key is not None and _read_key(key).key_hash != card.key_hash:
+        raise ConfigError(f"{key} is not the key of {certificate}; use a matching pair")
+    if authority is not None:
+        _check_issuer(certificate, authority)
+    _check_time(card, certificate)
+    return card
+
+
+def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
+    path, key_path = folder / AUTHORITY_CERTIFICATE, folder / AUTHORITY_KEY
+    authority = _read(path)
+    if authority.kind != "authority" or authority.span is None:
+        raise ConfigError(f"{path} is not an authority certificate")
+    if authority.key_hash != _read_key(key_path).key_hash:
+        raise ConfigError(f"{key_path} is not the key of {path}; restore both from a backup")
+    _check_end(folder, authority.span[1], span)
+    return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
+
+
+def _check_end(folder: Path, end: datetime, span: Span) -> None:
+    if span[1] <= end:
+        return
+    days = (end - span[0] - _BACKDATED).days
+    advice = f"sign for at most {days} days" if days > 0 else "create a new authority"
+    raise ConfigError(f"the authority in {folder} expires on {end:%Y-%m-%d}; {advice}")
+
+
+def _check_issuer(path: Path, authority: Path) -> None:
+    if _read(authority).kind != "authority":
+        raise ConfigError(f"{authority} is not an authority certificate")
+    with _sentences(path):
+        is_ours = certificates.is_signed(_bytes(path), _bytes(authority))
+    if not is_ours:
+        raise ConfigError(
+            f"{path} was not signed by {authority}; it belongs to another network "
+            "or to an earlier authority"
+        )
+
+
+def _check_time(card: KeyInfo, path: Path) -> None:
+    if card.state == "expired":
+        raise ConfigError(
+            f"{path} expired on {card.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
+        )
+    if card.state == "not yet valid":
+        raise ConfigError(
+            f"{path} is not valid before {card.valid_from:%Y-%m-%d %H:%M} UTC; check the clock"
+        )
+
+
+def _read(path: Path) -> CertificateReading:
+    with _sentences(path):
+        return certificates.read(_bytes(path))
+
+
+def _read_key(path: Path) -> CertificateReading:
+    reading = _read(path)
+    if reading.kind != "key":
+        raise ConfigError(f"{path} is not a private key (kind: {reading.kind})")
+    if path.stat().st_mode & 0o007:
+        raise ConfigError(f"private key {path} is accessible to all users; run: chmod 600 {path}")
+    return reading
+
+
+def _bytes(path: Path) -> bytes:
+    with _sentences(path):
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ConfigError("too large for a key or a certificate")
+        return content
+
+
+def _card(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+    begin, end = reading.span or (None, None)
+    is_site = reading.kind in ("certificate", "request") and reading.name is not None
+    return KeyInfo(
+        kind=reading.kind,
+        name=reading.name,
+        hosts=reading.hosts,
+        key_hash=reading.key_hash,
+        issuer=reading.issuer,
+        valid_from=begin,
+        valid_until=end,
+        days_left=None if end is None else max(0, (end - _now(now)).days),
+        state=None if reading.span is None else _state(reading.span, _now(now)),
+        allow=certificates.peer_table(str(reading.name), reading.key_hash) if is_site else None,
+        files=tuple(map(str, paths)),
+    )
+
+
+def _state(span: Span, now: datetime) -> Literal["valid", "expired", "not yet valid"]:
+    if now > span[1]:
+        return "expired"
+    return "valid" if now >= span[0] else "not yet valid"
+
+
+def _create(contents: dict[Path, bytes]) -> None:
+    """Write all files or none; never overwrite a file."""
+    made: list[Path] = []
+    try:
+        for path, content in contents.items():
+            with _sentences(path):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                files_module.create(
+                    path, content, mode=_SECRET if path.suffix == ".key" else _PUBLIC
+                )
+            made.append(path)
+    except BaseException:
+        for path in made:
+            path.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    """Add the name of the file to errors."""
+    try:
+        yield
+    except ConfigError as error:
+        message = str(error)
+        if not message.startswith(f"{path}"):
+            message = f"{path}: {message}"
+        raise ConfigError(message) from None
+    except FileExistsError:
+        raise ConfigError(
+            f"{path} already exists and is never overwritten; move it first"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _span(days: int, now: datetime | None) -> Span:
+    if not 1 <= days <= MOST_DAYS:
+        raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
+    moment = _now(now).replace(microsecond=0)
+    return moment - _BACKDATED, moment + timedelta(days=days)
+
+
+def _now(now: datetime | None) -> datetime:
+    return datetime.now(UTC) if now is None else now
+
+
+def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Return the context of the port for peers: they must show a certificate of the authority.
+
+    `authority` may hold several certificates one after the other, while one replaces another.
+    Raises `ConfigError` if the files cannot be used, or not together.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
+    # A resumed session would skip the check that the peer's certificate is still valid.
+    context.num_tickets = 0
+    return context
+
+
+def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Return the context of the port for clients: it asks for no client certificate.
+
+    Raises `ConfigError` if the files cannot be used, or not together.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Return the context for calls to peers; set `server_hostname` to the peer's name.
+
+    Raises `ConfigError` if the files cannot be used, or not together.
+    """
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
+    context.check_hostname = True
+    return context
+
+
+def peer_name_and_hash(connection: ssl.SSLObject | ssl.SSLSocket) -> tuple[str, str]:
+    """Return the name of the other site and the SHA-256 of its public key.
+
+    Raises `PeerRefused` if it showed no certificate of a site.
+    """
+    der = connection.getpeercert(binary_form=True)
+    if der is None:
+        raise PeerRefused("the peer showed no certificate")
+    try:
+        reading = certificates.read_verified(der)
+    except ConfigError as error:
+        raise PeerRefused(f"the peer's certificate: {error}") from None
+    if reading.kind != "certificate" or reading.name is None:
+        raise PeerRefused("the peer showed the certificate of an authority; it must show its own")
+    return reading.name, reading.key_hash
+
+
+def admit(connection: ssl.SSLObject | ssl.SSLSocket, allowed: Mapping[str, str]) -> str:
+    """Return the name of the site at the other end, if its key is the one on the allow list.
+
+    Raises `PeerRefused`, whose sentence is for the own log: do not send it to the peer.
+    """
+    name, key_hash = peer_name_and_hash(connection)
+    return certificates.check_peer(name, key_hash, allowed)
+
+
+def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    check(certificate, key=key, authority=authority)
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    try:
+        context.load_verify_locations(authority)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(
+            f"{certificate}, {key} and {authority} cannot be used for TLS: {error}"
+        ) from None
+    return context

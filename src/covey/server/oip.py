@@ -1,0 +1,282 @@
+"""Read and write the messages of clients (Open Inference Protocol v2). No I/O.
+
+An invalid message is a `HttpProblem` with a stable code; nothing is coerced.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from covey.data.inputs import MOST_WHOLE
+from covey.functions.remote import RemoteTensor
+from covey.server import tensors
+from covey.server.config import FeatureType, NodeTable
+from covey.server.http import BINARY, JSON, KIB, HttpProblem, HttpRequest, HttpResponse, SiteLimits
+from covey.server.tensors import (
+    CONTEXT,
+    LENGTH,
+    MOST_ROW,
+    BinaryFeedback,
+    Feedback,
+    Inference,
+    InferenceResponse,
+    ModelMetadata,
+    OutputName,
+    Parts,
+    Scalar,
+    TensorKind,
+    TensorTable,
+    invalid,
+)
+
+SLOT = "slot"
+USUAL: tuple[OutputName, ...] = ("label", "ticket")  # the default outputs
+ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
+NOTHING = b""
+
+
+class Asked(NamedTuple):
+    """A request, the digest of what it asks, and the bytes of its tensors."""
+
+    request: Inference
+    digest: str
+    parts: Parts
+
+
+def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | None]:
+    """Return the JSON of a body, and the bytes after it; None for a body that is all JSON."""
+    kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == JSON:
+        return call.body, None
+    if kind != BINARY:
+        raise HttpProblem(415, "media_type", f"send {JSON}, or {BINARY} with {LENGTH}")
+    text = call.headers.get(LENGTH.lower(), "")
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) > len(call.body):
+        raise tensors.broken(f"{LENGTH} must say how many bytes of the body are JSON")
+    size = int(text)
+    if size > limits.json_kib * KIB:
+        raise HttpProblem(413, "too_large", f"the JSON may have {limits.json_kib} KiB")
+    return call.body[:size], memoryview(call.body)[size:]
+
+
+def feedback(body: bytes, *, depth: int) -> Feedback:
+    """Return true labels that were sent as JSON, nested no deeper than `depth`."""
+    told: Feedback = _typed(_parsed(body, depth), Feedback)
+    _check_id(told.id)
+    if (told.rows is None) == isinstance(told.truth, list):
+        raise invalid(
+            "truth must be a list where there are rows, and one label where there are not"
+        )
+    truths = told.truth if isinstance(told.truth, list) else [told.truth]
+    if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
+        raise invalid("truth is a whole number beyond 2**53")
+    return _fitting(told)
+
+
+def binary_feedback(body: bytes, tail: memoryview, *, depth: int) -> Feedback:
+    """Return true labels that were sent as the tensors `rows` and `truth`."""
+    told: BinaryFeedback = _typed(_parsed(body, depth), BinaryFeedback)
+    _check_id(told.id)
+    parts = tensors.parts_of(told.inputs, tail)
+    inputs = tensors.by_name(told.inputs)
+    if inputs.keys() != {"rows", "truth"}:
+        raise invalid("labels are the inputs 'rows' and 'truth', and no others")
+    rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
+    if rows and not 0 <= min(rows) <= max(rows) <= MOST_ROW:
+        raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
+    truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
+    return _fitting(Feedback(told.id, truths, rows, told.parameters))
+
+
+def wanted_of(request: Inference) -> Sequence[OutputName]:
+    """Return the names of the outputs that a client wants, in order."""
+    return USUAL if request.outputs is None else [one.name for one in request.outputs]
+
+
+def tickets_of(id: str, rows: int) -> list[str]:  # noqa: A002 - the protocol's word
+    """Return the tickets of the rows of a request."""
+    return [f"{id}:{row}" for row in range(rows)]
+
+
+def inference(body: bytes, tail: bytes | memoryview = NOTHING, *, depth: int) -> Asked:
+    """Return a request, nested no deeper than `depth`, with `tail` after its JSON."""
+    raw = _parsed(body, depth)
+    request: Inference = _typed(raw, Inference)
+    if request.id is not None:
+        _check_id(request.id)
+    _is_said(request.parameters, ALL_BINARY)
+    for one in request.outputs or ():
+        _is_said(one.parameters, tensors.BINARY)
+    try:
+        digest = hashlib.sha256(_SORTED.encode([raw["inputs"], request.parameters.get(SLOT)]))
+    except OverflowError:
+        raise invalid("inputs hold a whole number that is too large") from None
+    digest.update(tail)
+    return Asked(request, digest.hexdigest(), tensors.parts_of(request.inputs, tail))
+
+
+def rows_of(asked: Asked, serving: NodeTable, *, dimension: int | None, most: int) -> TensorTable:
+    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
+    inputs, features = asked.request.inputs, serving.features
+    return tensors.table_of(inputs, asked.parts, features, dimension=dimension, most=most)
+
+
+def first_slot(request: Inference, serving: NodeTable, *, count: int) -> int | None:
+    """Return the slot of the first row, if the client says it; None where the node counts."""
+    first = request.parameters.get(SLOT)
+    if serving.slots == "counted":
+        if first is not None:
+            raise invalid("parameters.slot: slots are counted here; leave it out")
+        return None
+    if type(first) is not int or not 1 <= first <= MOST_WHOLE - count:
+        raise invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
+    return first
+
+
+def answer(
+    columns: Mapping[str, Sequence[Any]],
+    request: Inference,
+    *,
+    model: str,
+    id: str,  # noqa: A002 - the protocol's word
+    parameters: Mapping[str, Scalar],
+) -> HttpResponse:
+    """Return the answer to a request: the columns that it wants, in JSON or in bytes."""
+    is_usual = _is_said(request.parameters, ALL_BINARY)
+    wanted = [(str(name), is_usual) for name in USUAL]
+    if request.outputs is not None:
+        wanted = [
+            (str(one.name), _is_said(one.parameters, tensors.BINARY, is_usual))
+            for one in request.outputs
+        ]
+    outputs, bodies = [], []
+    for name, is_binary in wanted:
+        output, told = tensors.output_of(name, columns[name], is_binary=is_binary)
+        outputs.append(output)
+        bodies.append(told)
+    head = msgspec.json.encode(InferenceResponse(model, id, outputs, dict(parameters)))
+    if not any(is_binary for _, is_binary in wanted):
+        return HttpResponse(body=head)
+    return HttpResponse(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
+
+
+def metadata(serving: NodeTable, *, dimension: int | None) -> bytes:
+    """Return what the model takes and gives."""
+    inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
+    if dimension is not None:
+        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
+    outputs = [
+        TensorKind(name, "FP64" if name == "price" else "BYTES", [-1])
+        for name in get_args(OutputName)
+    ]
+    return msgspec.json.encode(ModelMetadata(serving.name, "covey", inputs, outputs))
+
+
+def example(serving: NodeTable, *, dimension: int | None) -> Inference:
+    """Return a request of one row that the model takes."""
+    values: dict[FeatureType, Any] = {"BOOL": True, "INT64": 1, "FP64": 0.5, "BYTES": "text"}
+    inputs = [
+        RemoteTensor(name, [1], kind, [values[kind]]) for name, kind in serving.features.items()
+    ]
+    if dimension:
+        inputs.append(RemoteTensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
+    return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
+
+
+def _fitting(told: Feedback) -> Feedback:
+    """Return labels if there is one for each row."""
+    if told.rows is not None and isinstance(told.truth, list):
+        if not told.rows:
+            raise invalid("there are no rows")
+        if len(told.rows) != len(told.truth):
+            raise invalid(f"there are {len(told.rows)} rows and {len(told.truth)} labels")
+    return told
+
+
+def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -> bool:
+    value = parameters.get(name, usual)
+    if not isinstance(value, bool):
+        raise invalid(f"parameter {name} must be true or false")
+    return value
+
+
+# -- JSON ---------------------------------------------------------------------------------------
+
+
+# Text, also such that never ends, and all that opens or closes something.
+_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def _parsed(body: bytes, depth: int) -> Any:
+    """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
+    _check_depth(body, depth)
+    try:
+        raw = msgspec.json.decode(body)
+    except UnicodeDecodeError:
+        raise HttpProblem(400, "bad_json", "the body is not UTF-8 text") from None
+    except msgspec.DecodeError as error:
+        raise HttpProblem(400, "bad_json", f"the body is not valid JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise invalid("the body must be a JSON object")
+    if body.count(b":") != _pairs(raw):  # or else it holds no key that got lost
+        _check_keys(body)
+    return raw
+
+
+def _pairs(value: dict[str, Any]) -> int:
+    """Return how many keys there are, or fewer: not all that is nested is looked at."""
+    count = len(value)
+    for inner in value.values():
+        if type(inner) is dict:
+            count += _pairs(inner)
+        elif type(inner) is list and inner and type(inner[0]) is dict:
+            count += sum([_pairs(one) for one in inner if type(one) is dict])
+    return count
+
+
+def _check_keys(body: bytes) -> None:
+    """Raise a `HttpProblem` if a key stands twice in an object."""
+    try:
+        json.loads(body, object_pairs_hook=_unique)
+    except ValueError as error:
+        raise HttpProblem(400, "bad_json", f"the body is not valid JSON: {error}") from None
+
+
+def _check_depth(body: bytes, most: int) -> None:
+    """Raise a `HttpProblem` for JSON that is nested too deeply, before it is read."""
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
+    depth = 0
+    for mark in _MARKS.findall(body):
+        if mark in b"[{":
+            depth += 1
+            if depth > most:
+                raise HttpProblem(400, "bad_json", f"the body is nested more than {most} deep")
+        elif mark in b"]}":
+            depth -= 1
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key in an object")
+    return found
+
+
+_SORTED = msgspec.json.Encoder(order="sorted")
+
+
+def _typed(raw: Any, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+
+
+def _check_id(id: str) -> None:  # noqa: A002 - the protocol's word
+    if not id.isprintable():
+        raise invalid("id holds a character that cannot be printed")

@@ -1,0 +1,442 @@
+"""The client side of the peer protocol: peers over HTTPS, and a probe for the doctor."""
+
+import asyncio
+import logging
+import math
+import random
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from covey.errors import (
+    ConfigError,
+    CoveyError,
+    MissingExtra,
+    PeerBusy,
+    PeerDeclined,
+    PeerError,
+    PeerRefused,
+)
+from covey.functions.remote import HttpClient, read_refusal
+from covey.kernel.rules import Report
+from covey.node.peers import DEADLINE_S
+from covey.node.requests import AskRow, Assistance, describe_cells, preset_of
+from covey.server import keys, peer_messages
+from covey.server import keys as site_keys
+from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
+from covey.server.http import HttpResponse
+from covey.server.peer_messages import (
+    MOST_DEADLINE_MS,
+    MOST_ROWS,
+    ROOT,
+    VERSION,
+    AnyReply,
+    FeatureInfo,
+    HelloReply,
+    PeerMessage,
+    SpaceInfo,
+)
+from covey.types import Label
+
+# Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.
+Post = Callable[[str, bytes], Awaitable[HttpResponse]]
+BUSY = ("too_often", "busy")  # codes of a peer that is overloaded
+LATE = ("deadline_over", "too_slow")  # codes of a peer that got the message too late
+USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
+
+
+class PeerClient:
+    """A neighbour as a `Peer`: it is sent no more than it may see."""
+
+    def __init__(self, neighbour: PeerConfig, post: Post, chance: random.Random) -> None:
+        self._neighbour = neighbour
+        self._post = post
+        self._chance = chance
+
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
+        """Return a label for each instance, or for a cell alone."""
+        given: list[Assistance] = []
+        for start in range(0, len(requests), MOST_ROWS):
+            shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
+            letter = peer_messages.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
+            given += peer_messages.helps_of(await self._send("ask", letter, peer_messages.AskReply))
+        return given
+
+    async def report(self, cell: str, slot: int) -> Report:
+        """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
+        letter = peer_messages.ReportQuery(
+            version=VERSION,
+            request=self._new_id(),
+            deadline_ms=_left_ms(),
+            cell=cell,
+            slot=slot,
+        )
+        told = await self._send("report", letter, peer_messages.ReportReply)
+        return told.arrivals, told.low, told.high
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        """Return how accurate answers in a cell would be, and by how many labels."""
+        letter = peer_messages.EstimateQuery(
+            version=VERSION,
+            request=self._new_id(),
+            deadline_ms=_left_ms(),
+            cell=cell,
+            slot=slot,
+            is_by_context=is_by_context,
+        )
+        told = await self._send("estimate", letter, peer_messages.EstimateReply)
+        return told.accuracy, told.labels
+
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        """Say true labels; return what became of each."""
+        letter = peer_messages.told(labels, request=self._new_id(), deadline_ms=_left_ms())
+        return peer_messages.words_of(
+            await self._send("labels", letter, peer_messages.DeliveryReply)
+        )
+
+    async def hello(self) -> peer_messages.HelloReply:
+        """Return who is there; raise `PeerError` if it is somebody else."""
+        letter = peer_messages.HelloQuery(
+            version=VERSION, request=self._new_id(), deadline_ms=_left_ms()
+        )
+        greeting = await self._send("hello", letter, peer_messages.HelloReply)
+        if greeting.name != self._neighbour.name:
+            raise PeerError(f"the greeting of {greeting.name!r}")
+        return greeting
+
+    async def _send(self, call: str, letter: PeerMessage, kind: type[AnyReply]) -> AnyReply:
+        reply = await self._post(f"{peer_messages.ROOT}/{call}", peer_messages.write(letter))
+        if reply.status != 200:
+            raise _refused(reply, *read_refusal(reply.body))
+        return peer_messages.read_answer(reply.body, kind, letter)
+
+    def _new_id(self) -> str:
+        return f"{self._chance.getrandbits(64):016x}"
+
+
+def _left_ms() -> int:
+    """Return for how long whoever asks will still wait."""
+    left_s = DEADLINE_S.get() - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        raise PeerError("no time to answer")
+    return (
+        MOST_DEADLINE_MS if math.isinf(left_s) else min(MOST_DEADLINE_MS, math.ceil(1e3 * left_s))
+    )
+
+
+def _refused(reply: HttpResponse, code: str, detail: str) -> PeerError:
+    said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
+    if code in BUSY:
+        return PeerBusy(said, wait_s=_wait_s(reply.headers))
+    if 400 <= reply.status < 500 and code not in LATE:
+        return PeerDeclined(f"{said}: {detail}" if code and detail else said)
+    return PeerError(said)
+
+
+def _wait_s(headers: Mapping[str, str]) -> float:
+    """Return after how many seconds a peer asks to retry."""
+    said = headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
+
+
+try:
+    import aiohttp
+except ImportError as missing:
+    raise MissingExtra('peers are reached by aiohttp: pip install "covey[node]"') from missing
+
+AT_ONCE = 8  # connections to one peer
+IDLE_S = 15.0  # after which a connection is closed
+log = logging.getLogger(__name__)
+
+
+class HttpsPeers:
+    """The neighbours that have a url, over connections that are kept for a while.
+
+    Timeouts are set by the caller.
+    """
+
+    def __init__(
+        self,
+        neighbours: Mapping[str, PeerConfig],
+        identify: Callable[[], ssl.SSLContext],
+        chance: random.Random,
+    ) -> None:
+        """`identify` is `tls.client_context` with the files of the own identity."""
+        self._identify = identify
+        self._keys = pinned_keys(neighbours)
+        self._context = _pinned(identify(), self._keys)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S
+            ),
+            timeout=aiohttp.ClientTimeout(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            headers={
+                "Content-Type": peer_messages.KIND,
+                "User-Agent": "covey",
+                "Accept-Encoding": "",
+                **peer_messages.announcement(f"covey {version('covey')}"),
+            },
+        )
+        self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
+        self.by_name = {
+            name: PeerClient(neighbours[name], partial(self.post, name), chance)
+            for name in self._urls
+        }
+
+    async def reload(self) -> None:
+        """Read the own certificate again; open connections stay open."""
+        try:
+            self._context = _pinned(self._identify(), self._keys)
+        except ConfigError as error:
+            log.error("certificate not reloaded, the old one stays in use: %s", error)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def post(self, name: str, path: str, body: bytes) -> HttpResponse:
+        """Return a peer's response.
+
+        Raises `PeerRefused` if the two sites do not accept each other's certificates, `ConfigError`
+        if the host is unknown, and `PeerError` if there is no response, or one that is too long.
+        """
+        try:
+            async with self._session.post(
+                self._urls[name] + path,
+                data=body,
+                server_hostname=name,
+                ssl=self._context,
+                allow_redirects=False,
+            ) as response:
+                said = await _read(response)
+                return HttpResponse(response.status, said, peer_messages.KIND, response.headers)
+        except (aiohttp.ClientError, ValueError) as error:
+            raise _failure(error) from error
+
+
+def _failure(error: Exception) -> CoveyError:
+    """Return why there was no response, in words."""
+    cause: BaseException = error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    elif isinstance(error.__cause__, ssl.SSLError):
+        cause = error.__cause__
+    said = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
+    said = str(said or cause or type(cause).__name__)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return PeerRefused(f"certificate refused: {said}")
+    if isinstance(cause, ssl.SSLError):
+        return PeerRefused(
+            f"no TLS connection ({said}); check that both sites have the same authority, and both "
+            "clocks"
+        )
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if cause.args and cause.args[0] == socket.EAI_NONAME:
+            return ConfigError(f"unknown host {error.host!r}; correct url")
+        said = f"{error.host}:{error.port}: {said}"
+    return PeerError(f"no answer: {said}")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    if response.status == 200 and response.content_type != peer_messages.KIND:
+        raise PeerError("unexpected content type in the response")
+    body = bytearray()
+    while chunk := await response.content.readany():
+        body += chunk
+        if len(body) > peer_messages.MOST_BYTES:
+            response.close()
+            raise PeerError(f"a response of more than {peer_messages.MOST_BYTES} bytes")
+    return bytes(body)
+
+
+def _pinned(context: ssl.SSLContext, keys: Mapping[str, str]) -> ssl.SSLContext:
+    """Let the handshake fail if the site's key is not the listed one: so nothing is sent to it."""
+
+    class Pinned(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            name: Any = self.server_hostname
+            try:
+                site_keys.admit(self, {name: keys[name]})
+            except PeerRefused as error:
+                raise ssl.SSLCertVerificationError(str(error)) from None
+
+    context.sslobject_class = Pinned
+    return context
+
+
+MOST_SHOWN = 40  # characters of a name that a peer has sent
+
+
+def differences(site: SiteConfig, greeting: HelloReply, *, by_data: bool) -> list[str]:
+    """Return the settings of a site and a peer that keep one from asking the other.
+
+    Missing fields are not compared; presets and instances matter only if data is sent.
+    """
+    found = list(_of_cells(site, greeting.spaces)) if greeting.spaces else []
+    if not by_data:
+        return found
+    preset = preset_of(site.learner.policies)
+    if greeting.preset and greeting.preset != preset:
+        found.append(f"the preset is {preset!r} here and {_shown(greeting.preset)} there")
+    if greeting.features and not site.site.views:  # views show each arm something else
+        found += _of_instances(site, greeting)
+    return found
+
+
+def _of_cells(site: SiteConfig, spaces: Sequence[SpaceInfo]) -> Iterator[str]:
+    space = site.learner.space
+    policy = site.learner.policies[space]
+    there = {one.name: one for one in spaces}.get(space)
+    if there is None:
+        yield f"contexts are {space or 'the same for all'} here, and it knows none of these"
+        return
+    if there.dimension != policy.dimension:
+        yield f"contexts have {policy.dimension} dimensions here and {there.dimension} there"
+    if there.cells != describe_cells(policy):
+        yield f"cells are {describe_cells(policy)} here and {_shown(there.cells, 120)} there"
+
+
+def _of_instances(site: SiteConfig, greeting: HelloReply) -> Iterator[str]:
+    if greeting.instance != site.serving.instance:
+        there = _shown(greeting.instance)
+        yield f"functions are given a {site.serving.instance!r} here and a {there} there"
+    ours = [FeatureInfo(*one) for one in site.serving.features.items()]
+    if ours == greeting.features:
+        return
+    kinds = {one.name: one.datatype for one in greeting.features}
+    for one in ours:
+        if kinds.get(one.name) != one.datatype:
+            there = f"{_shown(kinds[one.name])} there" if one.name in kinds else "is not there"
+            yield f"feature {one.name!r} is {one.datatype!r} here and {there}"
+            return
+    if len(ours) < len(greeting.features):
+        more = next(one.name for one in greeting.features if one not in ours)
+        yield f"it takes a feature {_shown(more)} that is not here"
+    elif site.serving.instance == "row":
+        yield "features are in another order there, and rows go by that"
+
+
+def _shown(text: str, most: int = MOST_SHOWN) -> str:
+    return repr(text[:most])
+
+
+TIMEOUT_S = 5.0
+PATIENCE_MS = 5_000
+NO_CELL = "?"  # such as no partition has
+Asks = Literal["data", "context"]
+
+
+class Probe(NamedTuple):
+    """What a peer says of itself."""
+
+    greeting: peer_messages.HelloReply
+    versions: str  # of the peer protocol that it speaks
+    software: str
+    ahead_s: float | None  # its clock minus the own one; None: it does not say
+    refusal: str  # the code if it refuses to be asked; "" if it answers, or is not to be asked
+
+
+class _ProbeModel(msgspec.Struct):
+    name: str
+    platform: str
+
+
+def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None = None) -> Probe:
+    """Return what a peer says to the site of `identity`.
+
+    Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
+    the other, and `ConfigError` if its host is unknown.
+    """
+    return asyncio.run(_visit(peer, identity, asks))
+
+
+async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Probe:
+    identify = partial(keys.client_context, *identity)
+    peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await _talk(peer.name, peers, asks)
+    except TimeoutError:
+        raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
+    finally:
+        await peers.close()
+
+
+def shown_key(host: str, port: int, identity: Identity, *, name: str) -> str:
+    """Return the hash of the key that the server at an address shows for `name`."""
+    context = keys.client_context(*identity)
+    with (
+        socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        return keys.peer_name_and_hash(connection)[1]
+
+
+def is_model(host: str, port: int, *, name: str) -> bool:
+    """Whether covey serves a model of this name there, without TLS; raises `PeerError`."""
+    where = f"[{host}]" if ":" in host else host
+    client = HttpClient.at(f"http://{where}:{port}", timeout_s=TIMEOUT_S)
+    status, body = client.send("GET", f"/v2/models/{name}")
+    if status == 401:
+        return read_refusal(body)[0] == "no_token"
+    try:
+        return msgspec.json.decode(body, type=_ProbeModel) == _ProbeModel(name, "covey")
+    except (ValueError, RecursionError):
+        return False
+
+
+async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Probe:
+    hello = peer_messages.HelloQuery(version=VERSION, request="doctor", deadline_ms=PATIENCE_MS)
+    reply = await _sent(name, peers, "hello", hello)
+    ahead_s = _ahead_s(reply.headers.get("Date"), time.time())
+    if reply.status == 403:
+        raise PeerRefused("it does not know this site; its operator must list it as [[peer]]")
+    versions, software = peer_messages.announced(reply.headers)
+    if reply.status != 200:
+        code, _ = read_refusal(reply.body)
+        if code == "protocol_version":
+            raise PeerError(f"it speaks peer protocol {versions}, and this site {VERSION}")
+        raise PeerError(f"it answers with status {reply.status} {code}".rstrip())
+    greeting = peer_messages.read_answer(reply.body, peer_messages.HelloReply, hello)
+    if greeting.name != name:
+        raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
+    refusal = "" if asks is None else await _refusal(name, peers, asks)
+    return Probe(greeting, versions, software, ahead_s, refusal)
+
+
+async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:
+    """Return the code with which it refuses such a question; it must not begin to answer."""
+    if asks == "data":
+        # The peer checks the permission first, and then the time, of which there is none left.
+        letter: PeerMessage = peer_messages.ReportQuery(
+            version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1
+        )
+        expected, reply = "deadline_over", await _sent(name, peers, "report", letter)
+    else:
+        letter = peer_messages.ask(
+            [AskRow("doctor", NO_CELL, 1)], request="doctor", deadline_ms=PATIENCE_MS
+        )
+        expected, reply = "invalid", await _sent(name, peers, "ask", letter)
+    code, _ = read_refusal(reply.body)
+    return "" if code == expected else code or f"status {reply.status}"
+
+
+async def _sent(name: str, peers: HttpsPeers, call: str, letter: PeerMessage) -> HttpResponse:
+    return await peers.post(name, f"{ROOT}/{call}", peer_messages.write(letter))
+
+
+def _ahead_s(date: str | None, now_s: float) -> float | None:
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp() - now_s
+    except ValueError:
+        return None

@@ -1,0 +1,429 @@
+"""Messages of the Open Inference Protocol, and the tensors in them."""
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from covey.data.inputs import MOST_WHOLE
+from covey.functions import function
+from covey.functions.remote import Output, RemoteTensor
+from covey.server.config import FeatureType
+from covey.server.http import HttpProblem
+from covey.types import Context
+
+MOST_ID = 200
+Scalar = function.Scalar
+MOST_ROW = 65_535
+Place = Annotated[int, Meta(ge=0, le=MOST_ROW)]
+Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+TicketId = Annotated[str, Meta(min_length=1, max_length=MOST_ID + len(f":{MOST_ROW}"))]
+LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
+OutputName = Literal["label", "ticket", "phase", "arm", "function", "price"]
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client asks for; label and ticket by default."""
+
+    name: OutputName
+    parameters: dict[str, Scalar] = {}
+
+
+class Inference(msgspec.Struct, forbid_unknown_fields=True):
+    """A request for labels."""
+
+    inputs: list[RemoteTensor]
+    id: Id | None = None
+    parameters: dict[str, Scalar] = {}
+    outputs: list[Wanted] | None = None
+
+
+class Feedback(msgspec.Struct, forbid_unknown_fields=True):
+    """A true label for a ticket, or labels for `rows` of a request."""
+
+    id: TicketId
+    truth: Scalar | list[Scalar]
+    rows: list[Place] | None = None
+    parameters: dict[str, Scalar] = {}
+
+
+class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
+    """Labels for rows of a request, as the tensors `rows` and `truth`."""
+
+    id: Id
+    inputs: list[RemoteTensor]
+    parameters: dict[str, Scalar] = {}
+
+
+class Live(msgspec.Struct):
+    """Whether the server runs."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Whether it answers, and keeps what it is told."""
+
+    ready: bool
+
+
+class ServerMetadata(msgspec.Struct):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class TensorKind(msgspec.Struct):
+    """A tensor that the model takes or gives; -1 is any number of rows."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(msgspec.Struct):
+    """What the model takes and gives."""
+
+    name: str
+    platform: str
+    inputs: list[TensorKind]
+    outputs: list[TensorKind]
+
+
+class InferenceResponse(msgspec.Struct, omit_defaults=True):
+    """Labels and tickets; for a single row also how the decision came about."""
+
+    model_name: str
+    id: str
+    outputs: list[Output]
+    parameters: dict[str, Scalar] = {}
+
+
+class Settled(msgspec.Struct):
+    """What was taken: `new` unless it was there before; lists where `rows` were said."""
+
+    id: str
+    new: bool | list[bool]
+    right: bool | list[bool]
+
+
+INSTANCES, CONTEXT = "instances", "context"
+SIZE, BINARY = "binary_data_size", "binary_data"  # parameters of an input, and of an output
+NUMBERS = ("FP16", "FP32", "FP64")
+WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+Column = list[Any] | np.ndarray
+Parts = Mapping[str, memoryview]  # name -> bytes of a binary tensor
+_LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    name: f"<{name[0].lower()}{int(name.lstrip('UINT')) // 8}" for name in WHOLE
+}
+_HELD = {"BOOL": np.bool_, "INT64": np.int64, "FP64": np.float64}
+_LENGTH = struct.Struct("<I")
+
+
+class TensorRow(NamedTuple):
+    """One instance of a request, with the client's context, if any."""
+
+    record: dict[str, Any]
+    context: Context | None
+
+
+class TensorTable(msgspec.Struct, frozen=True):
+    """The rows of a request by column, with the client's contexts, if any."""
+
+    columns: dict[str, Column]
+    contexts: Column | None  # flat
+    count: int
+
+    def row(self, place: int) -> TensorRow:
+        """Return one row as plain values."""
+        some = slice(place, place + 1)
+        record = {name: plain(column[some])[0] for name, column in self.columns.items()}
+        if self.contexts is None:
+            return TensorRow(record, None)
+        width = len(self.contexts) // self.count
+        return TensorRow(record, tuple(plain(self.contexts[place * width : (place + 1) * width])))
+
+    def points(self) -> np.ndarray | None:
+        """Return the contexts of all rows."""
+        if self.contexts is None:
+            return None
+        return np.array(self.contexts, np.float64).reshape(self.count, -1)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all rows as records."""
+        names = list(self.columns)
+        rows = zip(*map(plain, self.columns.values()), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def matrix(self) -> np.ndarray | list[list[Any]]:
+        """Return all rows as one array if all columns have the same numeric type, else as lists."""
+        columns = list(self.columns.values())
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
+            return np.column_stack(arrays)
+        return [list(row) for row in zip(*map(plain, columns), strict=True)]
+
+
+def parts_of(inputs: Sequence[RemoteTensor], tail: bytes | memoryview) -> Parts:
+    """Split the bytes after the JSON by tensor; all bytes must be used."""
+    parts, rest = {}, memoryview(tail)
+    for tensor in inputs:
+        size = tensor.parameters.get(SIZE)
+        if size is None and tensor.data is not msgspec.UNSET:
+            continue
+        where = f"input {tensor.name!r}"
+        if size is None:
+            raise invalid(f"{where} has neither data nor {SIZE}")
+        if type(size) is not int or size < 0:
+            raise invalid(f"{where}: {SIZE} must be a number of bytes")
+        if tensor.data is not msgspec.UNSET:
+            raise invalid(f"{where} has both data and {SIZE}")
+        if size > len(rest):
+            raise broken(f"{where} needs {size} bytes; {len(rest)} are left after the JSON")
+        parts[tensor.name], rest = rest[:size], rest[size:]
+    if len(rest):
+        raise broken(f"{len(rest)} bytes after the JSON belong to no input")
+    return parts
+
+
+def table_of(
+    inputs: Sequence[RemoteTensor],
+    parts: Parts,
+    features: Mapping[str, FeatureType],
+    *,
+    dimension: int | None,
+    most: int,
+) -> TensorTable:
+    """Return up to `most` rows; with a `dimension`, the client sends contexts."""
+    tensors = by_name(inputs)
+    context = tensors.pop(CONTEXT, None)
+    contexts = _contexts(context, parts, dimension)
+    columns = _columns(tensors, parts, features)
+    count = len(next(iter(columns.values())))
+    if any(len(column) != count for column in columns.values()):
+        raise invalid("the inputs differ in their number of rows")
+    if count > most:
+        raise HttpProblem(413, "too_many_rows", f"{count} rows; at most {most} at once")
+    if count == 0:
+        raise invalid("there are no rows")
+    if context is not None and context.shape[0] != count:
+        raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
+    return TensorTable(columns, contexts, count)
+
+
+def by_name(inputs: Sequence[RemoteTensor]) -> dict[str, RemoteTensor]:
+    """Return tensors by name; names must be unique."""
+    tensors = {tensor.name: tensor for tensor in inputs}
+    if len(tensors) != len(inputs):
+        raise invalid("duplicate input name")
+    return tensors
+
+
+def column_of(tensor: RemoteTensor, parts: Parts, kind: FeatureType | None = None) -> Column:
+    """Return a tensor of one column; the default `kind` is its own datatype."""
+    if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
+    return _values(tensor, parts, kind or _own_kind(tensor))
+
+
+def plain(column: Column) -> list[Any]:
+    """Return a column as plain values."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
+
+
+def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
+    """Return a tensor of one column and its bytes; mixed types are sent as text."""
+    kinds = set(map(type, values))
+    datatype = _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
+    if datatype is None:
+        datatype, values = "BYTES", [str(value) for value in values]
+    if not is_binary:
+        return Output(name, [len(values)], datatype, list(values)), b""
+    content = _bytes(datatype, values)
+    return Output(name, [len(values)], datatype, parameters={SIZE: len(content)}), content
+
+
+def invalid(detail: str) -> HttpProblem:
+    """Return the problem of a readable but invalid request."""
+    return HttpProblem(422, "invalid", detail)
+
+
+def broken(detail: str) -> HttpProblem:
+    """Return the problem of a wrong number of bytes."""
+    return HttpProblem(400, "broken_body", detail)
+
+
+# -- columns ------------------------------------------------------------------------------------
+
+
+def _contexts(tensor: RemoteTensor | None, parts: Parts, dimension: int | None) -> Column | None:
+    if dimension is None:
+        if tensor is not None:
+            raise invalid("contexts are computed from the features; remove input 'context'")
+        return None
+    if tensor is None:
+        if dimension:
+            raise invalid(f"input 'context' is missing; send FP64 of shape [rows, {dimension}]")
+        return None
+    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
+        raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
+    values = _values(tensor, parts, "FP64")
+    if len(values):
+        _check_unit(values)
+    return values
+
+
+def _check_unit(values: Column) -> None:
+    if isinstance(values, np.ndarray):
+        low, high = values.min(), values.max()
+    else:
+        low, high = min(values), max(values)
+    if low < 0.0 or high > 1.0:
+        outside = low if low < 0.0 else high
+        raise invalid(f"input 'context' holds {outside}; it must lie in [0, 1]")
+
+
+def _columns(
+    tensors: Mapping[str, RemoteTensor], parts: Parts, features: Mapping[str, FeatureType]
+) -> dict[str, Column]:
+    """Return a column per feature, sent separately or together as `instances`."""
+    if INSTANCES in tensors and len(tensors) == 1:
+        return _together(tensors[INSTANCES], parts, features)
+    if INSTANCES in tensors and INSTANCES not in features:
+        others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
+        raise invalid(f"'instances' contains all features; remove {others}")
+    for name in tensors:
+        if name not in features:
+            raise invalid(f"unknown feature {name!r}; known: {', '.join(features)}")
+    for name in features:
+        if name not in tensors:
+            raise invalid(f"input {name!r} is missing")
+    return {name: column_of(tensors[name], parts, kind) for name, kind in features.items()}
+
+
+def _together(
+    tensor: RemoteTensor, parts: Parts, features: Mapping[str, FeatureType]
+) -> dict[str, Column]:
+    width = len(features)
+    if len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
+    (kind, *others) = set(features.values())
+    if others:
+        raise invalid("the features have different datatypes; send each as a separate input")
+    values = _values(tensor, parts, kind)
+    return {name: values[k::width] for k, name in enumerate(features)}
+
+
+def _own_kind(tensor: RemoteTensor) -> FeatureType:
+    return next(kind for kind, (takes, _) in _KINDS.items() if tensor.datatype in takes)
+
+
+def _values(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
+    """Return the values of a tensor, flat and checked against the expected datatype."""
+    takes, is_one = _KINDS[kind]
+    if tensor.datatype not in takes:
+        raise invalid(f"input {tensor.name!r} has datatype {tensor.datatype!r}; expected {kind}")
+    if tensor.name in parts:
+        return _from_bytes(tensor, parts[tensor.name], kind)
+    values, types = _flat(tensor.data, tensor.name)
+    if len(values) != math.prod(tensor.shape):
+        raise invalid(f"input {tensor.name!r} has {len(values)} values for shape {tensor.shape}")
+    if types == _PLAIN.get(kind):
+        return values
+    for value in values:
+        if not is_one(value):
+            raise invalid(f"input {tensor.name!r} holds {_shown(value)}, which is not {kind}")
+    return list(map(float, values)) if kind == "FP64" else values
+
+
+def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
+    """Return the values of nested lists, and their types."""
+    values: list[Any] = data
+    types = set(map(type, values))
+    while list in types:
+        if len(types) > 1:
+            raise invalid(f"input {name!r} mixes lists and values")
+        values = [value for inner in values for value in inner]
+        types = set(map(type, values))
+    return values, types
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it was sent, truncated."""
+    return "null" if value is None else repr(value)[:40]
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) <= MOST_WHOLE
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_whole(value)
+
+
+_KINDS: dict[FeatureType, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
+    "BOOL": (("BOOL",), lambda value: type(value) is bool),
+    "INT64": (WHOLE, _is_whole),
+    "FP64": ((*NUMBERS, *WHOLE), _is_number),
+    "BYTES": (("BYTES",), lambda value: type(value) is str),
+}
+_PLAIN: dict[FeatureType, set[type]] = {"BOOL": {bool}, "FP64": {float}, "BYTES": {str}}
+_WORDS: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
+
+
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def _from_bytes(tensor: RemoteTensor, part: memoryview, kind: FeatureType) -> Column:
+    where, count = f"input {tensor.name!r}", math.prod(tensor.shape)
+    if kind == "BYTES":
+        return _texts(bytes(part), count, where)
+    dtype = np.dtype(_LITTLE[tensor.datatype])
+    if len(part) != count * dtype.itemsize:
+        raise invalid(f"{where} has {len(part)} bytes for {tensor.datatype} {tensor.shape}")
+    values = np.frombuffer(part, dtype)
+    if not _are(values, kind):
+        raise invalid(f"{where} holds a value that is not {kind}")
+    return values.astype(_HELD[kind])
+
+
+def _are(values: np.ndarray, kind: FeatureType) -> bool:
+    """Return whether values are finite, exact as floats, and 0 or 1 for BOOL."""
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if not values.size:
+        return True
+    low, high = int(values.min()), int(values.max())
+    return high <= 1 if kind == "BOOL" else low >= -MOST_WHOLE and high <= MOST_WHOLE
+
+
+def _texts(part: bytes, count: int, where: str) -> list[str]:
+    """Return length-prefixed texts."""
+    texts, at = [], 0
+    if count * _LENGTH.size > len(part):
+        raise invalid(f"{where} has {len(part)} bytes, too few for {count} texts")
+    try:
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(part, at)
+            at += _LENGTH.size + length
+            texts.append(part[at - length : at].decode())
+    except UnicodeDecodeError:
+        raise invalid(f"{where} holds a text that is not UTF-8") from None
+    except struct.error:
+        at = len(part) + 1
+    if at != len(part):
+        raise invalid(f"{where} has {len(part)} bytes, which do not match {count} texts")
+    return texts
+
+
+def _bytes(datatype: str, values: Sequence[Any]) -> bytes:
+    if datatype != "BYTES":
+        return np.array(values, _LITTLE[datatype]).tobytes()
+    texts = [value.encode() for value in values]
+    return b"".join([part for text in texts for part in (_LENGTH.pack(len(text)), text)])

@@ -1,0 +1,284 @@
+"""`[[environment]]` tables: simulated environments with known accuracies, and their checks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from covey import toml
+from covey.errors import ConfigError
+
+MOST_DIMENSIONS = 8
+MOST_SLOTS = 2**53  # larger slot numbers are not exact as floats
+MOST_LEVEL = 52  # a finer cube cannot hold two contexts
+
+Shape = Literal["bumps", "ramps", "steps"]
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A function's accuracy: `high` inside its region, falling to `low` around it.
+
+    The region is a point (bumps), a half-space (ramps) or every other band (steps).
+    """
+
+    shape: Shape = "bumps"
+    at: tuple[float, ...]  # the point, or a point on the edge of the region
+    toward: tuple[float, ...] = ()  # ramps and steps: direction from that edge into the region
+    every: float = 0.5  # steps: width of a band
+    high: float
+    low: float
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Change of accuracies: at most `severity` in `every-slots` slots."""
+
+    kind: Literal["switch", "gradual"] = "switch"
+    severity: float
+    every_slots: int
+
+
+class Process(NamedTuple):
+    """The distribution of contexts, and their correlation between learners."""
+
+    arrivals: str  # worst, best, uniform
+    correlation: str | float  # worst, best, independent, or the share of common instances
+
+
+CASES = {
+    "C1": Process("worst", "worst"),
+    "C2": Process("worst", "best"),
+    "C3": Process("best", "worst"),
+    "C4": Process("best", "best"),
+}
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A simulated environment; the properties resolve None to its default."""
+
+    name: str
+    dimension: int = 1
+    learners: int | None = None
+    functions: int | None = None  # of each learner
+    surfaces: tuple[tuple[Surface, ...], ...] | None = None  # learner, function; None: drawn
+    shape: Shape = "bumps"
+    lipschitz: float = 1.0
+    alpha: float = 1.0
+    low: float = 0.3
+    high: float = 0.95
+    prices: float | tuple[tuple[float, ...], ...] = 0.0  # asker, asked
+    function_costs: float | tuple[tuple[float, ...], ...] = 0.0  # learner, function
+    case: Literal["C1", "C2", "C3", "C4"] | None = None
+    arrivals: Literal["worst", "best", "uniform"] | None = None
+    correlation: Literal["worst", "best", "independent"] | float | None = None
+    split_power: float | None = None  # p in the cube level of the best arrivals
+    drift: Drift | None = None
+    delay_slots: int = 0  # at most
+    label_probability: float = 1.0
+    liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
+    failing: dict[str, float] = {}  # learner -> share of answers that are always wrong
+
+    @property
+    def process(self) -> Process:
+        """How contexts arrive; by default uniform and the same for all learners."""
+        if self.case is not None:
+            return CASES[self.case]
+        correlation = "best" if self.correlation is None else self.correlation
+        return Process(self.arrivals or "uniform", correlation)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the learners."""
+        learners = 4 if self.learners is None else self.learners
+        count = learners if self.surfaces is None else len(self.surfaces)
+        return tuple(f"learner-{k + 1}" for k in range(count))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of functions of each learner."""
+        if self.surfaces is not None:
+            return tuple(len(own) for own in self.surfaces)
+        return (2 if self.functions is None else self.functions,) * len(self.names)
+
+    @property
+    def receivers(self) -> int:
+        """The number of learners that receive instances: all, or only the first."""
+        return 1 if self.process.correlation == "worst" else len(self.names)
+
+    @property
+    def streams(self) -> int:
+        """The number of instance sequences: one, or one per learner."""
+        return 1 if self.process.correlation in ("worst", "best") else len(self.names)
+
+    def price(self, asker: int, asked: int) -> float:
+        """Return the price that the learner at index `asker` pays the one at index `asked`."""
+        return self.prices[asker][asked] if isinstance(self.prices, tuple) else self.prices
+
+    def function_cost(self, learner: int, function: int) -> float:
+        """Return the cost of running one of a learner's own functions."""
+        costs = self.function_costs
+        return costs[learner][function] if isinstance(costs, tuple) else costs
+
+    def cube_level(self, horizon: int) -> int:
+        """Return the level of the cube that contains the best arrivals."""
+        power = 3 * self.alpha if self.split_power is None else self.split_power
+        return math.ceil(math.log2(horizon) / power) + 1
+
+
+def environment_from(table: Mapping[str, Any], *, where: str = "[[environment]]") -> Environment:
+    """Return a checked environment from a table of a scenario.
+
+    >>> environment_from({"name": "calm", "case": "C4"}).process
+    Process(arrivals='best', correlation='best')
+    """
+    environment = toml.read(table, Environment, where=where)
+    check(environment)
+    return environment
+
+
+def check(environment: Environment) -> None:
+    """Raise `ConfigError` if the environment is not valid."""
+    where = f"environment {environment.name!r}"
+    _check_ranges(environment, where)
+    _check_network(environment, where)
+    _check_process(environment, where)
+    _check_drift(environment, where)
+    for learner in (*environment.liars, *environment.failing):
+        if learner not in environment.names:
+            hint = toml.nearest(learner, environment.names)
+            raise ConfigError(f"{where} names unknown learner {learner!r}{hint}")
+    for learner, share in environment.failing.items():
+        toml.check_range(share, 0, 1, f"{where}: failing.{learner}")
+
+
+def check_horizon(environment: Environment, horizon: int) -> None:
+    """Raise `ConfigError` if the environment cannot run for so many slots."""
+    toml.check_range(horizon, 1, MOST_SLOTS, "the horizon")
+    if environment.process.arrivals == "best" and environment.cube_level(horizon) > MOST_LEVEL:
+        raise ConfigError(
+            f"environment {environment.name!r}: with {horizon} slots the best arrivals need a cube "
+            f"of level {environment.cube_level(horizon)}, above the maximum {MOST_LEVEL}; raise "
+            "split-power"
+        )
+
+
+_RANGES = {
+    "dimension": (1, MOST_DIMENSIONS),
+    "learners": (1, 1_000),
+    "functions": (1, 1_000),
+    "delay_slots": (0, MOST_SLOTS),
+    "label_probability": (0, 1),
+}
+_POSITIVE = ("lipschitz", "alpha", "split_power")
+
+
+def _check_ranges(environment: Environment, where: str) -> None:
+    toml.check_ranges(environment, _RANGES, where=f"{where}:")
+    for name in _POSITIVE:
+        value = getattr(environment, name)
+        if value is not None and not 0 < value < math.inf:
+            key = name.replace("_", "-")
+            raise ConfigError(f"{where}: {key} is {value}; it must be above 0 and finite")
+    if environment.alpha > 1:
+        raise ConfigError(
+            f"{where}: alpha is {environment.alpha}; it must be above 0 and at most 1 (only "
+            "constant accuracies are smoother)"
+        )
+    _check_heights(environment, where)
+
+
+def _check_network(environment: Environment, where: str) -> None:
+    if environment.surfaces is not None:
+        _check_surfaces(environment, environment.surfaces, where)
+    learners = len(environment.names)
+    _check_costs(environment.prices, (learners,) * learners, f"{where}: prices")
+    _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
+
+
+def _check_surfaces(
+    environment: Environment, surfaces: Sequence[Sequence[Surface]], where: str
+) -> None:
+    if environment.learners is not None or environment.functions is not None:
+        raise ConfigError(f"{where}: surfaces set the counts; remove learners and functions")
+    if not surfaces or not all(surfaces):
+        raise ConfigError(f"{where}: surfaces must name at least one function of every learner")
+    for learner, own in enumerate(surfaces):
+        for function, surface in enumerate(own):
+            which = f"{where}: surface {function + 1} of learner-{learner + 1}"
+            _check_heights(surface, which)
+            _check_region(surface, environment.dimension, which)
+
+
+def _check_region(surface: Surface, dimension: int, which: str) -> None:
+    needed = {"at": surface.at}
+    if surface.shape != "bumps":
+        needed["toward"] = surface.toward
+    for key, numbers in needed.items():
+        if len(numbers) != dimension:
+            raise ConfigError(
+                f"{which}: {key} has {len(numbers)} numbers; it must have {dimension}"
+            )
+    for number in surface.at:
+        toml.check_range(number, 0, 1, f"{which}: at")
+    if surface.shape != "bumps" and not 0 < math.hypot(*surface.toward) < math.inf:
+        raise ConfigError(f"{which}: toward is {list(surface.toward)}; it must not be zero")
+    if not 0 < surface.every < math.inf:
+        raise ConfigError(f"{which}: every is {surface.every}; it must be above 0 and finite")
+
+
+def _check_heights(holder: Environment | Surface, where: str) -> None:
+    for name in ("low", "high"):
+        value = getattr(holder, name)
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{where}: {name} is {value}; it must be from 0 to 1")
+    if holder.low > holder.high:
+        raise ConfigError(f"{where}: low is {holder.low}, above high, {holder.high}")
+
+
+def _check_costs(
+    costs: float | tuple[tuple[float, ...], ...], widths: Sequence[int], which: str
+) -> None:
+    rows = costs if isinstance(costs, tuple) else ((costs,),)
+    if isinstance(costs, tuple) and [len(row) for row in rows] != list(widths):
+        raise ConfigError(
+            f"{which} has rows of {[len(row) for row in rows]} numbers; they must have "
+            f"{list(widths)}, one row per learner"
+        )
+    for row in rows:
+        for cost in row:
+            if not 0 <= cost < math.inf:
+                raise ConfigError(f"{which} holds {cost}; it must be 0 or more, and finite")
+
+
+def _check_process(environment: Environment, where: str) -> None:
+    is_given = environment.arrivals is not None or environment.correlation is not None
+    if environment.case is not None and is_given:
+        raise ConfigError(
+            f"{where}: case = {environment.case!r} sets arrivals and correlation; remove these "
+            "keys, or case"
+        )
+    correlation = environment.process.correlation
+    if not isinstance(correlation, str):
+        toml.check_range(correlation, 0, 1, f"{where}: correlation")
+
+
+def _check_drift(environment: Environment, where: str) -> None:
+    drift = environment.drift
+    if drift is None:
+        return
+    toml.check_range(drift.every_slots, 1, MOST_SLOTS, f"{where}: drift.every-slots")
+    if not 0 < drift.severity <= 1:
+        raise ConfigError(
+            f"{where}: drift.severity is {drift.severity}; it must be above 0 and at most 1"
+        )
+    if drift.kind == "switch" and drift.severity > spread(environment):
+        raise ConfigError(
+            f"{where}: drift.severity is {drift.severity}, but a switch changes accuracies by at "
+            f"most {spread(environment):g} (high - low); lower it"
+        )
+
+
+def spread(environment: Environment) -> float:
+    """Return the largest possible difference of two accuracies."""
+    own: Sequence[Surface | Environment] = sum(environment.surfaces or (), ()) or (environment,)
+    return max(each.high for each in own) - min(each.low for each in own)

@@ -1,0 +1,425 @@
+"""Worlds drawn from an environment: accuracy fields, instances, labels.
+
+Every purpose has its own source of random bits, so a world is the same on every machine.
+"""
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from covey.errors import ConfigError
+from covey.simulation.environment import Environment, Surface, check, check_horizon, spread
+from covey.types import Array
+
+
+class Purpose(enum.IntEnum):
+    """Each purpose has an independent random stream."""
+
+    SURFACES = 0
+    DRIFT = 1
+    DELAYS = 2
+    SHOWN = 3
+    MIXING = 4
+    POINTS = 5
+    ANSWERS = 6
+
+
+def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
+    """Return the bit generator for a purpose."""
+    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(purpose, *which)))
+
+
+def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
+    """Return the surface of every function, by learner: configured, or drawn."""
+    if environment.surfaces is not None:
+        return [surface for own in environment.surfaces for surface in own]
+    rng = np.random.Generator(bits_for(seed, Purpose.SURFACES))
+    return [_drawn(environment, rng) for _ in range(sum(environment.counts))]
+
+
+def accuracy_at(
+    surface: Surface, points: Array, *, lipschitz: float = 1.0, alpha: float = 1.0
+) -> Array:
+    """Return the accuracy of a function with this surface at `points` (point, dimension).
+
+    >>> bump = Surface(at=(0.5,), high=0.9, low=0.6)
+    >>> accuracy_at(bump, np.array([[0.5], [0.75], [1.0]]), lipschitz=0.8).round(2).tolist()
+    [0.9, 0.7, 0.6]
+    """
+    out = np.empty(len(points), np.float32)
+    _measure(surface, np.asarray(points).T, surface.at, (lipschitz, alpha), out=out)
+    return out.astype(np.float64)
+
+
+def _drawn(environment: Environment, rng: np.random.Generator) -> Surface:
+    dimension = environment.dimension
+    middle = (environment.low + environment.high) / 2
+    return Surface(
+        shape=environment.shape,
+        at=tuple(rng.random(dimension).tolist()),
+        toward=tuple(rng.normal(size=dimension).tolist()),
+        every=float(rng.uniform(0.3, 1.0)),
+        high=float(rng.uniform(middle, environment.high)),
+        low=environment.low,
+    )
+
+
+class AccuracyField:
+    """The accuracies of all functions at given contexts and slots."""
+
+    def __init__(self, environment: Environment, seed: int) -> None:
+        rng = np.random.Generator(bits_for(seed, Purpose.DRIFT))
+        self._surfaces = drawn_surfaces(environment, seed)
+        self._smoothness = (environment.lipschitz, environment.alpha)
+        kind = None if environment.drift is None else environment.drift.kind
+        self._switches = _Switches(environment, rng) if kind == "switch" else None
+        self._motion = _Motion(environment, rng) if kind == "gradual" else None
+        kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
+        self._kept = np.repeat(kept, environment.counts).astype(np.float32)
+
+    def measure(self, points: Array, first_slot: int) -> Array:
+        """Return accuracies (stream, function, slot) at `points` (slot, stream, dimension).
+
+        Slots must be requested in order: switches are not undone.
+        """
+        slots, streams, _ = points.shape
+        heights = np.empty((streams, len(self._surfaces), slots), np.float32)
+        for k, surface in enumerate(self._surfaces):
+            at: Sequence[Any] = surface.at
+            if self._motion is not None:
+                at = self._motion.moved(at, k, first_slot, slots)
+            for stream in range(streams):
+                out = heights[stream, k]
+                _measure(surface, points[:, stream].T, at, self._smoothness, out=out)
+        if self._switches is not None:
+            self._switches.mix(heights, first_slot)
+        for failing in np.flatnonzero(self._kept < 1):
+            heights[:, failing] *= self._kept[failing]
+        return heights
+
+
+def _measure(
+    surface: Surface,
+    points: Array,
+    at: Sequence[Any],
+    smoothness: tuple[float, float],
+    *,
+    out: Array,
+) -> None:
+    """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
+
+    A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
+    most L * distance ** alpha.
+    """
+    lipschitz, alpha = smoothness
+    _DISTANCES[surface.shape](surface, points, at, out)
+    if alpha != 1:
+        np.power(out, alpha, out=out)
+    out *= -lipschitz
+    out += surface.high
+    np.clip(out, surface.low, surface.high, out=out)
+
+
+def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+    # Subtract in float64: contexts may be closer together than float32 can resolve.
+    np.subtract(points[0], at[0], out=out, casting="same_kind")
+    if len(points) == 1:
+        np.abs(out, out=out)
+        return
+    out *= out
+    for coordinate, centre in zip(points[1:], at[1:], strict=True):
+        out += (coordinate - centre) ** 2
+    np.sqrt(out, out=out)
+
+
+def _to_half(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+    np.maximum(-_depth(surface, points, at), 0, out=out, casting="same_kind")
+
+
+def _to_bands(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+    period = 2 * surface.every
+    place = _depth(surface, points, at) / period
+    place -= np.floor(place)  # bands are the first half of each period
+    np.maximum(period * (0.25 - np.abs(place - 0.75)), 0, out=out, casting="same_kind")
+
+
+_DISTANCES = {"bumps": _to_point, "ramps": _to_half, "steps": _to_bands}
+
+
+def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
+    """Return the signed distance of each point from the edge, positive inside the region."""
+    length = math.hypot(*surface.toward)
+    depth = np.zeros(points.shape[1])
+    for coordinate, edge, slope in zip(points, at, surface.toward, strict=True):
+        depth += (slope / length) * (coordinate - edge)
+    return depth
+
+
+class _Switches:
+    """Periodic permutation of the functions' surfaces, in part or whole."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        assert environment.drift is not None
+        self._every = environment.drift.every_slots
+        # Two surfaces differ by at most the spread; this fraction of it is the severity.
+        self._part = np.float32(environment.drift.severity / (spread(environment) or 1.0))
+        self._rng = rng
+        self._order = np.arange(sum(environment.counts))
+        self._epoch = 0
+
+    def mix(self, heights: Array, first_slot: int) -> None:
+        """Mix the accuracies of all functions in place, per slot."""
+        slots = heights.shape[2]
+        first = 0
+        while first < slots:
+            epoch = (first_slot - 1 + first) // self._every
+            end = min(slots, (epoch + 1) * self._every - first_slot + 1)
+            self._advance(epoch)
+            own = heights[:, :, first:end]
+            own += self._part * (own[:, self._order] - own)
+            first = end
+
+    def _advance(self, epoch: int) -> None:
+        while self._epoch < epoch:
+            cycle = self._rng.permutation(len(self._order))
+            order = self._order.copy()
+            order[cycle] = self._order[np.roll(cycle, -1)]
+            self._order = order
+            self._epoch += 1
+
+
+class _Motion:
+    """Linear motion of the functions' regions, reflected at the walls of the cube."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        drift = environment.drift
+        assert drift is not None
+        # A region that moves by s changes accuracies by at most L * s ** alpha.
+        step = (drift.severity / environment.lipschitz) ** (1 / environment.alpha)
+        directions = rng.normal(size=(sum(environment.counts), environment.dimension))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        self._speeds = directions * (step / drift.every_slots)
+
+    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> list[Array]:
+        """Return the coordinates of the region of `function`, per slot."""
+        elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
+        return [
+            _reflected(start + speed * elapsed)
+            for start, speed in zip(at, self._speeds[function], strict=True)
+        ]
+
+
+def _reflected(line: Array) -> Array:
+    """Return a line folded into [0, 1] by reflection."""
+    line -= 2 * np.floor(line / 2)
+    folded: Array = 1 - np.abs(1 - line)
+    return folded
+
+
+class WorldChunk(NamedTuple):
+    """Consecutive slots of an environment."""
+
+    first_slot: int
+    points: Array  # slot, stream, dimension -> coordinate in [0, 1]
+    accuracy: Array  # stream, function, slot -> probability of a right answer, float32
+    right: Array  # stream, function, slot -> 1 where the answer is right, int32
+    delays: Array | None  # slot -> slots until the label arrives; None: immediately
+    shown: Array | None  # slot, learner -> 0 where the learner never gets the label
+
+
+class World:
+    """The instances of an environment, drawn in chunks.
+
+    >>> from covey.simulation.environment import Environment
+    >>> world = World(Environment(name="calm", learners=2), seed=1, horizon=100)
+    >>> chunk = world.draw(60)
+    >>> chunk.points.shape, chunk.accuracy.shape, world.draw(40).first_slot
+    ((60, 1, 1), (1, 4, 60), 61)
+    """
+
+    def __init__(self, environment: Environment, *, seed: int, horizon: int) -> None:
+        check(environment)
+        check_horizon(environment, horizon)
+        self.environment = environment
+        self.horizon = horizon
+        self.slots = 0
+        self._accuracies = AccuracyField(environment, seed)
+        correlation = environment.process.correlation
+        self._share = None if isinstance(correlation, str) else correlation
+        # With a share of common instances, one extra stream holds these.
+        streams = environment.streams + (self._share is not None)
+        self._samplers = [_sampler(environment, seed, horizon, k) for k in range(streams)]
+        self._uniforms = [
+            [_Uniform(seed, stream, function) for function in range(sum(environment.counts))]
+            for stream in range(streams)
+        ]
+        self._mixing, self._delays, self._shown = (
+            np.random.Generator(bits_for(seed, purpose))
+            for purpose in (Purpose.MIXING, Purpose.DELAYS, Purpose.SHOWN)
+        )
+
+    def draw(self, slots: int) -> WorldChunk:
+        """Return the next `slots` slots."""
+        first_slot = self.slots + 1
+        if self.slots + slots > self.horizon:
+            raise ConfigError(
+                f"slot {self.slots + slots} is beyond the horizon of {self.horizon} slots; create "
+                "the world with a larger horizon"
+            )
+        points, accuracy, right = self._instances(first_slot, slots)
+        if self._share is not None:
+            points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
+        self.slots += slots
+        delays, shown = self._draw_delays(slots), self._draw_shown(slots)
+        return WorldChunk(first_slot, points, accuracy, right, delays, shown)
+
+    def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
+        points = np.stack([each.points(first_slot, slots) for each in self._samplers], axis=1)
+        accuracy = self._accuracies.measure(points, first_slot)
+        right = np.empty(accuracy.shape, np.int32)
+        # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
+        # comparisons with 22 random bits are exact, and so are sums of losses, in any order.
+        accuracy += 2
+        for uniforms, heights, answers in zip(self._uniforms, accuracy, right, strict=True):
+            for uniform, height, answer in zip(uniforms, heights, answers, strict=True):
+                np.less(uniform.draw(slots), height, out=answer, casting="unsafe")
+        accuracy -= 2
+        return points, accuracy, right
+
+    def _mixed(
+        self, points: Array, accuracy: Array, right: Array, *, share: float
+    ) -> tuple[Array, Array, Array]:
+        """Replace a share of each learner's instances by the common one, the last stream."""
+        streams = len(accuracy) - 1
+        is_common = self._mixing.random((len(points), streams)) < share
+        np.copyto(points[:, :-1], points[:, -1:], where=is_common[:, :, None])
+        for block in (accuracy, right):
+            for stream in range(streams):
+                # Exact, as both are multiples of 2**-22, and much faster than `np.where`.
+                block[stream] += is_common[:, stream] * (block[-1] - block[stream])
+        return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
+
+    def _draw_delays(self, slots: int) -> Array | None:
+        most = self.environment.delay_slots
+        if not most:
+            return None
+        return (self._delays.random(slots) * (most + 1)).astype(np.int64)
+
+    def _draw_shown(self, slots: int) -> Array | None:
+        share = self.environment.label_probability
+        if share >= 1:
+            return None
+        learners = len(self.environment.names)
+        return (self._shown.random((slots, learners)) < share).astype(np.int8)
+
+
+def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> "_Lattice | _Cube":
+    rng = np.random.Generator(bits_for(seed, Purpose.POINTS, 0, stream))
+    dimension = environment.dimension
+    arrivals = environment.process.arrivals
+    if arrivals == "worst":
+        return _Lattice(horizon, dimension, rng)
+    level = environment.cube_level(horizon) if arrivals == "best" else 0
+    # All streams share one cube.
+    corner = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
+    return _Cube(level, np.floor(corner * 2**level), rng)
+
+
+class _Cube:
+    """Contexts drawn uniformly from one dyadic cube; level 0 is the whole space."""
+
+    def __init__(self, level: int, corner: Array, rng: np.random.Generator) -> None:
+        self._corner = corner
+        self._scale = 2.0**-level
+        self._rng = rng
+
+    def points(self, first_slot: int, slots: int) -> Array:
+        points = self._rng.random((slots, len(self._corner)))
+        if self._scale < 1:
+            points += self._corner
+            points *= self._scale
+        return points
+
+
+class _Lattice:
+    """Contexts on a shuffled lattice of width T ** (-1 / d): no repetition within T slots."""
+
+    def __init__(self, horizon: int, dimension: int, rng: np.random.Generator) -> None:
+        self._gap = horizon ** (-1.0 / dimension)
+        self._side = _root(horizon, dimension)
+        self._margin = max(0.0, 1.0 - self._gap * (self._side - 1)) / 2
+        self._dimension = dimension
+        self._shuffle = _Shuffle(self._side**dimension, rng)
+
+    def points(self, first_slot: int, slots: int) -> Array:
+        number = self._shuffle.places(first_slot - 1, slots)
+        points = np.empty((slots, self._dimension))
+        for k in range(self._dimension - 1):
+            number, points[:, k] = np.divmod(number, np.uint64(self._side))
+        points[:, -1] = number
+        points *= self._gap
+        points += self._margin
+        return np.minimum(points, 1.0, out=points)
+
+
+def _root(number: int, degree: int) -> int:
+    """Return the least whole number whose power is at least `number`."""
+    root: int = round(number ** (1.0 / degree))
+    return root if root**degree >= number else root + 1
+
+
+class _Shuffle:
+    """A permutation of the numbers below `size` without a table: a Feistel network.
+
+    It permutes all numbers of the same bit length; results of `size` or more are permuted again.
+    """
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        bits = max(2, (size - 1).bit_length())
+        low, high = bits // 2, bits - bits // 2
+        self._size = np.uint64(size)
+        self._low = np.uint64(low)
+        self._masks = [np.uint64(2**low - 1), np.uint64(2**high - 1)]
+        self._factors = rng.integers(0, 2**63, 6, np.uint64) * np.uint64(2) + np.uint64(1)
+        self._terms = rng.integers(0, 2**63, 6, np.uint64)
+
+    def places(self, first: int, count: int) -> Array:
+        """Return the images of the numbers from `first` on."""
+        numbers = self._permuted(np.arange(first, first + count, dtype=np.uint64))
+        beyond = np.flatnonzero(numbers >= self._size)
+        while len(beyond):
+            numbers[beyond] = self._permuted(numbers[beyond])
+            beyond = beyond[numbers[beyond] >= self._size]
+        return numbers
+
+    def _permuted(self, numbers: Array) -> Array:
+        halves = [numbers & self._masks[0], numbers >> self._low]
+        for k, (factor, term) in enumerate(zip(self._factors, self._terms, strict=True)):
+            other = halves[1 - k % 2] * factor
+            other += term
+            other >>= np.uint64(36)
+            other &= self._masks[k % 2]
+            halves[k % 2] ^= other
+        halves[1] <<= self._low
+        halves[1] |= halves[0]
+        return halves[1]
+
+
+class _Uniform:
+    """Uniform draws from the multiples of 2**-22 in [2, 3), two from each 64 bits."""
+
+    def __init__(self, seed: int, stream: int, function: int) -> None:
+        self._source = bits_for(seed, Purpose.ANSWERS, stream, function)
+        self._left = np.empty(0, np.uint32)
+
+    def draw(self, slots: int) -> Array:
+        words = self._source.random_raw((slots - len(self._left) + 1) // 2).view(np.uint32)
+        bits = np.concatenate([self._left, words]) if len(self._left) else words
+        self._left = bits[slots:].copy()
+        bits = bits[:slots]
+        bits >>= 10
+        bits |= 0x40000000  # sign and exponent of a float32 in [2, 4)
+        return bits.view(np.float32)

@@ -1,1 +1,0 @@
-"""Where functions come from: a `[[function]]` table -> something that classifies."""

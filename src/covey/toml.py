@@ -1,0 +1,145 @@
+"""Convert a configuration table to a validated record; errors name the field."""
+
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from covey.errors import ConfigError, warn_deprecated
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+Ranges = Mapping[str, tuple[float, float]]  # attribute -> minimum, maximum
+
+
+def read(table: object, kind: type[Record], *, where: str) -> Record:
+    """Return `table` as a record of `kind`.
+
+    Raises `ConfigError` for an unknown key (with the nearest known one), a missing key or a value
+    of the wrong type.
+    """
+    _check_keys(table, kind, where)
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_sentence(str(error), where) + _allowed(str(error), kind)) from None
+
+
+def moved(
+    table: Mapping[str, Any], keys: Collection[str], *, into: str, where: str
+) -> Mapping[str, Any]:
+    """Return `table` with `keys` moved into its table `into`; warn about each moved key.
+
+    Raises `ConfigError` for a key that is in both tables.
+    """
+    _check_is_table(table, where)
+    old = {key: value for key, value in table.items() if key in keys}
+    if not old:
+        return table
+    inner = table.get(into, {})
+    _check_is_table(inner, f"{where} {into}")
+    for key in old:
+        if key in inner:
+            raise ConfigError(f"{where} has {key} and {into}.{key}; keep {into}.{key}")
+        warn_deprecated(f"{where} {key}", f"{where} {into}.{key}")
+    kept = {key: value for key, value in table.items() if key not in keys}
+    return {**kept, into: {**inner, **old}}
+
+
+def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
+    """Return a message suffix that suggests the known name most similar to `word`.
+
+    Without a similar one, it lists all: the text `listed`, or the names in order.
+    """
+    names = sorted(known)
+    if not names:
+        return ""
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {listed or ', '.join(names)}"
+
+
+def check_ranges(record: object, ranges: Ranges, *, where: str) -> None:
+    """Raise `ConfigError` for the first number of `record` out of range; skip None and text."""
+    for name, (low, high) in ranges.items():
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            check_range(value, low, high, f"{where} {name.replace('_', '-')}".strip())
+
+
+def check_range(value: float, low: float, high: float, what: str) -> None:
+    """Raise `ConfigError` unless `value` lies in the range; `what` names the key."""
+    if not low <= value <= high:
+        raise ConfigError(f"{what} is {value}; it must lie from {low:g} to {high:g}")
+
+
+def _check_is_table(table: object, where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is not a table of keys and values")
+
+
+def _check_keys(table: Any, kind: type[msgspec.Struct], where: str) -> None:
+    _check_is_table(table, where)
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in table.items():
+        if key not in fields:
+            raise ConfigError(f"unknown key {key!r} in {where}{nearest(str(key), fields)}")
+        inner = _record_in(fields[key])
+        if inner is not None and isinstance(value, Mapping):
+            _check_keys(value, inner, f"{where} {key}")
+
+
+def _record_in(kind: Any) -> type[msgspec.Struct] | None:
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    records = [
+        kind for kind in options if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    ]
+    return records[0] if records else None
+
+
+def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
+    """Return a message suffix with the allowed values, for an invalid enum value."""
+    if not error.startswith("Invalid enum value"):
+        return ""
+    given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
+    path = error.rpartition("$")[2].strip(".`").split(".")
+    return nearest(given, map(str, _words_in(_type_at(path, kind))))
+
+
+def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
+    """Return the type of the field at a path of keys, following nested records."""
+    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    found = types_of.get(path[0].partition("[")[0])
+    inner = _record_in(found)
+    return found if inner is None or len(path) == 1 else _type_at(path[1:], inner)
+
+
+def _words_in(kind: Any) -> set[Any]:
+    """Return all literals in a nested type."""
+    if typing.get_origin(kind) is typing.Literal:
+        return set(typing.get_args(kind))
+    return {word for inner in typing.get_args(kind) for word in _words_in(inner)}
+
+
+def _sentence(error: str, where: str) -> str:
+    """Turn "Expected `int | null`, got `str` - at `$.slices`" into "[policy] slices: ..."."""
+    problem, _, path = error.partition(" - at `$")
+    name = path.rstrip("`").lstrip(".")
+    problem = problem.replace("`", "").replace(" | null", "").replace("Object missing", "missing")
+    return f"{where} {name}: {problem[0].lower()}{problem[1:]}".replace(" :", ":")

@@ -1,0 +1,268 @@
+"""Bounds: exponents, parameters, memory, horizons, and the start of exploitation."""
+
+import itertools
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import covey
+from covey.bandit import bounds
+from covey.bandit.bounds import (
+    CASES,
+    bound,
+    chosen,
+    exploitation,
+    exploitation_begins,
+    orders,
+    sheet,
+    sweep,
+    theorem_thresholds,
+)
+from covey.bandit.partitions import Uniform, slices_for, split_power
+from covey.bandit.policies import DCZA, CoS, resolve
+from covey.bandit.settings import Threshold
+from covey.bandit.theorems import THEOREMS, Form, Problem
+from covey.errors import ConfigError
+from support.theory import PAPER, changed, forms, problems, value
+
+
+@given(problems, forms, st.sampled_from(list(THEOREMS)))
+def test_a_bound_is_the_sum_of_its_terms_and_none_is_negative(
+    problem: Problem, form: Form, name: str
+) -> None:
+    one = bound(name, problem, form=form)
+
+    assert one.value == pytest.approx(sum(term.value for term in one.terms), rel=1e-12)
+    assert min(term.value for term in one.terms) >= 0
+    assert one.per_slot * problem.horizon == pytest.approx(one.value)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "exponents"),
+    [(1, (0.75, 0.7808, 2 / 3, 2 / 3)), (2, (0.8, 0.8333, 2 / 3, 0.75))],
+)
+def test_the_known_exponents_are_reproduced(dimension: int, exponents: tuple[float, ...]) -> None:
+    table = {(o.algorithm, o.case): o.exponent for o in orders(Problem(dimension=dimension))}
+
+    keys = (("CoS", "C1"), ("DCZA", "C1"), ("DCZA", "C3"), ("Share-UCB", "C1"))
+    assert tuple(table[key] for key in keys) == pytest.approx(exponents, abs=1e-4)
+
+
+def test_the_printed_table_counts_only_exploration_for_cos_with_best_arrivals() -> None:
+    printed, corrected = (
+        [one.formula for one in orders(Problem(), form=form) if one.algorithm == "CoS"]
+        for form in ("printed", "corrected")
+    )
+
+    assert printed == ["M F_max T^0.75", "K T^0.75", "M F_max T^0.5", "K T^0.5"]
+    assert corrected[2:] == ["T^0.75 + M F_max T^0.5", "T^0.75 + K T^0.5"]
+
+
+@given(problems)
+def test_the_prescribed_split_power_balances_near_optimal_choices_and_exploring(
+    problem: Problem,
+) -> None:
+    near, exploring, misled, chance, *_ = bound("C1", problem).terms
+
+    assert near.exponent == pytest.approx(exploring.exponent)
+    assert near.exponent > misled.exponent > chance.exponent
+
+
+@given(problems, st.floats(0.01, 10))
+def test_any_other_split_power_has_a_larger_exponent(problem: Problem, away: float) -> None:
+    prescribed = split_power(problem.alpha, problem.dimension)
+    powers = [prescribed + away, max(prescribed - away, 2.01 * problem.alpha)]
+
+    for power in powers:
+        assert (
+            bound("C1", changed(problem, split_power=power)).exponent
+            > bound("C1", problem).exponent
+        )
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5])
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_policies_use_the_parameters_of_the_theorems(alpha: float, dimension: int) -> None:
+    problem = Problem(alpha=alpha, dimension=dimension, most_functions=3)
+    given_ = {"parameters": "theorem", "alpha": alpha}
+    cos = resolve(CoS(**given_, horizon=20_000), dimension=dimension, most_functions=3)
+    dcza = resolve(DCZA(**given_), dimension=dimension, most_functions=3)
+
+    assert (cos.explore, cos.train, cos.explore_peers) == theorem_thresholds(problem)
+    assert cos.partition == Uniform(bound("T1", problem).slices or 0)
+    assert dcza.partition.power == bound("C1", problem).split_power  # type: ignore[attr-defined]
+    assert dcza.explore.power == bound("C1", problem).power
+
+
+def test_parameters_of_the_paper_s_experiments_are_reproduced() -> None:
+    cos, dcza, best = bound("T1"), bound("C1"), bound("C3")
+
+    assert (cos.power, cos.slices) == (0.5, 12)
+    assert cos.thresholds["train"].formula == "2 t^0.5 ln t"
+    assert cos.thresholds["explore"].at_horizon == pytest.approx(1400.56, abs=0.01)
+    assert dcza.split_power == pytest.approx((3 + math.sqrt(17)) / 2)
+    assert dcza.power == pytest.approx(0.5616, abs=1e-4)
+    assert (best.split_power, best.power) == (3.0, pytest.approx(2 / 3))
+
+
+def test_memory_counts_a_record_for_each_arm_in_each_cell() -> None:
+    problem = Problem(dimension=2)
+
+    found = {name: bound(name, problem).memory for name in ("T1", "T2", "T3", "T5", "C3")}
+
+    slices = slices_for(20_000, alpha=1.0, dimension=2)
+    times = slices_for(20_000, alpha=1.0, dimension=3)
+    assert found == {"T1": 5 * slices**2, "T2": 5 * times**3, "T3": 5 * slices**2 + 100,
+                     "T5": 2 * 5 * 12, "C3": 5}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "magnitude"), [("T1", 11.06), ("C1", 15.21), ("C4", 9.45)])
+def test_bounds_are_non_trivial_only_at_long_horizons(name: str, magnitude: float) -> None:
+    assert math.log10(bound(name).below_horizon_from or 1) == pytest.approx(magnitude, abs=0.01)
+
+
+@settings(max_examples=30)
+@given(problems, forms, st.sampled_from(PAPER), st.sampled_from([1.0, 2.0]))
+def test_a_bound_crosses_the_horizon_once(
+    problem: Problem, form: Form, name: str, times: float
+) -> None:
+    def per_slot(horizon: float) -> float:
+        return value(name, changed(problem, horizon=horizon), form) / horizon
+
+    horizon = bounds.below_from(name, problem, times=times, form=form)
+
+    before = np.geomspace(1, (horizon or 1e30) * (1 - 1e-9), 50)
+    assert min(map(per_slot, before)) >= times * (1 - 1e-9)
+    if horizon is not None:
+        after = np.geomspace(horizon * (1 + 1e-9), 1e31, 50)
+        assert max(map(per_slot, after)) < times
+
+
+def test_with_too_fast_thresholds_no_horizon_is_long_enough() -> None:
+    hopeless = bound("C1", Problem(split_power=2.1, dimension=8))
+
+    assert hopeless.exponent > 1
+    assert (hopeless.below_horizon_from, hopeless.below_twice_horizon_from) == (None, None)
+
+
+def first_exploitation(
+    thresholds: bounds.Thresholds, arms: tuple[int, int, int], cells: int
+) -> int:
+    """Count visits one by one, cells in turn, until the last cell has nothing left to explore."""
+    counters = [[[0] * count for count in arms] for _ in range(cells)]
+    begun: set[int] = set()
+    for slot in itertools.count(1):
+        counts = counters[(slot - 1) % cells]
+        pairs = zip(counts, thresholds, strict=True)
+        needy = [
+            (group, k) for group, d in pairs for k in range(len(group)) if group[k] <= d.at(slot)
+        ]
+        if needy:
+            group, k = needy[0]
+            group[k] += 1
+        else:
+            begun.add((slot - 1) % cells)
+            if len(begun) == cells:
+                return slot
+    raise AssertionError
+
+
+@settings(max_examples=40)
+@given(
+    st.tuples(st.floats(0.1, 2), st.floats(0.1, 3), st.floats(0.1, 2)),
+    st.floats(0, 0.5),
+    st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2)),
+    st.integers(1, 4),
+)
+def test_exploitation_begins_when_every_arm_has_enough_labels(
+    scales: tuple[float, float, float], power: float, arms: tuple[int, int, int], cells: int
+) -> None:
+    thresholds = tuple(Threshold(scale, power) for scale in scales)
+    functions, untrained, peers = arms
+
+    found = exploitation_begins(
+        thresholds, functions=functions, untrained=untrained, peers=peers, cells=cells
+    )  # type: ignore[arg-type]
+
+    assert found == first_exploitation(thresholds, arms, cells)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_replay_begins_to_exploit_in_the_computed_slot(slices: int) -> None:
+    """In C1: only the first learner receives instances, its contexts take the cells in turn."""
+    names = ["a", "b", "c"]
+    config = {
+        "policy": {"preset": "cos", "slices": slices},
+        "learner": [
+            {"name": name, "functions": [f"{name}1", f"{name}2"], "arrivals": name == "a",
+             "peers": {other: 0.1 for other in names if other != name}}
+            for name in names
+        ],
+    }  # fmt: skip
+    rows = 2_000
+    contexts = (np.arange(rows) % slices + 0.5)[:, None] / slices
+    trace = covey.replay(
+        config, predictions=np.ones((6, rows), int), labels=np.ones(rows, int), contexts=contexts
+    )
+    policy = resolve(CoS(slices=slices), dimension=1, most_functions=2)
+
+    begins = exploitation_begins(
+        (policy.explore, policy.train, policy.explore_peers), functions=2, peers=2, cells=slices
+    )
+
+    exploited = np.flatnonzero(trace.phase == 2)
+    firsts = [exploited[exploited % slices == cell][0] for cell in range(slices)]
+    assert begins == max(firsts) + 1
+
+
+def test_cos_with_the_theorem_s_parameters_exploits_late() -> None:
+    found = {case: exploitation(Problem(), case) for case in CASES}
+
+    # Z t^(1/2) ln t < t / t^(1/4) from 3.4e9 on, with K in place of Z from 6.9e7 on.
+    assert found["C1"].least_horizon == pytest.approx(3.4e9, rel=0.05)
+    assert found["C2"].least_horizon == pytest.approx(6.9e7, rel=0.05)
+    assert all((one.slot or 0) > 20_000 for case, one in found.items() if case in ("C1", "C2"))
+    assert found["C4"].slot == found["C4"].least_horizon == 1286
+
+
+def test_exploitation_after_2_to_the_53_slots_is_none() -> None:
+    thresholds = (Threshold(1.0, 0.99), Threshold(1.0, 0.99), Threshold(1.0, 0.99))
+
+    assert exploitation_begins(thresholds, functions=2, peers=3, cells=100) is None
+    assert exploitation(Problem(alpha=0.01, dimension=8), "C1").least_horizon is None
+
+
+def test_theorem_names_have_aliases_and_ignore_case() -> None:
+    assert chosen(["cos", "t4", "T1"]) == ["T1", "T4"]
+    assert chosen(["T6"]) == chosen(["DCZA"]) == list(CASES)
+    assert chosen([]) == list(THEOREMS)
+
+
+def test_a_sweep_changes_one_number_only() -> None:
+    sheets = sweep("split-power", [3, 4.5], ["C1"], Problem(learners=7))
+
+    assert [one.problem for one in sheets] == [
+        Problem(learners=7, split_power=power) for power in (3, 4.5)
+    ]
+    assert [one.bounds[0].split_power for one in sheets] == [3, 4.5]
+
+
+def test_a_sheet_survives_json() -> None:
+    written = msgspec.json.encode(sheet(form="printed"))
+
+    assert msgspec.json.decode(written, type=bounds.BoundTable) == sheet(form="printed")
+
+
+def test_other_invalid_arguments_give_a_message() -> None:
+    with pytest.raises(ConfigError, match="unknown theorem 'T11'; did you mean 'T1'"):
+        bound("T11")
+    with pytest.raises(ConfigError, match="unknown form 'print'; did you mean 'printed'"):
+        bound("T1", form="print")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown argument 'alfa'; did you mean 'alpha'"):
+        sweep("alfa", [1])
+    with pytest.raises(ConfigError, match=r"C1 at a horizon of 1e.300 overflows \(1.8e.308\)"):
+        bound("C1", Problem(split_power=2.1, dimension=8, horizon=1e300))

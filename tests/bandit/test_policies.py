@@ -1,0 +1,304 @@
+"""Policies: the paper's parameters computed by hand, explicit values, and the readings."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.bandit.partitions import Layered, Uniform, Zooming
+from covey.bandit.policies import DCZA, CoS, Policy, resolve, settings_from
+from covey.bandit.settings import READINGS, Reading, Settings, Threshold
+from covey.errors import ConfigError, CoveyDeprecationWarning
+
+
+def policy_of(settings: Settings, *, dimension: int = 1, most_functions: int = 2) -> Policy:
+    return resolve(settings, dimension=dimension, most_functions=most_functions)
+
+
+def thresholds_of(policy: Policy) -> list[tuple[float, float]]:
+    return list(zip(policy.scales(), policy.powers(), strict=True))
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+@pytest.mark.parametrize("preset", [CoS, DCZA])
+def test_z1_grows_with_the_eighth_root_whatever_the_preset(preset: Any, dimension: int) -> None:
+    policy = policy_of(preset(parameters="z1"), dimension=dimension, most_functions=5)
+
+    assert thresholds_of(policy) == [(1.0, 0.125), (2.0, 0.125), (1.0, 0.125)]
+
+
+def test_z1_cuts_cos_into_twelve_slices() -> None:
+    assert policy_of(CoS(parameters="z1")).partition == Uniform(12)
+
+
+def test_z1_splits_dcza_at_two_to_four_times_the_level() -> None:
+    assert policy_of(DCZA(parameters="z1")).partition == Zooming(1.0, 4.0, 0, 40)
+
+
+def test_z2_of_cos_grows_with_the_square_root() -> None:
+    policy = policy_of(CoS(parameters="z2"), most_functions=5)
+
+    assert thresholds_of(policy) == [(1.0, 0.5), (2.0, 0.5), (1.0, 0.5)]
+
+
+def test_z2_of_dcza_has_the_power_that_solves_the_theorem_in_one_dimension() -> None:
+    policy = policy_of(DCZA(parameters="z2"), dimension=3)
+
+    # p * p - 3 * p - 2 = 0, so that 2 / p = p - 3.
+    assert policy.partition.power == pytest.approx(3.561552812808830)
+    assert policy.powers() == pytest.approx([0.561552812808830] * 3)
+
+
+def test_z2_of_dcza_trains_twice_as_much_as_it_explores() -> None:
+    assert policy_of(DCZA(parameters="z2"), most_functions=5).scales() == [1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "dimension", "power", "slices"),
+    [
+        (1.0, 1, 0.5, 12),
+        (1.0, 2, 0.4, 8),
+        (0.5, 1, 0.4, 53),
+        (1.0, 0, 2 / 3, 1),
+    ],
+)
+def test_the_theorem_of_cos(alpha: float, dimension: int, power: float, slices: int) -> None:
+    settings = CoS(parameters="theorem", horizon=20_000, alpha=alpha)
+    policy = policy_of(settings, dimension=dimension, most_functions=3)
+
+    assert thresholds_of(policy) == [(1.0, power), (3.0, power), (1.0, power)]
+    assert policy.partition == Uniform(slices)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "dimension", "split", "power"),
+    [
+        (1.0, 2, 4.0, 0.5),  # (3 + sqrt(9 + 16)) / 2
+        (0.5, 1, 2.0, 0.5),  # (1.5 + sqrt(2.25 + 4)) / 2
+        (1.0, 0, 3.0, 2 / 3),
+    ],
+)
+def test_the_theorem_of_dcza(alpha: float, dimension: int, split: float, power: float) -> None:
+    settings = DCZA(parameters="theorem", alpha=alpha)
+    policy = policy_of(settings, dimension=dimension, most_functions=3)
+
+    assert thresholds_of(policy) == [(1.0, power), (3.0, power), (1.0, power)]
+    assert policy.partition.power == split
+
+
+def test_most_functions_can_be_set() -> None:
+    settings = DCZA(parameters="theorem", most_functions=7)
+
+    assert policy_of(settings, most_functions=2).train.scale == 7.0
+
+
+def test_the_theorem_parameters_of_cos_need_a_horizon() -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy_of(CoS(parameters="theorem"))
+
+    assert str(caught.value) == (
+        '[policy] parameters = "theorem" needs a horizon (in slots), or slices'
+    )
+
+
+@pytest.mark.parametrize("parameters", ["z1", "theorem"])
+def test_explicit_slices_need_no_horizon(parameters: str) -> None:
+    assert policy_of(CoS(parameters=parameters, slices=5)).partition == Uniform(5)
+
+
+def test_explicit_slices_override_the_horizon() -> None:
+    assert policy_of(CoS(horizon=20_000, slices=5)).partition == Uniform(5)
+
+
+def test_a_horizon_gives_slices_with_any_parameters() -> None:
+    assert policy_of(CoS(parameters="z1", horizon=10_000)).partition == Uniform(10)
+
+
+def test_a_horizon_with_too_many_slices_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="must be a whole number from 1 to 2"):
+        policy_of(CoS(horizon=2**53, alpha=0.001))
+
+
+@pytest.mark.parametrize("parameters", ["z1", "z2", "theorem"])
+@pytest.mark.parametrize("preset", [CoS, DCZA])
+def test_explicit_thresholds_override_the_parameters(preset: Any, parameters: str) -> None:
+    settings = preset(
+        parameters=parameters,
+        horizon=100,
+        explore={"scale": 3, "power": 0},
+        train={"scale": 0, "power": 0.25},
+        explore_peers={"scale": 0.5, "power": 0.75},
+    )
+
+    assert thresholds_of(policy_of(settings)) == [(3.0, 0.0), (0.0, 0.25), (0.5, 0.75)]
+
+
+def test_one_explicit_threshold_keeps_the_others() -> None:
+    policy = policy_of(CoS(parameters="z2", train={"scale": 9.0, "power": 0.0}))
+
+    assert policy.explore == policy.explore_peers == Threshold(1.0, 0.5)
+
+
+def test_an_explicit_split_power_keeps_the_thresholds() -> None:
+    policy = policy_of(DCZA(parameters="z2", split_scale=3.0, split_power=2.0))
+
+    assert policy.partition == Zooming(3.0, 2.0, 0, 40)
+    assert policy.explore.power == pytest.approx(0.561552812808830)
+
+
+def test_mode_spec_follows_the_pseudocode() -> None:
+    assert CoS().reading == Reading(
+        order="own-train-peers",
+        helper="explore-first",
+        count="arrivals",
+        level_offset=0,
+        ties="lowest",
+        askers="all",
+        hidden_from="all",
+        history="labels",
+    )
+
+
+def test_mode_paper_fits_the_published_tables() -> None:
+    assert CoS(mode="paper").reading == Reading(
+        order="train-own-peers",
+        helper="explore-first",
+        count="arrivals",
+        level_offset=1,
+        ties="lowest",
+        askers="first",
+        hidden_from="first",
+        history="labels",
+    )
+
+
+OTHER_READINGS = {
+    "order": ["own-train-peers", "train-own-peers"],
+    "helper": ["explore-first", "greedy"],
+    "count": ["arrivals", "labelled", "uses"],
+    "level_offset": [0, 1],
+    "ties": ["lowest", "random"],
+    "askers": ["all", "first"],
+    "hidden_from": ["all", "first"],
+    "history": ["labels", "asked"],
+}
+
+
+def test_every_key_of_a_reading_is_tested_here() -> None:
+    assert tuple(OTHER_READINGS) == Reading.__struct_fields__
+
+
+@pytest.mark.parametrize("mode", ["spec", "paper"])
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in OTHER_READINGS.items() for value in values]
+)
+def test_an_explicit_reading_overrides_the_mode(mode: str, key: str, value: Any) -> None:
+    settings = CoS(mode=mode, reading={key: value})
+
+    assert settings.reading == msgspec.structs.replace(READINGS[mode], **{key: value})
+
+
+def test_a_reading_can_be_a_record() -> None:
+    reading = Reading(order="train-own-peers", level_offset=1)
+
+    assert CoS(reading=reading).reading == reading
+
+
+@pytest.mark.parametrize(("key", "values"), OTHER_READINGS.items())
+def test_a_reading_in_its_old_place_works_with_a_warning(key: str, values: list[Any]) -> None:
+    name = key.replace("_", "-")
+    with pytest.warns(CoveyDeprecationWarning) as warned:
+        settings = DCZA(mode="paper", **{key: values[0]})
+
+    assert settings == DCZA(mode="paper", reading={key: values[0]})
+    assert [str(one.message) for one in warned] == [
+        f"[policy] {name} is deprecated and will be removed in the next release; use [policy] "
+        f"reading.{name}"
+    ]
+
+
+def test_a_reading_in_both_places_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        CoS(order="own-train-peers", reading={"order": "own-train-peers"})
+
+    assert str(caught.value) == "[policy] has order and reading.order; keep reading.order"
+
+
+def test_an_old_key_beside_a_reading_that_is_no_table_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="reading is not a table of keys and values"):
+        CoS(order="own-train-peers", reading=3)
+
+
+def test_the_level_offset_reaches_the_partition() -> None:
+    assert policy_of(DCZA(mode="paper")).partition == Zooming(1.0, 4.0, 1, 40)
+
+
+def test_a_rule_contains_the_reading() -> None:
+    settings = DCZA(
+        mode="paper", reading={"helper": "greedy", "count": "uses"}, pending=True, max_cells=9
+    )
+    rule = policy_of(settings, dimension=2).rule(functions=2, costs=(0.0, 0.1, 0.5), position=3)
+
+    assert (rule.dimension, rule.functions, rule.costs) == (2, 2, (0.0, 0.1, 0.5))
+    assert (rule.trains_first, rule.explores_to_help, rule.is_pending) == (True, False, True)
+    assert (rule.counted, rule.most_cells, rule.seed) == (2, 9, None)
+
+
+def test_random_ties_have_another_seed_at_every_learner() -> None:
+    policy = policy_of(CoS(reading={"ties": "random"}, seed=5))
+    seeds = [policy.rule(functions=1, costs=(0.0,), position=k).seed for k in range(3)]
+
+    assert seeds == [5_000_015, 5_000_016, 5_000_017]
+
+
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        (
+            CoS(slices=5, train={"scale": 2.5, "power": 0.5}),
+            "CoS (spec): 5 slices per dimension; explore 1 t^0.125 ln t, train 2.5 t^0.5 ln t, "
+            "explore peers 1 t^0.125 ln t",
+        ),
+        (
+            DCZA(parameters="z2"),
+            "DCZA (spec): cells split at 1 * 2^(3.562 * level) own arrivals; "
+            "explore 1 t^0.5616 ln t, train 2 t^0.5616 ln t, explore peers 1 t^0.5616 ln t",
+        ),
+        (
+            DCZA(mode="paper"),
+            "DCZA (paper): cells split at 1 * 2^(4 * (level + 1)) own arrivals; "
+            "explore 1 t^0.125 ln t, train 2 t^0.125 ln t, explore peers 1 t^0.125 ln t",
+        ),
+    ],
+)
+def test_a_title_describes_the_policy(settings: Settings, title: str) -> None:
+    assert policy_of(settings).title == title
+
+
+@pytest.mark.parametrize(
+    ("table", "partition", "alarm"),
+    [
+        ({}, Layered(3, step=2), 9.0),
+        ({"finest-level": 4, "alarm": 3}, Layered(4, step=2), 3.0),
+        ({"slices": 4}, Uniform(4), 9.0),
+        ({"alarm": 0}, Layered(3, step=2), 0.0),
+        ({"preset": "share-ucb"}, Uniform(12), 0.0),
+        ({"preset": "share-ucb", "alarm": 7}, Uniform(12), 7.0),
+        ({"preset": "multi-resolution"}, Layered(6), 0.0),
+        ({"preset": "multi-resolution", "alarm": 7, "finest-level": 2}, Layered(2), 7.0),
+    ],
+)
+def test_levels_and_the_alarm_of_a_preset_and_given_directly(
+    table: dict[str, Any], partition: Any, alarm: float
+) -> None:
+    policy = policy_of(settings_from(table))
+
+    assert policy.by_index is not None
+    assert (policy.partition, policy.by_index.alarm) == (partition, alarm)
+
+
+def test_slices_and_finest_level_together_are_rejected() -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy_of(settings_from({"slices": 4, "finest-level": 3}))
+
+    assert str(caught.value) == "[policy] has slices and finest-level; remove one of them"

@@ -1,0 +1,133 @@
+"""Bugs in how messages are read, what they show, and which labels train functions."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.errors import FunctionError
+from covey.node.handler import Draft, Group, Handler
+from covey.node.recorded import RecordedState
+from covey.node.requests import NONE, Request, is_own
+from covey.node.training import Trainer, _train
+from covey.node.workers import Sections
+from covey.server import peer_api as backs
+from covey.server import peer_messages
+from covey.server.config import PeerConfig
+from covey.server.http import HttpProblem
+
+Patch = pytest.MonkeyPatch
+
+
+def accepts_the_response_to_another_message(patch: Patch) -> None:
+    def read(body: bytes, kind: Any, letter: peer_messages.PeerMessage) -> Any:
+        with contextlib.suppress(HttpProblem):
+            request = peer_messages._decoded(body, kind).request
+            letter = msgspec.structs.replace(letter, request=request)
+        return real(body, kind, letter)
+
+    real = peer_messages.read_answer
+    patch.setattr(peer_messages, "read_answer", read)
+
+
+def ignores_a_byte_after_a_message(patch: Patch) -> None:
+    def decoded(body: bytes, kind: Any) -> Any:
+        try:
+            return real(body, kind)
+        except HttpProblem:
+            return real(body[:-1], kind)
+
+    real = peer_messages._decoded
+    patch.setattr(peer_messages, "_decoded", decoded)
+
+
+def accepts_messages_of_any_version(patch: Patch) -> None:
+    def read(body: bytes, kind: Any) -> Any:
+        return peer_messages._decoded(body, kind)
+
+    patch.setattr(peer_messages, "read", read)
+
+
+def answers_peers_that_may_not_ask(patch: Patch) -> None:
+    patch.setattr(backs, "_check_may_ask", lambda peer: None)
+
+
+def sends_instances_to_peers_that_may_see_cells_only(patch: Patch) -> None:
+    async def ask(self: Handler, draft: Draft, group: Group) -> bool:
+        choice, view, places = group
+        choice = msgspec.structs.replace(choice, is_by_context=False)
+        return await real(self, draft, (choice, view, places))
+
+    real = Handler._ask
+    patch.setattr(Handler, "_ask", ask)
+    patch.setattr(PeerConfig, "shows", lambda self, requests: requests)
+
+
+def trains_with_labels_of_any_source(patch: Patch) -> None:
+    async def assist(self: Handler, rows: Any, *given: Any, **more: Any) -> Request:
+        request = await real(self, rows, *given, **more)
+        if rows is not None and not is_own(request.source) and not request.training:
+            choices = [self._learner.choice(one.code).function for one in request.groups]
+            request.training = {
+                row: (choices[request.group_of[row]], rows[row])
+                for row in range(len(request))
+                if self._driver.trains(choices[request.group_of[row]])
+            }
+        return request
+
+    real = Handler.assist
+    patch.setattr(Handler, "assist", assist)
+
+
+def trains_again_after_a_disconnect(patch: Patch) -> None:
+    async def run(self: Sections, key: Any, work: Any) -> None:
+        await work
+
+    async def train(
+        self: Trainer, request: Request, rows: Sequence[int], truths: Mapping[int, Any]
+    ) -> None:
+        for row in rows:
+            number, instance = request.training[row]
+            function = self._functions[number]
+            await self._run(function, _train, function, [instance], [truths[row]], [])
+            request.training = {k: one for k, one in request.training.items() if k != row}
+
+    patch.setattr(Sections, "run", run)
+    patch.setattr(Trainer, "train", train)
+
+
+def forgets_training_that_failed(patch: Patch) -> None:
+    async def train(self: Trainer, request: Request, *given: Any) -> None:
+        try:
+            await real(self, request, *given)
+        except FunctionError:
+            request.training = NONE
+            raise
+
+    real = Trainer.train
+    patch.setattr(Trainer, "train", train)
+
+
+def trains_with_the_first_row_of_a_request_only(patch: Patch) -> None:
+    def accept(self: RecordedState, codes: Sequence[int], **more: Any) -> Request:
+        training = more.get("training", NONE)
+        first = {row: one for row, one in training.items() if row == min(training)}
+        return real(self, codes, **{**more, "training": first or NONE})
+
+    real = RecordedState.accept
+    patch.setattr(RecordedState, "accept", accept)
+
+
+BUGS: tuple[Callable[[Patch], None], ...] = (
+    accepts_the_response_to_another_message,
+    ignores_a_byte_after_a_message,
+    accepts_messages_of_any_version,
+    answers_peers_that_may_not_ask,
+    sends_instances_to_peers_that_may_see_cells_only,
+    trains_with_labels_of_any_source,
+    trains_again_after_a_disconnect,
+    forgets_training_that_failed,
+    trains_with_the_first_row_of_a_request_only,
+)

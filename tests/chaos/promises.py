@@ -1,0 +1,243 @@
+"""What must hold of every store and node when a storm is over.
+
+Stores are compared, number by number, with what clients were told.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from chaos import records
+from chaos.clients import Oracle
+from chaos.records import RowRecord, Rows
+from chaos.states import picture
+from chaos.world import Network
+from covey.bandit.learner import UNKNOWN
+from covey.errors import StoreError
+from covey.kernel import HEAD
+from covey.node.node import Node
+from covey.node.recorded import RecordedState
+from covey.node.requests import NOT_COUNTED, OWN, Counts, is_own
+from covey.node.store import Store
+from covey.node.trust import Trust
+
+SPLIT_CELLS = ("dcza", "multi-resolution")  # presets whose cells are not those of the requests
+
+
+class Found(msgspec.Struct):
+    """What the stores of a network hold when all nodes have stopped."""
+
+    rows: dict[str, Rows]
+    stores: dict[str, Store]
+
+    @classmethod
+    def of(cls, network: Network) -> "Found":
+        """Open every store and read it."""
+        stores = {name: network.store(name) for name in network.names}
+        return cls({name: records.read(store) for name, store in stores.items()}, stores)
+
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.close()
+
+
+def acknowledged_labels_are_there(network: Network, oracle: Oracle, found: Found) -> None:
+    """I1, I10: a label that was acknowledged is there, and no other is."""
+    for (site, source, id_), entry in oracle.entries.items():
+        kept = found.rows[site].get((source, id_))
+        truth = UNKNOWN if kept is None else kept.truth
+        promise = "I1" if entry.is_acknowledged else "I10"
+        network.expect(
+            truth in entry.possible,
+            promise,
+            f"{site} has {truth!r} for {id_}, which can only be one of {entry.possible}",
+        )
+
+
+def answered_rows_are_there(network: Network, oracle: Oracle, found: Found) -> None:
+    """I3: a row that was answered is stored as it was answered."""
+    for (site, source, id_), entry in oracle.entries.items():
+        if entry.answer is None:
+            continue
+        kept = found.rows[site].get((source, id_))
+        is_same = kept is not None and kept.as_answered == entry.answer
+        network.expect(is_same, "I3", f"{site} does not have {id_} as it was answered")
+
+
+def no_label_counts_twice(network: Network, oracle: Oracle, found: Found) -> None:
+    """I2, I4: counters are the sum of the labels that clients and peers know to have sent."""
+    for site, store in found.stores.items():
+        for sentence in store.check():
+            network.blame("I4", f"{site}: {sentence}")
+        counted: Counter[tuple[str, str, str]] = Counter()
+        right: Counter[tuple[str, str, str]] = Counter()
+        for row in found.rows[site].values():
+            if row.truth is not UNKNOWN and row.phase not in NOT_COUNTED:
+                where = (row.cell, row.source, row.arm)
+                counted[where] += 1
+                right[where] += row.prediction == row.truth
+        expected = {where: (count, right[where]) for where, count in counted.items()}
+        network.expect(store.counters() == expected, "I2", f"{site} counts what nobody sent")
+
+
+def statistics_count_labels_of_their_own_source(
+    network: Network, oracle: Oracle, found: Found
+) -> None:
+    """I4, I6: own statistics count own and fully trusted labels; an overlay those of its source.
+
+    Where cells are never split, both are sums over the labels of requests.
+    """
+    if network.plan.config["policy"]["preset"] in SPLIT_CELLS:
+        return
+    for site, store in found.stores.items():
+        counters = store.counters()
+        for source, cell, stored in records.cells_of(store):
+            labels = stored[HEAD : HEAD + len(network.arms[site])]
+            for arm, count in zip(network.arms[site], labels, strict=True):
+                known = _counted(network.trust[site], counters, source, cell, arm)
+                where = f"statistics of {source!r} at {site}, {cell}, {arm}"
+                network.expect(count == known, "I6", f"{where}: {count} labels, not {known}")
+
+
+def _counted(trust: Mapping[str, Trust], counters: Counts, whose: str, cell: str, arm: str) -> int:
+    def counts(source: str) -> bool:
+        is_pooled = is_own(source) or trust[source] == "full"
+        return is_pooled if whose == OWN else source == whose
+
+    return sum(
+        count
+        for (at, source, by), (count, _) in counters.items()
+        if (at, by) == (cell, arm) and counts(source)
+    )
+
+
+def arrivals_are_those_of_requests(network: Network, oracle: Oracle, found: Found) -> None:
+    """I4: a request that failed since the last start left no arrival behind."""
+    if network.plan.config["policy"]["preset"] in SPLIT_CELLS:
+        return
+    for site, store in found.stores.items():
+        more = records.arrivals_without_request(store, network.trust[site])
+        more.subtract(network.lost_arrivals[site])
+        for (source, cell), count in more.items():
+            where = f"statistics of {source!r} at {site}, {cell}"
+            network.expect(count == 0, "I4", f"{where}: {count} arrivals without a request")
+
+
+def labels_reached_the_peer_that_answered(network: Network, oracle: Oracle, found: Found) -> None:
+    """I2, I8: the peer that answered has the label, unless it came too late there."""
+    for site, rows in found.rows.items():
+        count = found.stores[site].size()["deliveries"]
+        network.expect(count == 0, "I8", f"{site} has {count} undelivered labels")
+        for row in rows.values():
+            if not row.peer_id or row.truth is UNKNOWN:
+                continue
+            there = found.rows[row.peer].get((site, row.peer_id))
+            if there is None:
+                network.blame("I2", f"{row.peer} lost what {site} asked it")
+            elif there.truth is UNKNOWN:
+                network.expect(
+                    not there.is_open, "I2", f"{row.peer} never received a label of {site}"
+                )
+            else:
+                is_same = there.truth == row.truth
+                network.expect(is_same, "I2", f"{row.peer} received another label of {site}")
+
+
+def every_label_was_sent(network: Network, oracle: Oracle, found: Found) -> None:
+    """I5, I6: the source of a label has sent it."""
+    for site, rows in found.rows.items():
+        for (source, id_), row in rows.items():
+            if row.truth is UNKNOWN:
+                continue
+            if (site, source, id_) in network.poison:
+                is_sent = row.truth in network.poison[site, source, id_]
+            elif source in network.names:
+                asked = _by_peer_id(found, source).get((site, id_))
+                is_sent = asked is not None and asked.truth == row.truth
+            else:
+                entry = oracle.entries.get((site, source, id_))
+                is_sent = entry is not None and row.truth in entry.possible
+            network.expect(is_sent, "I5", f"{site} has a label for {id_} that nobody sent")
+
+
+def peers_are_trained_no_more_than_needed(network: Network, oracle: Oracle, found: Found) -> None:
+    """I13: whatever a peer reports, it is trained at most D2(t) times in a cell, and a bit."""
+    for site, rows in found.rows.items():
+        (slot,) = (
+            found.stores[site]
+            ._base.execute("SELECT slot FROM sources WHERE source = ''")
+            .fetchone()
+        )
+        budget = network.training_budget(site, max(slot, 2))
+        in_progress = sum(one.rows for one in network.plan.clients if one.site == site)
+        trained = Counter((one.cell, one.peer) for one in rows.values() if one.phase == "train")
+        for (cell, peer), count in trained.items():
+            most = math.floor(budget) + 1 + in_progress
+            network.expect(
+                count <= most, "I13", f"{site} trained {peer} {count} times in {cell}, not {most}"
+            )
+
+
+PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
+    acknowledged_labels_are_there,
+    answered_rows_are_there,
+    no_label_counts_twice,
+    statistics_count_labels_of_their_own_source,
+    arrivals_are_those_of_requests,
+    labels_reached_the_peer_that_answered,
+    every_label_was_sent,
+    peers_are_trained_no_more_than_needed,
+)
+
+
+async def memory_agrees_with_the_store(network: Network, name: str, node: Node) -> None:
+    """I4: a node that starts from this store continues as this one does."""
+    try:
+        await node._journal.flush()
+        loaded = network.stores[name].load(node.name, _fingerprint(network.stores[name]))
+    except StoreError as error:
+        network.blame("I4", str(error))
+        return
+    network.starts[name] = loaded.starts
+    restarted = RecordedState(network.learner(name), loaded, network.trust[name])
+    here, there = picture(node._state), picture(restarted)
+    for part, value in here.items():
+        how = f"{name}, {part}: {_differing(value, there[part])}"
+        network.expect(value == there[part], "I4", how)
+
+
+def limits_hold(network: Network) -> None:
+    """I7: no node holds more than it may."""
+    limits = network.limits
+    for name, node in network.nodes.items():
+        held = {source: node._state.held(source) for source in ("", *network.names)}
+        for source, count in held.items():
+            most = limits.peer_tickets if source else limits.tickets
+            network.expect(count <= most, "I7", f"{name} holds {count} rows of {source!r}")
+        own = sum(is_own(source) for source, _ in node._in_progress)
+        peers = len(node._in_progress) - own
+        is_less = own <= limits.requests and peers <= limits.peer_requests
+        network.expect(is_less, "I7", f"{name} answers {own} clients and {peers} peers at once")
+
+
+def _differing(here: Any, there: Any) -> str:
+    """Return where two values differ, in short."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        return "; ".join(f"{key}: {_differing(here.get(key), there.get(key))}" for key in keys[:3])
+    if isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
+        pairs = [f"{a} but stored {b}" for a, b in zip(here, there, strict=True) if a != b]
+        return "; ".join(pairs[:3])
+    return f"{here} but stored {there}"
+
+
+def _by_peer_id(found: Found, site: str) -> dict[tuple[str, str], RowRecord]:
+    return {(one.peer, one.peer_id): one for one in found.rows[site].values() if one.peer_id}
+
+
+def _fingerprint(store: Store) -> str:
+    (fingerprint,) = store._base.execute("SELECT fingerprint FROM site").fetchone()
+    return str(fingerprint)

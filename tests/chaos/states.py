@@ -1,0 +1,35 @@
+"""The state of a node as it is compared: before and after a message, in memory and in a store."""
+
+from typing import Any
+
+from covey.kernel import Table, doubts_of
+from covey.node.recorded import RecordedState
+from covey.node.requests import OWN
+
+
+def picture(state: RecordedState) -> dict[str, Any]:
+    """Return all that decides how a node continues, by name."""
+    overlays = state.sources._overlays
+    tables = {OWN: state.learner.tables} | {name: one.tables for name, one in overlays.items()}
+    slots = {OWN: state.learner.slot} | {name: one.slot for name, one in overlays.items()}
+    return {
+        "slots": slots,
+        "cells": {
+            (source, space): _cells(table)
+            for source, spaces in tables.items()
+            for space, table in spaces.items()
+        },
+        "changes": {source: doubts_of(spaces) for source, spaces in tables.items()},
+        "open requests": {
+            request.number: list(request.truths)
+            for queue in state._queues.values()
+            for request in queue
+        },
+        "answers of peers": {where: count for where, count in state._answered.items() if count},
+        "pending rows": state.pending_rows,
+        "latest label": state._latest_label,
+    }
+
+
+def _cells(table: Table) -> list[Any]:
+    return [(table.cell(row), table.counters(row), table.known(row)) for row in range(len(table))]

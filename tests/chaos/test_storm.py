@@ -1,0 +1,84 @@
+"""In every storm the promises hold; and the same seed is the same storm."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chaos.runs import play
+from covey.kernel import is_compiled
+
+SEEDS = 200 if is_compiled() else 50
+CHUNK = 10
+HERE = Path(__file__).parents[1]
+# What must come up in a few seeds, or the storms are none.
+KINDS = {
+    "FunctionError",
+    "LimitError",
+    "asks by cell",
+    "crashes after a commit",
+    "crashes at a send",
+    "crashes at any time",
+    "crashes before a commit",
+    "damaged messages",
+    "damaged responses",
+    "disconnects",
+    "failed boots",
+    "failed commits",
+    "full disks",
+    "greetings",
+    "labels, conflicting",
+    "labels, late",
+    "labels, new",
+    "labels, not wanted",
+    "labels, repeated",
+    "labels together",
+    "lost",
+    "messages with an instance",
+    "partitions",
+    "pauses",
+    "power losses",
+    "refused asks",
+    "repeated",
+    "responses to others",
+    "batches",
+    "trainings",
+}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_whatever_happens_every_promise_holds(first: int) -> None:
+    verdicts = [play(seed) for seed in range(first, first + CHUNK)]
+
+    assert {one.seed: one.found for one in verdicts if one.found} == {}
+    assert sum(one.counts["acknowledged"] for one in verdicts) > 500
+
+
+def test_every_kind_of_trouble_comes_up() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(15):
+        counts.update(play(seed).counts)
+
+    assert {kind for kind in KINDS if counts[kind] == 0} == set()
+
+
+def test_the_same_seed_is_the_same_storm() -> None:
+    assert [play(seed) for seed in (3, 13)] == [play(seed) for seed in (3, 13)]
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "7"])
+def test_the_same_seed_is_the_same_storm_in_another_process(hash_seed: str) -> None:
+    code = "from chaos.runs import play; print(play(3).trace)"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert told.stdout.strip() == play(3).trace

@@ -1,0 +1,282 @@
+"""Command line: options, output and exit codes."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covey import cli
+from covey.replay.baselines import PLAIN
+
+CONFIG = """
+[data]
+label = "label"
+context = ["hour"]
+
+[policy]
+preset = "cos"
+slices = 2
+
+[[learner]]
+name = "north"
+functions = ["nb", "tree"]
+peers = { south = 0.1 }
+
+[[learner]]
+name = "south"
+functions = ["rules"]
+"""
+
+LOG = "hour,label,nb,tree,rules\n" + "".join(
+    f"{k % 10 / 10},{k % 2},{k % 2},{(k + 1) % 2},{k % 3 % 2}\n" for k in range(60)
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sites.toml").write_text(CONFIG)
+    (tmp_path / "log.csv").write_text(LOG)
+    return tmp_path
+
+
+def replay(folder: Path, *more: str) -> int:
+    return cli.main(
+        ["replay", str(folder / "log.csv"), "--config", str(folder / "sites.toml"), *more]
+    )
+
+
+def test_replay_prints_a_table_with_every_learner(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = replay(folder)
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "north" in printed
+    assert "south" in printed
+
+
+def test_json_is_one_object_on_standard_output_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay(folder, "--json")
+
+    summary = json.loads(capsys.readouterr().out)
+    assert set(summary) == {"learners", "functions"}
+    assert summary["functions"]["nb"] == 0.0
+    assert set(summary["learners"]["north"]) == {
+        "slots", "errors", "error_percent", "train_percent", "explore_percent",
+        "exploit_percent", "cost_total", "arms", "alone",
+    }  # fmt: skip
+
+
+def test_the_trace_has_the_agreed_columns_in_order(folder: Path) -> None:
+    replay(folder, "--trace", str(folder / "trace.csv"))
+
+    with (folder / "trace.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert ",".join(rows[0]) == "slot,learner,cell,phase,arm,function,prediction,label,correct,cost"
+    assert rows[1] == ["1", "north", "g2:0", "explore", "nb", "nb", "0", "0", "1", "0.0"]
+    assert len(rows) == 1 + 2 * 60
+
+
+def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
+    replay(folder, "--report", str(folder / "out"))
+
+    assert (folder / "out" / "report.html").read_text().startswith("<!doctype html>")
+    assert (
+        json.loads((folder / "out" / "summary.json").read_text())["learners"]["north"]["slots"]
+        == 60
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "sentence"),
+    [
+        ("log.csv", "hour,label,nb", "hour,label,nbb", "has no column 'nb'; did you mean 'nbb'?"),
+        ("sites.toml", "south = 0.1", "soth = 0.1", "unknown learner 'soth' in peers; did you"),
+        ("sites.toml", '"south"', '"north"', "duplicate learner name 'north'"),
+        ("log.csv", "\n0.3,1,", "\n1.3,1,", "slot 4: context 'hour' is 1.3"),
+        ("log.csv", "\n0.3,1,", "\nnan,1,", "slot 4: column 'hour' is 'nan', which"),
+        ("log.csv", "\n0.3,1,", "\n0.3,,", "row 4: the label in 'label' is missing"),
+        ("log.csv", "\n0.3,1,1,", "\n0.3,1,,", "row 4: the prediction in 'nb' is missing"),
+        ("log.csv", "\n0.3,1,1,", "\n0.3,1,yes,", "row 4: column 'nb' holds 'yes', but column"),
+        ("log.csv", LOG[LOG.index("\n") + 1 :], "", "log.csv has no rows"),
+        ("sites.toml", '["rules"]', "[]", "learner 'south' has no functions"),
+        ("sites.toml", "south = 0.1", "south = -0.1", "the cost of peer 'south' is -0.1"),
+        ("sites.toml", "slices = 2", "horizon = 20", "more rows than the horizon of 20 slots"),
+        ("sites.toml", "slices = 2", "slice = 2", "unknown key 'slice' in [policy]; did you mean"),
+        ("sites.toml", "[data]", "[date]", "unknown table [date]; did you mean 'data'?"),
+        ("sites.toml", "slices = 2", "slices = 2 2", "is not valid TOML"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_exit_code_2_and_no_trace(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    sentence: str,
+) -> None:
+    path = folder / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+    code = replay(folder, "--quiet", "--trace", str(folder / "trace.csv"))
+
+    printed = capsys.readouterr()
+    assert code == 2
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "sites.toml"]
+
+
+def test_baselines_are_compared_where_they_are_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = replay(folder, "--quiet", "--json", "--baselines", "previous-label, river-ucb")
+
+    found = json.loads(capsys.readouterr().out)["baselines"]
+    assert code == 0
+    assert list(found) == ["previous-label", "river-ucb", "best-in-hindsight"]
+    # Labels alternate from 0, which the first function says in the first slot.
+    assert found["previous-label"] == {
+        "errors": 59,
+        "error_percent": pytest.approx(98.33, abs=0.01),
+    }
+    assert found["best-in-hindsight"]["errors"] == 0
+
+
+def test_baselines_without_names_are_those_that_need_no_extra(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay(folder, "--quiet", "--json", "--baselines")
+
+    found = json.loads(capsys.readouterr().out)["baselines"]
+    assert list(found) == [*PLAIN, "best-in-hindsight"]
+
+
+@pytest.mark.parametrize(
+    ("names", "data", "sentence"),
+    [
+        ("win-sty", "", "unknown baseline 'win-sty'; did you mean 'win-stay'?"),
+        ("win-stay,win-stay", "", "duplicate baseline 'win-stay'"),
+        ("win-stay", 'loss = { kind = "absolute", bound = 1.0 }', "remove one of them"),
+    ],
+)
+def test_baselines_that_cannot_be_compared_are_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], names: str, data: str, sentence: str
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("[data]", f"[data]\n{data}"))
+
+    code = replay(folder, "--quiet", "--baselines", names)
+
+    printed = capsys.readouterr()
+    assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert sentence in printed.err
+
+
+@pytest.mark.parametrize("command", ["replay", "simulate"])
+def test_the_help_lists_the_experimental_presets_last(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+
+    assert (
+        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: discounted, "
+        "multi-resolution, cos-ce, balance\n"
+    ) in capsys.readouterr().out
+
+
+def test_a_key_in_its_old_place_is_a_warning_of_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("[policy]", '[policy]\nhelper = "greedy"'))
+
+    assert replay(folder, "--quiet") == 0
+    assert capsys.readouterr().err == (
+        "covey: warning: [policy] helper is deprecated and will be removed in the next release; "
+        "use [policy] reading.helper\n"
+    )
+
+
+def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sites.toml"
+    path.write_text(path.read_text().replace("south = 0.1", "south = 1.5"))
+
+    code = replay(folder, "--quiet", "--json")
+
+    printed = capsys.readouterr()
+    assert code == 0
+    assert printed.err.startswith("covey: warning: learner 'north' never asks 'south'")
+    assert printed.err.count("\n") == 1
+
+
+def test_the_demo_prints_its_file_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["demo", "--out", str(tmp_path / "demo"), "--slots", "500"])
+
+    assert code == 0
+    assert "cooperation" in capsys.readouterr().out
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {
+        "log.csv",
+        "report.html",
+        "sites.toml",
+        "summary.json",
+    }
+
+
+def test_version_names_the_kernel() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "covey", "--version"],
+        env={**os.environ, "COVEY_KERNEL": "plain"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.startswith("covey 0.1.0 (kernel: plain")
+
+
+@pytest.mark.parametrize("arguments", [[], ["replay"], ["replay", "x.csv"], ["nonsense"]])
+def test_a_wrong_command_line_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+
+    assert stopped.value.code == 2
+    assert "usage: covey" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["par_setup", "--data", "x", "--json"], ["--out", "paper"]]
+)
+def test_reproduce_names_make_paper_whatever_its_arguments(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["reproduce", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        "covey: the reproduction of the paper is not part of the package; run `make paper` in a "
+        "clone of the repository\n"
+    )
+
+
+def test_an_unexpected_failure_exits_with_1_and_hints_at_debug(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "taken").write_text("")
+
+    code = replay(folder, "--quiet", "--report", str(folder / "taken"))
+
+    assert code == 1
+    assert "--debug shows where" in capsys.readouterr().err

@@ -1,0 +1,269 @@
+"""`covey status` prints the state of a node, or an error."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from covey import cli
+from covey.cli import serve
+from covey.errors import ConfigError, PeerError
+from covey.report.figures import NONE
+from covey.server import keys, tokens
+from support.neighbourhood import SRC
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+FULL = {
+    "name": "north",
+    "is_ready": True,
+    "starts": 3,
+    "uptime_s": 93784.2,
+    "slot": 12345,
+    "phases": {"exploit": 900, "train": 60, "explore": 40},
+    "arms": [
+        {
+            "name": "rules",
+            "kind": "own",
+            "price": 0.0,
+            "decisions": 700,
+            "labels": 640,
+            "right": 512,
+        },
+        {"name": "south", "kind": "peer", "price": 0.05, "decisions": 300, "spent": 15.0},
+        {"name": "west", "kind": "context_only", "price": None},
+    ],
+    "peers": [
+        {"name": "south", "state": "open", "owed": 0},
+        {"name": "west", "state": "resting", "owed": 17},
+    ],
+    "open_tickets": 42,
+    "cells": 8,
+    "owed": 17,
+    "for_peers": {"open_tickets": 3, "labels": 1650, "cells": 2},
+    "something new": [1, 2],
+}
+SHOWN = """\
+site north, ready
+
+slot                  12,345
+starts                3
+up for                1 d 2 h 3 min 4 s
+known cells           8
+open tickets          42
+undelivered labels    17
+labels from peers     1,650
+open tickets of peers 3
+extra cells for peers 2
+
+phase    decisions*   share
+---------------------------
+train            60   6.0 %
+explore          40   4.0 %
+exploit         900  90.0 %
+
+arm            kind  price  chosen*  spent*  labels   right
+-----------------------------------------------------------
+rules           own      0      700       ~     640  80.0 %
+south          peer   0.05      300   15.00       ~       ~
+west   context only      ~        ~       ~       ~       ~
+* since the start; labels are of all starts
+
+peer     state  undelivered labels
+----------------------------------
+south     open                   0
+west   resting                  17""".replace("~", NONE)
+
+
+def test_a_state_is_printed_as_tables() -> None:
+    assert serve.status_text(json.dumps(FULL).encode()) == SHOWN
+
+
+def test_a_state_with_missing_fields_is_printed() -> None:
+    assert (
+        serve.status_text(b'{"name": "north", "slot": 7}')
+        == "site north\n\nslot                  7"
+    )
+
+
+def test_unknown_values_of_another_version_are_printed() -> None:
+    shown = serve.status_text(
+        b'{"name": "north", "peers": [{"name": "south", "state": "unavailable"}]}'
+    )
+
+    assert "unavailable" in shown
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    shown = serve.status_text(b'{"name": "\\u001b[2Jnorth", "peers": [{"name": "a\\nb"}]}')
+
+    assert "\x1b" not in shown
+    assert "a?b" in shown
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"slot": 1}', b'{"name": 3}', b"[" * 9999]
+)
+def test_an_invalid_state_is_an_error(body: bytes) -> None:
+    with pytest.raises(PeerError, match="not the state of a covey node"):
+        serve.status_text(body)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("north", "write http://host:port"),
+        ("ftp://north/v2/models/north", "write http://host:port"),
+        ("http://127.0.0.1:99999/v2/models/north", "write http://host:port"),
+        ("http://me:word@127.0.0.1/v2/models/north", "contains a user name or a password"),
+        ("http://127.0.0.1:8080", "is not the URL of a model"),
+        ("http://127.0.0.1:8080/v2/models/north/infer", "is not the URL of a model"),
+        ("http://north.example/v2/models/north", "token would be sent unencrypted"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_before_anything_is_sent(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        serve.client(url, token="covey_secret")  # noqa: S106
+
+
+def test_an_unreachable_node_gives_a_message_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    code = cli.main(["status", f"http://127.0.0.1:{port}/v2/models/north"])
+
+    assert code == 2
+    assert capsys.readouterr().err == (
+        f"covey: http://127.0.0.1:{port}/v2/models/north: no response: Connection refused\n"
+    )
+
+
+def test_the_state_of_a_node_is_requested_and_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})
+        url = f"{client.root}/v2/models/north"
+
+        assert await asyncio.to_thread(cli.main, ["status", url]) == 0
+        assert await asyncio.to_thread(cli.main, ["status", f"{url}/state/", "--json"]) == 0
+
+    run(tmp_path, story)
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("site north")
+    assert "slot                  1\n" in shown
+    assert json.loads(shown.splitlines()[-1])["name"] == "north"
+
+
+def test_a_model_of_another_name_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(client: Client) -> None:
+        url = f"{client.root}/v2/models/south"
+        assert await asyncio.to_thread(cli.main, ["status", url]) == 2
+
+    run(tmp_path, story)
+
+    assert "status 404; give the URL that `covey serve` prints" in capsys.readouterr().err
+
+
+def test_watching_ends_with_an_interrupt(tmp_path: Path) -> None:
+    def watch(url: str) -> tuple[list[str], int]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "covey", "status", url, "--json", "--watch", "0.1"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SRC)},
+        )
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        return lines, process.returncode
+
+    async def story(client: Client) -> None:
+        lines, code = await asyncio.to_thread(watch, f"{client.root}/v2/models/north")
+
+        assert [json.loads(line)["name"] for line in lines] == ["north"] * 3
+        assert code == 0
+
+    run(tmp_path, story)
+
+
+# -- with TLS and tokens ------------------------------------------------------------------------
+
+
+def guarded(folder: Path, story: Callable[[str], None]) -> None:
+    """Tell a story of a node with TLS and tokens, which is given the URL of its model."""
+    keys.new_authority(folder / "office")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=folder / "office", folder=folder)
+    for name, scope in (("watch", "read"), ("camera", "infer")):
+        secret, _ = tokens.new(folder / "tokens.json", name, scopes=[scope])
+        (folder / f"{name}.token").write_text(f"{secret}\n")
+    more = (
+        'dimension = 1\ntls = true\ntokens = "tokens.json"\ncertificate = "north.crt"\n'
+        'key = "north.key"\nauthority = "office/ca.crt"'
+    )
+
+    async def main() -> None:
+        text = SITE.replace("dimension = 1", more)
+        async with serving(folder, text, authority=folder / "office" / "ca.crt") as client:
+            await asyncio.to_thread(story, f"{client.root}/v2/models/north")
+
+    asyncio.run(main())
+
+
+def test_a_token_comes_from_a_file_or_from_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust = ["--ca", str(tmp_path / "office" / "ca.crt")]
+
+    def story(url: str) -> None:
+        token = ["--token-file", str(tmp_path / "watch.token")]
+        assert cli.main(["status", url, *trust, *token]) == 0
+        monkeypatch.setenv("COVEY_TOKEN", (tmp_path / "watch.token").read_text().strip())
+        assert cli.main(["status", url, *trust]) == 0
+
+    guarded(tmp_path, story)
+
+    assert capsys.readouterr().out.count("site north") == 2
+
+
+def test_no_token_the_wrong_one_and_no_trust_are_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trust = ["--ca", str(tmp_path / "office" / "ca.crt")]
+
+    def story(url: str) -> None:
+        wrong = ["--token-file", str(tmp_path / "camera.token")]
+        for more in (trust, [*trust, *wrong], wrong, ["--ca", str(tmp_path / "tokens.json")]):
+            assert cli.main(["status", url, *more]) == 2
+
+    guarded(tmp_path, story)
+
+    said = capsys.readouterr().err.splitlines()
+    assert "refused (401); it needs a token with scope 'read'" in said[0]
+    assert "refused (403); it needs a token with scope 'read'" in said[1]
+    assert "certificate not trusted" in said[2]
+    assert "no certificate in it" in said[3]
+    assert len(said) == 4
+    assert "covey_" not in "".join(said)
+
+
+def test_a_file_that_holds_no_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        serve.token_in(tmp_path / "none")
+    with pytest.raises(ConfigError, match="not one line of printable"):
+        serve.client("http://127.0.0.1:1/v2/models/a", token="two\nlines")  # noqa: S106

@@ -1,0 +1,340 @@
+"""Logs: the same columns from CSV, gzipped CSV and Parquet, and every file that cannot be read."""
+
+import decimal
+import gzip
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as arrow
+import pytest
+from pyarrow import parquet
+
+from covey.data.logs import ROWS_PER_CHUNK, CsvLog, ParquetLog, open_log
+from covey.errors import DataError
+
+
+def csv_log(folder: Path, text: str, name: str = "log.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+def parquet_log(folder: Path, **columns: Any) -> Path:
+    path = folder / "log.parquet"
+    parquet.write_table(arrow.table(columns), path)
+    return path
+
+
+def read(path: Path, *wanted: str) -> dict[str, list[Any]]:
+    """Return the wanted columns, the chunks put together."""
+    columns: dict[str, list[Any]] = {name: [] for name in wanted}
+    for chunk in open_log(path, wanted).chunks():
+        for name in wanted:
+            columns[name] += list(chunk[name])
+    return columns
+
+
+def sentence_of(path: Path, *wanted: str) -> str:
+    with pytest.raises(DataError) as caught:
+        read(path, *wanted)
+    return str(caught.value)
+
+
+def test_csv_gives_the_wanted_columns_as_text(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "label,other,nb\n1,x,0.5\n0,y,\n")
+
+    assert read(path, "nb", "label") == {"nb": ["0.5", ""], "label": ["1", "0"]}
+
+
+def test_gzipped_csv_is_read_as_csv(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(b"label,nb\n1,0\n"))
+
+    assert read(path, "label", "nb") == {"label": ["1"], "nb": ["0"]}
+
+
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"\xef\xbb\xbflabel,nb\n1,0\n")
+
+    assert read(path, "label") == {"label": ["1"]}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_all_line_endings_are_read(tmp_path: Path, end: str) -> None:
+    path = csv_log(tmp_path, end.join(["label,nb", "1,0", "0,1", ""]))
+
+    assert read(path, "nb") == {"nb": ["0", "1"]}
+
+
+def test_the_last_line_break_is_optional(tmp_path: Path) -> None:
+    assert read(csv_log(tmp_path, "label,nb\n1,0"), "nb") == {"nb": ["0"]}
+
+
+def test_quotes_keep_commas_and_line_breaks_and_blanks_together(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, 'label,nb\n"a,b"," c"\n"d\ne","say ""f"""\n')
+
+    assert read(path, "label", "nb") == {"label": ["a,b", "d\ne"], "nb": [" c", 'say "f"']}
+
+
+def test_trailing_blank_lines_are_ignored(tmp_path: Path) -> None:
+    assert read(csv_log(tmp_path, "label,nb\n1,0\n\n\r\n\n"), "label") == {"label": ["1"]}
+
+
+def test_a_blank_line_in_the_middle_is_a_row_that_lacks_its_fields(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "label,nb\n1,0\n\n\n1,0\n")
+
+    assert sentence_of(path, "label") == "row 2 has 0 fields, but the header has 2"
+
+
+@pytest.mark.parametrize(("row", "fields"), [("1", 1), ("1,0,0", 3), ("  ", 1)])
+def test_a_ragged_row_is_named(tmp_path: Path, row: str, fields: int) -> None:
+    path = csv_log(tmp_path, f"label,nb\n1,0\n1,0\n{row}\n")
+
+    assert sentence_of(path, "label") == f"row 3 has {fields} fields, but the header has 2"
+
+
+def test_row_numbers_continue_across_chunks(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "label,nb\n" + "1,0\n" * ROWS_PER_CHUNK + "1,0\n1\n")
+
+    assert sentence_of(path, "label") == "row 65538 has 1 fields, but the header has 2"
+
+
+def test_csv_comes_in_chunks_that_lose_nothing(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "label,nb\n" + "".join(f"{k},0\n" for k in range(70_000)))
+    chunks = [chunk["label"] for chunk in open_log(path, ["label"]).chunks()]
+
+    assert [len(chunk) for chunk in chunks] == [65_536, 4_464]
+    assert [*chunks[0], *chunks[1]] == [str(k) for k in range(70_000)]
+
+
+def test_parquet_comes_in_chunks_that_lose_nothing(tmp_path: Path) -> None:
+    path = parquet_log(tmp_path, label=np.arange(70_000))
+    chunks = [chunk["label"] for chunk in open_log(path, ["label"]).chunks()]
+
+    assert [len(chunk) for chunk in chunks] == [65_536, 4_464]
+    assert np.array_equal(np.concatenate(chunks), np.arange(70_000))
+
+
+def test_rows_that_fill_their_chunks_leave_no_empty_one(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "label,nb\n" + "1,0\n" * ROWS_PER_CHUNK)
+
+    assert len(list(open_log(path, ["label"]).chunks())) == 1
+
+
+def test_a_csv_with_only_a_header_has_no_chunks(tmp_path: Path) -> None:
+    assert list(open_log(csv_log(tmp_path, "label,nb\n"), ["label"]).chunks()) == []
+
+
+def test_a_parquet_file_without_rows_has_no_chunks(tmp_path: Path) -> None:
+    path = parquet_log(tmp_path, label=arrow.array([], arrow.int64()))
+
+    assert list(open_log(path, ["label"]).chunks()) == []
+
+
+def test_an_empty_file_has_no_columns(tmp_path: Path) -> None:
+    assert sentence_of(csv_log(tmp_path, ""), "label") == "log.csv has no column 'label'"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ("lable", "has no column 'lable'; did you mean 'label'?"),
+        ("xyz", "has no column 'xyz'; known: label, nb"),
+        (" nb", "has no column ' nb'; did you mean 'nb'?"),
+    ],
+)
+def test_a_missing_column_is_named_with_the_nearest(
+    tmp_path: Path, wanted: str, sentence: str
+) -> None:
+    text = csv_log(tmp_path, "label,nb\n1,0\n")
+    table = parquet_log(tmp_path, label=[1], nb=[0])
+
+    assert sentence_of(text, "label", wanted) == f"log.csv {sentence}"
+    assert sentence_of(table, "label", wanted) == f"log.parquet {sentence}"
+
+
+def test_a_duplicate_wanted_column_is_rejected(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "nb,label,nb\n1,0,1\n")
+
+    assert sentence_of(path, "nb") == "log.csv has duplicate columns 'nb'; rename one"
+
+
+def test_a_duplicate_unwanted_column_is_ignored(tmp_path: Path) -> None:
+    assert read(csv_log(tmp_path, "nb,label,nb\n1,0,1\n"), "label") == {"label": ["0"]}
+
+
+PARQUET_KINDS = [
+    ("int8", arrow.array([0, 1], arrow.int8()), [0, 1]),
+    ("uint64", arrow.array([0, 2**63], arrow.uint64()), [0, 2**63]),
+    ("float", arrow.array([0.5, 1.0], arrow.float32()), [0.5, 1.0]),
+    ("bool", arrow.array([False, True]), [0, 1]),
+    ("decimal", arrow.array([decimal.Decimal("0.50"), decimal.Decimal("1.25")]), [0.5, 1.25]),
+    ("text", arrow.array(["a", " a"]), ["a", " a"]),
+    ("large text", arrow.array(["a", "b"], arrow.large_string()), ["a", "b"]),
+    ("text in a dictionary", arrow.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
+    ("numbers in a dictionary", arrow.array([7, 9]).dictionary_encode(), [7, 9]),
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [case[1:] for case in PARQUET_KINDS], ids=[c[0] for c in PARQUET_KINDS]
+)
+def test_parquet_columns_become_numbers_or_text(
+    tmp_path: Path, column: arrow.Array, values: list[Any]
+) -> None:
+    assert read(parquet_log(tmp_path, x=column), "x") == {"x": values}
+
+
+def test_times_in_parquet_stay_times(tmp_path: Path) -> None:
+    path = parquet_log(tmp_path, x=[datetime(2024, 5, 1, 13, 30)])
+
+    assert read(path, "x") == {"x": [np.datetime64("2024-05-01T13:30")]}
+
+
+@pytest.mark.parametrize("values", [["a", None], [1, None], [True, None], [None, None]])
+def test_a_parquet_null_is_none(tmp_path: Path, values: list[Any]) -> None:
+    assert read(parquet_log(tmp_path, x=values), "x") == {"x": values}
+
+
+def test_integers_stay_integers_beside_a_parquet_null(tmp_path: Path) -> None:
+    (first, _) = read(parquet_log(tmp_path, x=[2**60 + 1, None]), "x")["x"]
+
+    assert (type(first), first) == (int, 2**60 + 1)
+
+
+def test_a_float_null_in_parquet_is_nan(tmp_path: Path) -> None:
+    first, second = read(parquet_log(tmp_path, x=[0.5, None]), "x")["x"]
+
+    assert (first, np.isnan(second)) == (0.5, True)
+
+
+def test_a_parquet_column_of_lists_is_refused(tmp_path: Path) -> None:
+    path = parquet_log(tmp_path, x=[[1], [2]])
+
+    assert sentence_of(path, "x").startswith("column 'x' is of type list<")
+    assert sentence_of(path, "x").endswith("; it must hold numbers or text")
+
+
+def test_only_csv_writes_numbers_as_text(tmp_path: Path) -> None:
+    text = open_log(csv_log(tmp_path, "x\n1\n"), ["x"])
+    table = open_log(parquet_log(tmp_path, x=[1]), ["x"])
+
+    assert (text.is_typed, table.is_typed) == (False, True)
+
+
+def test_only_parquet_knows_its_number_of_rows(tmp_path: Path) -> None:
+    text = open_log(csv_log(tmp_path, "x\n1\n"), ["x"])
+    table = open_log(parquet_log(tmp_path, x=[1, 2, 3]), ["x"])
+
+    assert (text.rows_total, table.rows_total) == (None, 3)
+
+
+def test_the_suffix_selects_the_reader(tmp_path: Path) -> None:
+    table = parquet_log(tmp_path, x=[1])
+    short = table.rename(tmp_path / "log.pq")
+
+    assert isinstance(open_log(short, ["x"]), ParquetLog)
+    assert isinstance(open_log(csv_log(tmp_path, "x\n"), ["x"]), CsvLog)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_fraction_read_grows_from_zero_to_one(tmp_path: Path, kind: str) -> None:
+    rows = 2 * ROWS_PER_CHUNK + 1
+    path = (
+        csv_log(tmp_path, "x\n" + "1\n" * rows)
+        if kind == "csv"
+        else parquet_log(tmp_path, x=np.ones(rows))
+    )
+    reader = open_log(path, ["x"])
+    shares = [reader.share_read(), *(reader.share_read() for _ in reader.chunks())]
+
+    assert (shares[0], shares[-1], len(shares)) == (0.0, 1.0, 4)
+    assert shares == sorted(shares)
+
+
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+
+    assert sentence_of(path, "x") == f"log {path} does not exist"
+
+
+def test_a_folder_is_rejected_as_a_log(tmp_path: Path) -> None:
+    assert sentence_of(tmp_path, "x") == f"log {tmp_path} does not exist"
+
+
+@pytest.mark.parametrize("name", ["log.txt", "log", "log.json.gz", "log.csv.bz2"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
+    assert sentence_of(csv_log(tmp_path, "x\n1\n", name), "x") == (
+        f"log {name} must be .csv, .csv.gz or .parquet; convert it"
+    )
+
+
+WHOLE_GZIP = gzip.compress(b"x,y\n" + b"".join(b"%d,1\n" % (k * k) for k in range(3000)))
+BROKEN_CSV = {
+    "not UTF-8": ("log.csv", b"x,y\ncaf\xe9,1\n"),
+    "not gzipped": ("log.csv.gz", b"x,y\n1,2\n"),
+    "cut short": ("log.csv.gz", WHOLE_GZIP[:-20]),
+    "spoilt": ("log.csv.gz", WHOLE_GZIP[:20] + b"\xff" * 20 + WHOLE_GZIP[40:]),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), BROKEN_CSV.values(), ids=BROKEN_CSV)
+def test_unreadable_csv_gives_one_message(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    sentence = sentence_of(path, "x")
+
+    assert sentence.startswith(f"{name} cannot be read as CSV: ")
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('x,y\n1,2\n1,"2"3\n', "line 3: invalid CSV (',' expected after '\"')"),
+        ('x,y\n1,"2\n1,2\n', "line 3: invalid CSV (unexpected end of data)"),
+    ],
+)
+def test_a_line_that_is_not_csv_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    assert sentence_of(csv_log(tmp_path, text), "x") == f"log.csv, {problem}"
+
+
+def test_a_file_that_is_not_parquet_gives_one_message(tmp_path: Path) -> None:
+    path = csv_log(tmp_path, "x,y\n1,2\n", "log.parquet")
+    sentence = sentence_of(path, "x")
+
+    assert sentence.startswith("log.parquet cannot be read as Parquet: ")
+    assert "\n" not in sentence
+
+
+def test_a_damaged_parquet_file_gives_one_message(tmp_path: Path) -> None:
+    path = parquet_log(tmp_path, x=np.random.default_rng(1).integers(0, 10**9, 1000))
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 40 + content[44:])
+    sentence = sentence_of(path, "x")
+
+    assert sentence.startswith("log.parquet cannot be read as Parquet: ")
+    assert "\n" not in sentence
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; sys.modules['pyarrow'] = None\n"
+        "from covey.errors import MissingExtra\n"
+        "from covey.data.logs import open_log\n"
+        "try: open_log(pathlib.Path(sys.argv[1]), ['x'])\n"
+        "except MissingExtra as error: print(error)\n"
+    )
+    path = csv_log(tmp_path, "", "log.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == (
+        'Parquet files need pyarrow; install it with pip install "covey[parquet]"\n'
+    )

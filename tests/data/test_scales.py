@@ -1,0 +1,175 @@
+"""Every scale by hand, at its ends, and however its values are written."""
+
+import math
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.data import contexts
+from support.coordinates import HOUR, LINEAR, LOG, RANK, SLOT, coordinate
+
+# One row per scale, so that a scale added without a test is noticed.
+BY_HAND = {
+    "as-is": ({"column": "x", "scale": "as-is"}, [0, 0.25, 1], [0.0, 0.25, 1.0]),
+    "linear": (LINEAR, [-10, 0, 15, 40], [0.0, 0.2, 0.5, 1.0]),
+    "log": (
+        {"column": "x", "scale": "log", "low": 2, "high": 17},
+        [2, 3, 5, 17],
+        [0, 0.25, 0.5, 1],
+    ),
+    "rank": (RANK, [0, 1, 3, 5, 9, 10], [0.0, 0.125, 0.25, 0.5, 0.875, 1.0]),
+    "hour": (HOUR, ["2024-05-01T00:00:00", "2024-05-01T13:30:00"], [0.0, 0.5625]),
+}
+
+
+def test_every_scale_that_reads_a_column_has_values_by_hand():
+    assert set(BY_HAND) == set(contexts.SCALES) - {"previous-label", "slot"}
+
+
+@pytest.mark.parametrize(("entry", "values", "places"), BY_HAND.values(), ids=BY_HAND)
+def test_a_scale_places_values_as_worked_out_by_hand(entry, values, places):
+    found = coordinate(entry, values)
+
+    assert found == pytest.approx(places, abs=1e-15)
+
+
+@pytest.mark.parametrize(("entry", "values", "places"), BY_HAND.values(), ids=BY_HAND)
+def test_a_scale_reads_text_as_it_reads_numbers(entry, values, places):
+    found = coordinate(entry, np.array([str(value) for value in values]))
+
+    assert found == pytest.approx(places, abs=1e-15)
+
+
+def test_a_bare_name_is_the_column_as_it_is():
+    assert coordinate("x", [0.0, 0.5]) == coordinate({"column": "x", "scale": "as-is"}, [0.0, 0.5])
+
+
+def test_a_table_without_a_scale_is_the_column_as_it_is():
+    assert coordinate({"column": "x", "clip": True}, [0.5, 2.0]) == [0.5, 1.0]
+
+
+def test_the_ends_of_a_log_scale_are_exact():
+    assert coordinate(LOG, [0, 1e6]) == [0.0, 1.0]
+
+
+def test_a_log_scale_starts_at_zero_unless_told():
+    found = coordinate({"column": "x", "scale": "log", "high": 15}, [0, 1, 3, 15])
+
+    assert found == pytest.approx([0.0, 0.25, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("entry", ["x", LINEAR, LOG, RANK], ids=str)
+@pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "bool"])
+def test_numeric_arrays_of_any_kind_are_read(entry, kind):
+    assert coordinate(entry, np.array([0, 1], dtype=kind)) == coordinate(entry, [0.0, 1.0])
+
+
+@pytest.mark.parametrize("entry", [{"column": "x"}, LINEAR, LOG], ids=str)
+def test_clipping_moves_what_lies_outside_to_the_nearer_end(entry):
+    found = coordinate({**entry, "clip": True}, [-1e9, -math.inf, 1e9, math.inf])
+
+    assert found == [0.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("entry", [RANK, HOUR], ids=str)
+def test_scales_that_cannot_leave_the_cube_take_clip_too(entry):
+    assert coordinate({**entry, "clip": True}, [5.0]) == coordinate(entry, [5.0])
+
+
+def test_a_sample_is_the_first_rows_of_the_log():
+    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 4}])
+    reader.learn_sample({"x": [5, 1, 5, 9, 1000, 1000]})
+    found = reader.extract({"x": [0, 1, 3, 5, 9, 10]}, first_slot=1)
+
+    assert found[:, 0].tolist() == [0.0, 0.125, 0.25, 0.5, 0.875, 1.0]
+
+
+def test_a_log_shorter_than_the_sample_is_ranked_against_what_there_is():
+    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 1000}])
+    reader.learn_sample({"x": ["1", "2"]})
+
+    assert reader.extract_one({"x": 1.5}, slot=1) == (0.5,)
+
+
+def test_a_second_sample_replaces_the_first():
+    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 2}])
+    reader.learn_sample({"x": [1, 2]})
+    reader.learn_sample({"x": [10, 20]})
+
+    assert reader.extract_one({"x": 5}, slot=1) == (0.0,)
+
+
+def test_the_longest_sample_is_asked_for():
+    two, five = ({"column": "x", "scale": "rank", "sample-rows": rows} for rows in (2, 5))
+
+    assert contexts.parse([two, five, RANK]).sample_rows == 5
+
+
+def test_no_sample_is_asked_for_when_it_is_configured():
+    assert contexts.parse([RANK, "x"]).sample_rows == 0
+
+
+def test_a_learnt_sample_leaves_a_configured_one_alone():
+    reader = contexts.parse([RANK, {"column": "x", "scale": "rank", "sample-rows": 2}])
+    reader.learn_sample({"x": [1, 2]})
+
+    assert reader.extract_one({"amount": 1, "x": 1}, slot=1) == (0.125, 0.25)
+
+
+MOMENTS = {
+    "seconds since the epoch": 1_714_570_200,
+    "seconds as text": "1714570200",
+    "seconds before the epoch": -37_800,
+    "ISO text": "2024-05-01T13:30:00",
+    "ISO text with a space": "2024-05-01 13:30",
+    "ISO text in UTC": "2024-05-01T13:30:00Z",
+    "ISO text two hours ahead": "2024-05-01T15:30:00+02:00",
+    "ISO text without dashes": "20240501T133000",
+    "a datetime": datetime(2024, 5, 1, 13, 30),
+    "a datetime ahead of UTC": datetime(2024, 5, 1, 15, 30, tzinfo=timezone(timedelta(hours=2))),
+    "a datetime64": np.datetime64("2024-05-01T13:30", "ns"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
+def test_half_past_one_is_the_same_hour_however_it_is_written(moment):
+    assert contexts.parse([HOUR]).extract_one({"time": moment}, slot=1) == (0.5625,)
+
+
+@pytest.mark.parametrize("unit", ["m", "s", "ms", "us", "ns"])
+def test_datetime64_columns_give_the_hour_in_any_unit(unit):
+    times = np.array(["2024-05-01T00:00", "1969-12-31T18:00"], dtype=f"datetime64[{unit}]")
+
+    assert coordinate(HOUR, times) == [0.0, 0.75]
+
+
+def test_a_date_without_a_time_is_midnight():
+    assert coordinate(HOUR, ["2024-05-01"]) == [0.0]
+
+
+def test_fractions_of_a_second_count():
+    assert coordinate(HOUR, ["1970-01-01T00:00:00.864"]) == pytest.approx([1e-5])
+
+
+def test_slots_are_divided_by_the_horizon():
+    reader = contexts.parse([SLOT])
+
+    assert reader.extract({"x": [7, 7, 7]}, first_slot=6)[:, 0].tolist() == [0.75, 0.875, 1.0]
+
+
+@given(
+    low=st.floats(-1e6, 1e6),
+    width=st.floats(1e-6, 1e9),
+    share=st.floats(0, 1),
+    scale=st.sampled_from(["linear", "log"]),
+)
+def test_values_between_low_and_high_never_leave_the_cube(low, width, share, scale):
+    high = low + width
+    value = min(max(low + share * width, low), high)
+    entry = {"column": "x", "scale": scale, "low": low, "high": high}
+    places = coordinate(entry, [low, value, high])
+
+    assert [0.0, *places, 1.0] == sorted([0.0, *places, 1.0])

@@ -1,0 +1,253 @@
+"""Traces: integers with name tables, and files that are complete or absent."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
+from covey.errors import ConfigError
+
+COLUMNS = [
+    *("slot", "learner", "cell", "phase", "arm", "function"),
+    *("prediction", "label", "correct", "cost"),
+]
+NAMES: dict[str, list[Any]] = {
+    "learner": ["north", "south"],
+    "cell": ["g2:0", "g2:1"],
+    "phase": ["train", "explore", "exploit"],
+    "arm": ["nb", "tree", "north", "south"],
+    "function": ["nb", "tree"],
+    "prediction": ["ok", "attack"],
+    "label": ["ok", "attack"],
+}
+BOTH_KINDS = pytest.mark.parametrize("name", ["trace.csv", "trace.parquet", "trace.pq"])
+
+
+def trace_of(*, at: list[int] | None = None, receivers: tuple[int, ...] = (0, 1)) -> Trace:
+    """Make the trace of two slots, the second of them without a label, from slot 5 on."""
+    log = EncodedLog(
+        contexts=memoryview(np.zeros(2)),
+        predictions=memoryview(np.array([[0, 1], [1, 1]], np.int32)),
+        labels=memoryview(np.array([1, -1], np.int32)),
+        at=None if at is None else memoryview(np.array(at, np.int32)),
+        delays=None,
+    )
+    rows = 2 if at is not None else 2 * len(receivers)
+    decided = DecisionColumns(
+        cell=memoryview(np.array([0, 0, 1, 1], np.int32)[:rows]),
+        phase=memoryview(np.array([1, 1, 0, 2], np.int8)[:rows]),
+        arm=memoryview(np.array([0, 1, 3, 1], np.int32)[:rows]),
+        function=memoryview(np.array([0, 1, 1, 1], np.int32)[:rows]),
+        correct=memoryview(np.array([0, 1, -1, -1], np.int8)[:rows]),
+    )
+    costs = np.array([[0.0, 0.0, 0.0, 0.25], [0.0, 0.5, 0.0, 0.0]])
+    return Trace(decided, log, first_slot=5, costs=costs, receivers=receivers, names=NAMES)
+
+
+def rows_of(path: Path) -> list[list[Any]]:
+    """Return a trace file as rows, the header first."""
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file))
+    table = parquet.read_table(path)
+    return [table.column_names, *(list(row.values()) for row in table.to_pylist())]
+
+
+def test_a_trace_has_a_row_per_receiving_learner_and_slot() -> None:
+    trace = trace_of()
+
+    assert (trace.slot.tolist(), trace.learner.tolist()) == ([5, 5, 6, 6], [0, 1, 0, 1])
+    assert len(trace) == 4
+
+
+def test_a_learner_without_arrivals_has_no_rows() -> None:
+    trace = trace_of(receivers=(1,))
+
+    assert (trace.slot.tolist(), trace.learner.tolist()) == ([5, 6], [1, 1])
+
+
+def test_with_receivers_named_by_the_log_a_slot_is_one_row() -> None:
+    trace = trace_of(at=[1, 0])
+
+    assert (trace.slot.tolist(), trace.learner.tolist()) == ([5, 6], [1, 0])
+
+
+def test_predictions_and_labels_are_those_of_the_slot() -> None:
+    trace = trace_of()
+
+    assert trace.prediction.tolist() == [0, 1, 1, 1]
+    assert trace.label.tolist() == [1, 1, -1, -1]
+
+
+def test_a_cost_is_what_the_receiver_pays_for_the_arm() -> None:
+    assert trace_of().cost.tolist() == [0.0, 0.5, 0.25, 0.5]
+
+
+def test_columns_are_names_and_numbers_in_the_order_of_a_trace_file() -> None:
+    columns = trace_of().columns()
+
+    assert list(columns) == COLUMNS
+    assert list(zip(*columns.values(), strict=True)) == [
+        (5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0),
+        (5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5),
+        (6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25),
+        (6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5),
+    ]
+
+
+def test_integers_index_the_name_tables() -> None:
+    trace = trace_of()
+
+    assert [trace.names["arm"][arm] for arm in trace.arm] == trace.columns()["arm"]
+
+
+def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    with TraceFile(path) as file:
+        file.write(trace_of().columns())
+
+    assert path.read_text(encoding="utf-8") == (
+        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost\n"
+        "5,north,g2:0,explore,nb,nb,ok,attack,0,0.0\n"
+        "5,south,g2:0,explore,tree,tree,attack,attack,1,0.5\n"
+        "6,north,g2:1,train,south,tree,attack,,,0.25\n"
+        "6,south,g2:1,exploit,tree,tree,attack,,,0.5\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["trace.parquet", "trace.pq"])
+def test_a_parquet_trace_holds_the_same(tmp_path: Path, name: str) -> None:
+    with TraceFile(tmp_path / name) as file:
+        file.write(trace_of().columns())
+
+    assert rows_of(tmp_path / name) == [
+        COLUMNS,
+        [5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0],
+        [5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5],
+        [6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25],
+        [6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5],
+    ]
+
+
+@BOTH_KINDS
+def test_rows_written_later_come_later_under_one_header(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with TraceFile(path) as file:
+        file.write({"slot": [1, 2], "arm": ["a", "b"]})
+        file.write({"slot": [3], "arm": ["c"]})
+    rows = [[str(value) for value in row] for row in rows_of(path)]
+
+    assert rows == [["slot", "arm"], ["1", "a"], ["2", "b"], ["3", "c"]]
+
+
+@BOTH_KINDS
+def test_only_the_complete_trace_remains(tmp_path: Path, name: str) -> None:
+    with TraceFile(tmp_path / name) as file:
+        file.write({"slot": [1]})
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@BOTH_KINDS
+def test_the_trace_appears_only_when_complete(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with TraceFile(path) as file:
+        file.write({"slot": [1]})
+        appeared = path.exists()
+
+    assert (appeared, path.exists()) == (False, True)
+
+
+def write_and_fail(path: Path) -> None:
+    with TraceFile(path) as file:
+        file.write({"slot": [1]})
+        raise LookupError("the log is bad")
+
+
+@BOTH_KINDS
+def test_an_error_leaves_no_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LookupError, match="the log is bad"):
+        write_and_fail(tmp_path / name)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@BOTH_KINDS
+def test_an_error_keeps_an_earlier_trace(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("the trace of yesterday", encoding="utf-8")
+    with pytest.raises(LookupError):
+        write_and_fail(path)
+
+    assert path.read_text(encoding="utf-8") == "the trace of yesterday"
+
+
+@BOTH_KINDS
+def test_a_trace_replaces_an_earlier_one(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("the trace of yesterday", encoding="utf-8")
+    with TraceFile(path) as file:
+        file.write({"slot": [1]})
+
+    assert [[str(value) for value in row] for row in rows_of(path)] == [["slot"], ["1"]]
+
+
+@BOTH_KINDS
+def test_no_rows_leave_no_file(tmp_path: Path, name: str) -> None:
+    with TraceFile(tmp_path / name):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@BOTH_KINDS
+def test_a_failed_rename_leaves_no_partial_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"), TraceFile(path) as file:
+        file.write({"slot": [1]})
+
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "all_values"),
+    [
+        ([1, 0], [0.5], [1.0, 0.0, 0.5]),
+        ([0.5], [1, 0], [0.5, 1.0, 0.0]),
+        ([None, None], [1], [None, None, 1]),
+        ([None], ["attack"], [None, "attack"]),
+        ([1], [None], [1, None]),
+        ([None], [None], [None, None]),
+    ],
+)
+def test_a_parquet_schema_widens_after_the_first_rows(
+    tmp_path: Path, first: list[Any], second: list[Any], all_values: list[Any]
+) -> None:
+    path = tmp_path / "trace.parquet"
+    with TraceFile(path) as file:
+        file.write({"label": first})
+        file.write({"label": second})
+        file.write({"label": first})
+
+    assert parquet.read_table(path)["label"].to_pylist() == [*all_values, *first]
+    assert [one.name for one in tmp_path.iterdir()] == ["trace.parquet"]
+
+
+@pytest.mark.parametrize("name", ["trace.txt", "trace", "trace.csv.gz", "trace.CSV"])
+def test_a_trace_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TraceFile(tmp_path / name)
+
+    assert str(caught.value) == f"the trace {name} must end in .csv or .parquet"
+
+
+def test_a_trace_in_a_missing_folder_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TraceFile(tmp_path / "runs" / "trace.csv")
+
+    assert str(caught.value) == f"folder {tmp_path / 'runs'} of the trace does not exist; create it"

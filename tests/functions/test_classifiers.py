@@ -1,0 +1,258 @@
+"""Callables, pairs, River and scikit-learn models as functions that predict and learn."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from river import naive_bayes as river_bayes
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import SGDClassifier, SGDRegressor
+from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
+from sklearn.neural_network import MLPClassifier
+
+from covey.errors import ConfigError, ConflictingLabel, FunctionError
+from covey.functions.function import Function, Late, as_function, frozen, untrained
+
+X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
+Y = ["low", "low", "high", "high"]
+FITTED: list[Callable[[], Any]] = [
+    GaussianNB,
+    BernoulliNB,
+    MultinomialNB,
+    lambda: SGDClassifier(random_state=0),
+    lambda: MLPClassifier((4,), max_iter=2_000, random_state=0, learning_rate_init=0.1),
+]
+
+
+def function(given: Any) -> Function:
+    return as_function(given, name="f", owner="north")
+
+
+class Online:
+    """Predicts and learns one instance at a time."""
+
+    def __init__(self) -> None:
+        self.lessons: list[tuple[object, object]] = []
+
+    def predict(self, instance: object) -> object:
+        return self.lessons[-1][1] if self.lessons else None
+
+    def learn(self, instance: object, label: object) -> None:
+        self.lessons.append((instance, label))
+
+
+class OnlineCallable(Online):
+    def __call__(self, instance: object) -> object:
+        return Online.predict(self, instance)
+
+    predict = property()  # type: ignore[assignment] - not there
+
+
+def test_a_pair_of_callables_predicts_and_learns() -> None:
+    model = Online()
+    pair = function((model.predict, model.learn))
+
+    pair.learn("x", "spam")
+
+    assert (pair.answer("y"), model.lessons) == ("spam", [("x", "spam")])
+
+
+def test_an_object_with_predict_and_learn_takes_one_instance() -> None:
+    one = function(Online())
+
+    one.learn("x", "spam")
+
+    assert one.answer("y") == "spam"
+
+
+def test_a_callable_may_offer_learn() -> None:
+    one = function(OnlineCallable())
+
+    one.learn("x", "spam")
+
+    assert one.answer("y") == "spam"
+
+
+def test_a_river_model_learns_one() -> None:
+    one = function(river_bayes.GaussianNB())
+
+    for x in (0.0, 0.1, 0.2):
+        one.learn({"x": x}, "low")
+        one.learn({"x": 1 - x}, "high")
+
+    assert [one.answer({"x": 0.05}), one.answer({"x": 0.9})] == ["low", "high"]
+
+
+@pytest.mark.parametrize("make", FITTED)
+def test_a_fitted_model_continues_with_partial_fit(make: Callable[[], Any]) -> None:
+    model = make().fit(X, Y)
+    one = function(model)
+
+    for _ in range(200):
+        one.learn([1.0, 0.9], "low")
+        one.learn([0.0, 0.1], "high")
+
+    assert [one.answer([1.0, 0.9]), one.answer([0.0, 0.1])] != ["high", "low"]
+
+
+@pytest.mark.parametrize("make", FITTED)
+def test_a_fresh_model_gets_its_classes_and_returns_the_first_before_training(
+    make: Callable[[], Any],
+) -> None:
+    one = function(untrained(make(), classes=["low", "high"]))
+    before = [one.answer([1.0, 0.9]), *one.answer_many(np.array(X))]
+
+    one.learn_many(X, Y)
+    for _ in range(100):
+        one.learn([1.0, 0.9], "high")
+        one.learn([0.0, 0.1], "low")
+
+    assert before == ["low"] * 5
+    assert one.answer([1.0, 0.9]) == "high"
+    assert one.answer_many(X)[2] == "high"
+
+
+def test_a_fitted_model_does_not_get_other_classes() -> None:
+    one = function(untrained(GaussianNB().fit(X, Y), classes=["low", "high", "unheard of"]))
+
+    one.learn([1.0, 0.9], "high")
+
+    assert one.answer([1.0, 0.9]) == "high"
+
+
+def test_a_fresh_river_model_returns_the_first_class_before_training() -> None:
+    one = function(untrained(river_bayes.GaussianNB(), classes=("ham", "spam")))
+    before = one.answer({"x": 1.0})
+
+    one.learn({"x": 1.0}, "spam")
+
+    assert (before, one.answer({"x": 1.0})) == ("ham", "spam")
+
+
+def test_a_fresh_batch_model_returns_the_first_class_for_each_row() -> None:
+    class Batches(Online):
+        def predict_batch(self, rows: list[object]) -> list[object]:
+            return [self.predict(row) for row in rows]
+
+    model = function(untrained(Batches(), classes=["ham"]))
+
+    assert model.answer_many(["x", "y"]) == ["ham", "ham"]
+
+
+def test_a_regressor_does_not_get_classes() -> None:
+    model = SGDRegressor(random_state=0).fit(X, [0.0, 0.0, 1.0, 1.0])
+    before = function(model).answer([1.0, 1.0])
+
+    function(model).learn([1.0, 1.0], 100.0)
+
+    assert function(model).answer([1.0, 1.0]) > before
+
+
+def test_a_frozen_function_does_not_learn() -> None:
+    model = Online()
+    model.learn("x", "spam")
+    one = function(frozen(model))
+
+    one.learn("x", "ham")
+
+    assert one.teach is None
+    assert one.answer("y") == "spam"
+
+
+def test_a_function_without_a_training_method_does_not_learn() -> None:
+    dummy = DummyClassifier(strategy="constant", constant="low").fit(X, Y)
+
+    assert [function(given).teach for given in (dummy, lambda row: 1)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (river_bayes.GaussianNB(), "answered None, .*give covey.functions.function.untrained"),
+        (GaussianNB(), "raised NotFittedError: .*give covey.functions.function.untrained"),
+    ],
+)
+def test_an_untrained_model_raises_an_error_with_a_hint(given: Any, message: str) -> None:
+    with pytest.raises(FunctionError, match=message):
+        function(given).answer({"x": 1.0} if "River" in message else [[0.0]])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "function 'f' is a int; give a callable or an object with predict"),
+        ((lambda x: 1, 3), "function 'f' is a tuple"),
+        (untrained(lambda x: 1, classes=[1]), "function 'f' is fresh, but a function cannot learn"),
+    ],
+)
+def test_an_invalid_function_is_named_in_the_error(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        function(given)
+
+
+def test_a_fresh_function_needs_a_class() -> None:
+    with pytest.raises(ConfigError, match="needs classes"):
+        untrained(GaussianNB(), classes=[])
+
+
+def test_a_training_error_names_the_function_and_its_owner() -> None:
+    model = GaussianNB().fit(X, Y)
+
+    with pytest.raises(
+        FunctionError,
+        match="function 'f' of learner 'north' raised ValueError in training: .*sent again",
+    ):
+        function(model).learn([0.0, 0.1], "unheard of")
+
+
+def test_scikit_learn_gets_all_rows_at_once_and_answers_with_plain_labels() -> None:
+    answers = function(GaussianNB().fit(X, [0, 0, 1, 1])).answer_many(np.array(X))
+
+    assert answers == [0, 0, 1, 1]
+    assert {type(answer) for answer in answers} == {int}
+
+
+def test_batches_are_split_for_functions_that_learn_single_instances() -> None:
+    model = Online()
+
+    function(model).learn_many(["x", "y"], ["ham", "spam"])
+
+    assert model.lessons == [("x", "ham"), ("y", "spam")]
+
+
+@pytest.mark.parametrize("verb", ["predict_batch", "predict_many"])
+def test_a_callable_may_accept_batches(verb: str) -> None:
+    def one(row: object) -> object:
+        raise AssertionError
+
+    setattr(one, verb, lambda rows: ["spam"] * len(rows))
+
+    assert function(one).answer_many(["x", "y"]) == ["spam", "spam"]
+
+
+def test_a_pending_answer_is_awaited_if_no_other_function_answers() -> None:
+    future: Future[object] = Future()
+    future.set_result(np.int64(3))
+
+    assert function(lambda row: future).answer("x") == 3
+
+
+def test_an_answer_that_fails_later_names_its_function() -> None:
+    future: Future[object] = Future()
+    future.set_exception(OSError("gone"))
+    late = function(lambda row: future).ask("x")
+
+    assert isinstance(late, Late)
+    with pytest.raises(FunctionError, match="function 'f' of learner 'north' raised OSError: gone"):
+        late.label()
+
+
+def test_two_labels_that_contradict_each_other_are_not_kept_for_one_answer() -> None:
+    late = Late(function(lambda row: 1), Future())
+    late.keep(7, "spam")
+
+    late.keep(7, "spam")
+    with pytest.raises(ConflictingLabel, match="contradicts 'spam', which is kept until"):
+        late.keep(7, "ham")

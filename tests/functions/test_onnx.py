@@ -1,0 +1,181 @@
+"""ONNX models give the answers of the original, row by row, or an error."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from sklearn.ensemble import RandomForestClassifier
+
+from covey.errors import ConfigError, FunctionError
+from support.models import (
+    COLUMNS,
+    LABELS,
+    ROWS,
+    Table,
+    loaded,
+    onnx_bytes,
+    onnx_table,
+    pinned,
+    trained,
+)
+
+CLASSES = ["ham", "scan", "spam"]  # sorted, as scikit-learn has them
+LINEAR = trained()
+
+
+def table_of(folder: Path, content: bytes, **more: Any) -> Table:
+    return {**pinned(folder, "f.onnx", content), "kind": "onnx", **more}
+
+
+def scoring(*, rows: int | None = None, weights: Any = None, kind: int = TensorProto.FLOAT) -> Any:
+    """A model made by hand: scores = row x weights."""
+    given = np.eye(2, dtype=np.float32) if weights is None else weights
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["scores"])],
+        "by hand",
+        [helper.make_tensor_value_info("x", kind, [rows, 2])],
+        [helper.make_tensor_value_info("scores", kind, [rows, None])],
+        [numpy_helper.from_array(given, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def hand(folder: Path, **options: Any) -> Table:
+    return table_of(folder, scoring(**options).SerializeToString(), classes=["left", "right"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LINEAR, RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS)],
+    ids=["linear", "forest"],
+)
+def test_every_row_is_answered_as_by_the_model_that_was_converted(
+    model: Any, tmp_path: Path
+) -> None:
+    function = loaded(onnx_table(tmp_path, model), tmp_path)
+
+    assert function.answer_many(ROWS) == model.predict(ROWS).tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_numbers_have_the_type_of_the_model_input(kind: Any, tmp_path: Path) -> None:
+    content = onnx_bytes(LINEAR, kind, zipmap=False)
+
+    assert loaded(table_of(tmp_path, content), tmp_path).answer_many(ROWS) == (
+        LINEAR.predict(ROWS).tolist()
+    )
+
+
+def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
+    function = loaded(onnx_table(tmp_path, LINEAR, classes=CLASSES), tmp_path)
+
+    assert function.answer_many(ROWS) == LINEAR.predict(ROWS).tolist()
+
+
+def test_of_equal_scores_the_first_wins(tmp_path: Path) -> None:
+    function = loaded(hand(tmp_path), tmp_path)
+
+    assert function.answer_many([[1, 1], [0, 1], [2, 1]]) == ["left", "right", "left"]
+
+
+def test_labels_that_are_numbers_stay_numbers(tmp_path: Path) -> None:
+    model = RandomForestClassifier(3, random_state=0).fit(ROWS, LABELS == "ham")
+    function = loaded(onnx_table(tmp_path, model), tmp_path)
+
+    assert function.answer_many(ROWS) == model.predict(ROWS).astype(int).tolist()
+
+
+def test_a_model_with_room_for_one_row_is_run_row_by_row(tmp_path: Path) -> None:
+    function = loaded(hand(tmp_path, rows=1), tmp_path)
+
+    assert function.answer_many([[1, 0], [0, 1], [3, 2]]) == ["left", "right", "left"]
+
+
+def test_data_in_other_files_is_refused_even_where_it_would_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save_model(
+        scoring(), "f.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    content = (tmp_path / "f.onnx").read_bytes()
+
+    with pytest.raises(ConfigError, match="refers to other files, which are not pinned"):
+        loaded(table_of(tmp_path, content, classes=["left", "right"]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"input": "rows"}, r"input is 'rows', but 0 of .*: X \(tensor\(float\)\); name one"),
+        ({"output": "probabilities"}, "output is 'probabilities', but 0 .*; scores need classes"),
+        ({"output": "label", "classes": CLASSES}, "output is 'label', but 0 of"),
+        ({"file": "gone.onnx"}, "cannot read .*gone.onnx: No such file"),
+        ({"sha256": "0" * 64}, "but 0{64} is pinned; it was not loaded"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        loaded({**onnx_table(tmp_path, LINEAR), **change}, tmp_path)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="f.onnx cannot be read as an ONNX model"):
+        loaded(table_of(tmp_path, b"junk"), tmp_path)
+
+
+def test_a_model_with_room_for_some_other_number_of_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has shape \[7, 2\]; it must be rows x values"):
+        loaded(hand(tmp_path, rows=7), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("instance", "said"),
+    [
+        ([1.0], "an instance has 1 values, but the model takes 4"),
+        ([[1.0] * 4], "an instance has 2 dimensions"),
+        ([1.0, 2.0, "3", 4.0], "has '3', which is not a number"),
+        ([1.0, 2.0, 3.0, 1e300], "row 0 has 1e.300 in column 'age'; .* type float32"),
+        ({"bytes": 1.0}, "row 0 has no 'ports', which columns names"),
+    ],
+)
+def test_an_instance_that_does_not_fit_is_refused(instance: Any, said: str, tmp_path: Path) -> None:
+    function = loaded(onnx_table(tmp_path, LINEAR, columns=COLUMNS), tmp_path)
+
+    with pytest.raises(FunctionError, match=f"^function 'f' of learner 'north': .*{said}"):
+        function.answer(instance)
+
+
+def test_rows_of_several_widths_are_refused(tmp_path: Path) -> None:
+    function = loaded(onnx_table(tmp_path, LINEAR), tmp_path)
+
+    with pytest.raises(FunctionError, match="all rows need the same width"):
+        function.answer_many([[1.0] * 4, [1.0] * 3])
+
+
+def test_scores_that_are_nan_are_refused(tmp_path: Path) -> None:
+    function = loaded(hand(tmp_path, weights=np.full((2, 2), np.nan, np.float32)), tmp_path)
+
+    with pytest.raises(FunctionError, match=r"returned scores \[nan, nan\] for row 0"):
+        function.answer([1.0, 2.0])
+
+
+def test_more_scores_than_classes_are_refused(tmp_path: Path) -> None:
+    function = loaded(hand(tmp_path, weights=np.ones((2, 3), np.float32)), tmp_path)
+
+    with pytest.raises(FunctionError, match="scores of shape 1 x 3 for 2 classes"):
+        function.answer([1.0, 2.0])
+
+
+def test_a_whole_number_is_not_rounded(tmp_path: Path) -> None:
+    weights = np.eye(2, dtype=np.int64)
+    model = scoring(weights=weights, kind=TensorProto.INT64)
+    function = loaded(table_of(tmp_path, model.SerializeToString(), output="scores"), tmp_path)
+
+    with pytest.raises(FunctionError, match="row 0 has 1.5 in column 0; .* type int64"):
+        function.answer([1.5, 2.0])
+    with pytest.raises(FunctionError, match="has 2 values for 1 rows; if they are scores"):
+        function.answer([1, 2])

@@ -1,0 +1,266 @@
+"""Models behind the Open Inference Protocol, called over real sockets."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.errors import ConfigError, FunctionError
+from covey.functions import remote
+from support.models import COLUMNS, ROWS, Answer, Table, as_protocol, loaded, serving, trained
+
+MODEL = trained()
+CLASSES = MODEL.classes_.tolist()
+
+
+def table(url: str, **more: Any) -> Table:
+    return {"name": "f", "kind": "remote", "url": url, **more}
+
+
+def saying(status: int, body: Any) -> Callable[[Table], Answer]:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return lambda request: (status, content)
+
+
+def output(data: list[Any], shape: list[int], name: str = "predict") -> Table:
+    return {"name": name, "shape": shape, "datatype": "FP64", "data": data}
+
+
+@contextmanager
+def dripping(head: bytes) -> Iterator[str]:
+    """Serve `head` and then a byte every 20 ms, until the client hangs up."""
+    server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def drip() -> None:
+        with server.accept()[0] as connection:
+            try:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+                while not over.wait(0.02):
+                    connection.sendall(b" ")
+            except OSError:
+                pass  # it has hung up
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v2/models/f"
+    finally:
+        over.set()
+        thread.join()
+        server.close()
+
+
+def test_every_row_is_answered_as_by_the_model_behind(tmp_path: Path) -> None:
+    with serving(as_protocol(MODEL.predict)) as (url, seen):
+        answers = loaded(table(url), tmp_path).answer_many(ROWS)
+
+    assert (answers, len(seen)) == (MODEL.predict(ROWS).tolist(), 1)
+
+
+def test_a_request_follows_the_protocol(tmp_path: Path) -> None:
+    named = {"input": "rows", "output": "predict", "datatype": "FP32", "columns": ["a", "b"]}
+    with serving(as_protocol(lambda rows: [7] * len(rows))) as (url, seen):
+        function = loaded(table(url + "/versions/3/", **named), tmp_path)
+        label = function.answer({"b": 2.5, "a": 1})
+
+    tensor = {"name": "rows", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.5]}
+    assert (label, seen[0]["path"]) == (7, "/v2/models/f/versions/3/infer")
+    assert seen[0]["body"] == {"inputs": [tensor], "outputs": [{"name": "predict"}]}
+
+
+def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
+    with serving(as_protocol(MODEL.predict_proba)) as (url, _):
+        answers = loaded(table(url, classes=CLASSES), tmp_path).answer_many(ROWS)
+
+    assert answers == MODEL.predict(ROWS).tolist()
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3], [[1], [2], [3]]])
+def test_values_may_be_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
+    with serving(saying(200, {"outputs": [output(data, [3, 1])]})) as (url, _):
+        assert loaded(table(url), tmp_path).answer_many(ROWS[:3]) == [1, 2, 3]
+
+
+def test_the_named_output_is_used(tmp_path: Path) -> None:
+    both = [output([1], [1], "first"), output([2], [1], "second")]
+    with serving(saying(200, {"outputs": both})) as (url, _):
+        assert loaded(table(url, output="second"), tmp_path).answer(ROWS[0]) == 2
+        with pytest.raises(FunctionError, match="outputs first, second; set output"):
+            loaded(table(url), tmp_path).answer(ROWS[0])
+
+
+def test_the_token_is_sent_and_never_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAUD_TOKEN", "s3cret")
+    with serving(saying(403, {"error": "not you"})) as (url, seen):
+        function = loaded(table(url, **{"token-variable": "FRAUD_TOKEN"}), tmp_path)
+        with pytest.raises(FunctionError) as caught:
+            function.answer(ROWS[0])
+
+    assert seen[0]["headers"]["Authorization"] == "Bearer s3cret"
+    assert str(caught.value).endswith(" answered 403: not you")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (500, b"<html>", "answered 500$"),
+        (503, {"error": "loading"}, "answered 503: loading$"),
+        (302, b"", "answered 302"),
+        (200, b"<html>", "returned an invalid response: JSON is malformed"),
+        (200, b"[" * 100_000, "returned an invalid response"),
+        (200, {"outputs": []}, "returned the outputs none"),
+        (200, {"labels": [1]}, "missing required field `outputs`"),
+        (200, {"outputs": [output([1], [1])]}, r"shape \[1\] with 1 values for 2 rows"),
+        (200, {"outputs": [output([1, 2], [3])]}, r"shape \[3\] with 2 values for 2 rows"),
+        (200, {"outputs": [output([1] * 4, [2, 2])]}, "if these are scores, give classes"),
+        (200, {"outputs": [output([1, None], [2])]}, "answered None, which is not a label"),
+        (200, {"outputs": [output([1, [2]], [2])]}, "answered a list, which is not a label"),
+        (200, {"outputs": [output([[1], 2], [2])]}, "answered a list, which is not a label"),
+        (200, b'{"outputs":[{"name":"p","shape":[2],"data":[NaN,1]}]}', "JSON is malformed"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_a_sentence(
+    status: int, body: Any, said: str, tmp_path: Path
+) -> None:
+    with serving(saying(status, body)) as (url, _):
+        function = loaded(table(url), tmp_path)
+        with pytest.raises(FunctionError, match=f"function 'f' of learner 'north'.*{said}"):
+            function.answer_many(ROWS[:2])
+
+
+@pytest.mark.parametrize(
+    ("data", "shape", "said"),
+    [
+        ([0.1, None, 0.2], [1, 3], "values that are not numbers, but classes need scores"),
+        ([0.1, 0.2], [1, 2], "scores of shape 1 x 2 for 3 classes"),
+        ([1], [1], "scores of shape 1 for 3 classes"),
+    ],
+)
+def test_scores_that_cannot_be_used_are_refused(
+    data: list[Any], shape: list[int], said: str, tmp_path: Path
+) -> None:
+    with serving(saying(200, {"outputs": [output(data, shape)]})) as (url, _):
+        function = loaded(table(url, classes=CLASSES), tmp_path)
+        with pytest.raises(FunctionError, match=said):
+            function.answer(ROWS[0])
+
+
+def test_an_answer_that_is_too_long_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "MOST_BYTES", 100)
+    with serving(saying(200, b" " * 101)) as (url, _):
+        function = loaded(table(url), tmp_path)
+        with pytest.raises(FunctionError, match="the response has more than 100 bytes"):
+            function.answer(ROWS[0])
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def never(request: Table) -> Answer:
+        over.wait()
+        return 500, b""
+
+    with serving(never) as (url, _):
+        function = loaded(table(url, **{"timeout-s": 0.1}), tmp_path)
+        try:
+            with pytest.raises(FunctionError, match="no complete response within 0.1 s"):
+                function.answer(ROWS[0])
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize("head", [b"X: ", b'\r\n{"outputs": []}'], ids=["header", "body"])
+def test_a_server_that_drips_is_given_up(head: bytes, tmp_path: Path) -> None:
+    with dripping(head) as url:
+        function = loaded(table(url, **{"timeout-s": 0.2}), tmp_path)
+        with pytest.raises(FunctionError, match="no complete response within 0.2 s"):
+            function.answer(ROWS[0])
+
+
+def test_a_truncated_response_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def break_off() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(2**16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}")
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(2**16)
+
+        thread = threading.Thread(target=break_off)
+        thread.start()
+        function = loaded(table(f"http://127.0.0.1:{server.getsockname()[1]}/f"), tmp_path)
+        with pytest.raises(FunctionError, match="no response: IncompleteRead"):
+            function.answer(ROWS[0])
+        thread.join()
+
+
+def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    function = loaded(table(f"http://127.0.0.1:{port}/v2/models/f"), tmp_path)
+
+    with pytest.raises(FunctionError, match="no response: Connection refused"):
+        function.answer(ROWS[0])
+
+
+def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
+    with serving(as_protocol(MODEL.predict)) as (url, seen):
+        function = loaded(table(url, columns=COLUMNS), tmp_path)
+        for bad in ([1.0], [1.0, 2.0, np.inf, 4.0], {"bytes": 1.0}):
+            with pytest.raises(FunctionError, match="function 'f' of learner 'north': "):
+                function.answer(bad)
+
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"url": "ftp://host/f"}, "function 'f': url is 'ftp://host/f'; write http://"),
+        ({"url": "http:///f"}, "url is"),
+        ({"url": "http://host:x/f"}, "url is"),
+        ({"url": "http://host/a b"}, "url is"),
+        ({"url": "http://host/f?version=3"}, "url is"),
+        ({"url": "https://me:pw@host/f"}, "contains a user name or a password"),
+        ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
+        ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),
+        ({"datatype": "FP8"}, "datatype: invalid enum value 'FP8'"),
+        ({"token-variable": "NO_SUCH_TOKEN"}, "variable NO_SUCH_TOKEN is empty; set it"),
+        ({"ca": "gone.pem", "url": "https://host/f"}, r"cannot read certificates from .*gone\.pem"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        loaded({**table("http://localhost/v2/models/f"), **change}, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://models.example/f", "http://127.0.0.1.example/f"])
+def test_a_token_is_not_sent_in_the_clear(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAUD_TOKEN", "s3cret")
+
+    with pytest.raises(ConfigError, match="function 'f': the token would be sent unencrypted"):
+        loaded(table(url, **{"token-variable": "FRAUD_TOKEN"}), tmp_path)
+
+
+@pytest.mark.parametrize("url", ["https://models.example/f", "http://[::1]:8080/f"])
+def test_a_token_may_be_sent_over_tls_or_within_the_machine(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAUD_TOKEN", "s3cret")
+
+    assert loaded(table(url, **{"token-variable": "FRAUD_TOKEN"}), tmp_path).teach is None

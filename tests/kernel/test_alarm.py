@@ -1,0 +1,239 @@
+"""The alarm by hand: when it goes off, what it leaves, and how a wary learner decides."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_index_policies import crowded_case
+
+from covey.bandit.policies import resolve, settings_from
+from covey.kernel import Clock, Table
+from covey.kernel.rules import Cell
+from support.networks import Case, kernel_rows, turned
+
+EXPLOIT = 2
+NOWHERE = ()  # the context of a space without coordinates, which is one cell
+
+
+def table(
+    costs: tuple[float, ...] = (0.0,), *, unit: int = 1, dimension: int = 0, **policy: Any
+) -> Table:
+    """Return a learner with one function; all but the first cost are prices of peers."""
+    made = resolve(
+        settings_from({"preset": "share-ucb", **policy}), dimension=dimension, most_functions=1
+    )
+    rule = made.rule(functions=1, costs=costs, position=0, unit=unit)
+    one = Table(Clock(made.scales(), made.powers()), rule)
+    if not dimension:
+        one.meet(Cell(0, NOWHERE), 1)
+    return one
+
+
+def teach(one: Table, arm: int, gains: list[int], first_slot: int = 1) -> list[tuple[int, int]]:
+    """Let the learner use the arm slot by slot; return its labels and gains after each."""
+    seen = []
+    for slot, gain in enumerate(gains, first_slot):
+        one.settle(arm << 2 | EXPLOIT, gain, NOWHERE, slot)
+        seen.append(one.record(0, arm))
+    return seen
+
+
+def serve(one: Table, gains: list[int], first_slot: int) -> None:
+    for slot, gain in enumerate(gains, first_slot):
+        one.settle(one.serve(0, slot), gain, NOWHERE, slot)
+
+
+def arm_at(one: Table, slot: int) -> int | None:
+    """Return the arm that is chosen; None: somebody must be asked first."""
+    decision = one.decide(NOWHERE, slot)
+    return decision >> 2 & 0x3FFFF if decision >= 0 else None
+
+
+# -- when it goes off --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", [0, 1])
+@pytest.mark.parametrize(
+    ("right", "alarm", "wrong"),
+    [
+        # After n right answers the j-th wrong one in a row adds ln((n + 4j + 1) / 4j).
+        (1_000, 9.0, 2),  # 5.53 and 4.84
+        (100, 9.0, 4),  # 3.27, 2.61 and 2.24 come to 8.12; then 1.99
+        (20, 9.0, 12),  # 8.65 after eleven, 9.02 after twelve
+        (20, 1.8, 1),  # ln(25 / 4) = 1.83
+        (4, 2.0, 5),  # 1.92 after four, 2.14 after five
+        (3, 0.5, 3),  # three labels are no grounds; then 0.41 and 0.29
+    ],
+)
+def test_so_many_wrong_answers_in_a_row_set_the_alarm_off(
+    right: int, alarm: float, wrong: int, arm: int
+) -> None:
+    seen = teach(table((0.0, 0.0), alarm=alarm), arm, [1] * right + [0] * wrong)
+
+    assert seen[-2:] == [(right + wrong - 1, right), (0, 0)]
+
+
+@pytest.mark.parametrize(("between", "is_alarmed"), [(0, True), (4, True), (5, False)])
+def test_right_answers_in_between_take_doubt_away(between: int, is_alarmed: bool) -> None:
+    # ln(25 / 4) less 0.2877 for each, and then ln((29 + between) / 8): 2.10 or 1.84.
+    seen = teach(table(alarm=2.0), 0, [1] * 20 + [0] + [1] * between + [0])
+
+    assert seen[-1] == ((0, 0) if is_alarmed else (22 + between, 20 + between))
+
+
+def test_answers_that_are_half_right_raise_half_the_doubt_less_half_the_relief() -> None:
+    # After 20 right ones 0.77, 0.62, 0.52 and 0.45: three come to 1.91, four to 2.35.
+    seen = teach(table(alarm=2.0, unit=10), 0, [10] * 20 + [5] * 4)
+
+    assert seen[-2:] == [(23, 215), (0, 0)]
+
+
+def test_served_and_own_labels_are_doubted_apart() -> None:
+    one = table(alarm=3.0)
+    teach(one, 0, [1] * 20)
+    serve(one, [0], 21)  # 1.83; of 1.29 more neither doubt comes to 3
+    teach(one, 0, [0], 22)
+
+    assert one.record(0, 0) == (22, 20)
+
+
+def test_where_a_cell_has_no_grounds_the_one_around_it_has() -> None:
+    # Four right labels lie in two cells of level 3; the fifth, wrong, in another: ln(9 / 4).
+    def told(alarm: float) -> list[tuple[int, int]]:
+        one = table(dimension=1, preset="auto", alarm=alarm)
+        for slot, x in enumerate([0.01, 0.01, 0.2, 0.2, 0.4], 1):
+            one.settle(one.decide((x,), slot), int(slot < 5), (x,), slot)
+        return [one.record(row, 0) for row in range(len(one))]
+
+    assert told(0.82) == [(5, 4), (2, 2), (2, 2), (1, 0)]
+    assert told(0.81) == [(0, 0)] * 4
+
+
+# -- what it leaves ----------------------------------------------------------------------------
+
+
+def test_what_was_decided_before_the_alarm_teaches_nothing_any_more() -> None:
+    one = table((0.0, 0.0), alarm=1.8)
+    teach(one, 0, [1] * 20)
+    served = one.serve(0, 23)
+    teach(one, 0, [0], 24)
+    teach(one, 0, [1, 0], 20)
+    teach(one, 1, [1, 1, 1], 22)
+    one.settle(served, 1, NOWHERE, 23)
+    forgotten = [one.record(0, arm) for arm in (0, 1)]
+    teach(one, 1, [1], 25)
+
+    assert forgotten == [(0, 0), (0, 0)]
+    assert one.record(0, 1) == (1, 1)
+
+
+def test_an_alarm_by_serving_forgets_own_functions_and_no_peers() -> None:
+    one = table((0.0, 0.0), alarm=1.8)
+    teach(one, 1, [1, 0, 1])
+    serve(one, [1] * 20 + [0], 4)
+
+    assert [one.record(0, arm) for arm in (0, 1)] == [(0, 0), (3, 2)]
+
+
+def test_an_alarm_by_serving_leaves_what_peers_said_and_the_trust_in_them() -> None:
+    one = table((0.0, 0.0), alarm=1.8)
+    one.hear(0, 0, (0, 0.0, 0.25), 15)
+    serve(one, [1] * 20 + [0], 1)
+    holds = arm_at(one, 30)
+    teach(one, 0, [0] * 20, 31)
+
+    assert holds == 0
+    assert arm_at(one, 60) is None
+
+
+def test_an_alarm_leaves_arrivals_and_cells() -> None:
+    one = table(dimension=1, preset="auto", alarm=1.8)
+    for slot in range(1, 22):
+        one.settle(one.decide((0.1,), slot), int(slot < 21), (0.1,), slot)
+
+    assert [one.record(row, 0) for row in range(len(one))] == [(0, 0), (0, 0)]
+    assert [one.arrivals(row) for row in range(len(one))] == [21, 21]
+
+
+# -- how a wary learner decides ----------------------------------------------------------------
+
+
+def wary(costs: tuple[float, ...]) -> Table:
+    """Return a learner whose first peer has failed it at slot 21."""
+    one = table(costs, alarm=1.8)
+    teach(one, 1, [1] * 20 + [0])
+    return one
+
+
+def test_a_wary_learner_asks_nobody_what_they_may_be_worth() -> None:
+    trusting, doubting = table((1.0, 0.0), alarm=1.8), wary((1.0, 0.0))
+
+    assert (arm_at(trusting, 30), trusting.stale(0, 30)) == (None, [0])
+    assert (arm_at(doubting, 30), doubting.stale(0, 30)) == (1, [])
+
+
+def test_what_a_wary_learner_is_told_all_the_same_is_not_believed() -> None:
+    doubting = wary((0.5, 0.0))
+    doubting.hear(0, 0, (0, 0.0, 0.25), 22)
+
+    assert arm_at(doubting, 22) == 1
+
+
+@pytest.mark.parametrize(("cost", "arm"), [(0.2, 0), (0.3, 1)])
+def test_a_wary_learner_goes_by_its_own_labels(cost: float, arm: int) -> None:
+    # At slot 256 eight wrong labels leave 1 - 256 ** (-1 / 8) = 1/2, and four leave 3/4.
+    doubting = wary((cost, 0.0))
+    teach(doubting, 1, [0] * 8, 22)
+    teach(doubting, 0, [0] * 4, 30)
+
+    assert arm_at(doubting, 256) == arm
+
+
+@pytest.mark.parametrize(
+    ("costs", "arm"), [((0.0, 0.0, 0.0), 0), ((0.5, 0.0, 0.0), 1), ((0.5, 0.25, 0.0), 2)]
+)
+def test_whom_a_wary_learner_has_not_tried_is_worth_1_less_the_price(
+    costs: tuple[float, ...], arm: int
+) -> None:
+    assert arm_at(wary(costs), 22) == arm
+
+
+@pytest.mark.parametrize(("alarm", "coarse"), [(9.0, (1, 1)), (0.0, (0, 0))])
+def test_where_there_is_an_alarm_peers_are_known_in_all_levels(
+    alarm: float, coarse: tuple[int, int]
+) -> None:
+    one = table((1.0, 0.0), dimension=1, preset="auto", alarm=alarm)
+    row = -1 - one.decide((0.1,), 1)
+    one.hear(row, 0, (0, 0.0, 1.0), 1)
+    one.settle(one.resume(row, (0.1,), 1), 1, (0.1,), 1)
+    levels = {one.cell(row).level: one.record(row, 1) for row in range(len(one))}
+
+    assert levels == {0: coarse, 1: (1, 1)}
+
+
+# -- none --------------------------------------------------------------------------------------
+
+
+def rows_with(case: Case, **changes: Any) -> list[Any]:
+    return kernel_rows(replace(case, setup=replace(case.setup, **changes)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("preset", ["auto", "multi-resolution", "share-ucb"])
+def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) -> None:
+    case = turned(crowded_case(preset, seed))
+    rng = np.random.default_rng(seed)
+    sites = tuple(replace(site, cost_columns=(0, 1, 0, 1, None)) for site in case.setup.sites)
+    case = replace(case, paid=rng.integers(0, 5, (2, 300)) / 8)
+
+    silent = rows_with(case, sites=sites, alarm=0.0)
+    assert rows_with(case, sites=sites, alarm=1e6) == silent
+    assert rows_with(case, sites=sites, alarm=0.3) != silent
+
+
+def test_what_a_peer_said_counts_until_the_slot_has_doubled() -> None:
+    one = table((0.0, 0.0), alarm=0.0)
+    one.hear(0, 0, (0, 0.0, 0.25), 15)
+
+    assert [arm_at(one, slot) for slot in (30, 31)] == [0, None]

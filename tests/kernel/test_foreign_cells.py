@@ -1,0 +1,182 @@
+"""Cells that only isolated sources spoke of take own labels, and change no own decision."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.bandit.policies import PRESETS, resolve, settings_from
+from covey.errors import LimitError
+from covey.kernel import Clock, Table, arm_of, phase_of, row_of
+from covey.kernel.rules import Cell
+
+FUNCTIONS, PEERS = 2, 1
+READINGS: list[dict[str, Any]] = [
+    {"preset": preset, **more}
+    for preset in sorted(PRESETS)
+    for more in ({}, {"pending": True}, {"reading": {"ties": "random"}})
+] + [
+    {"preset": "dcza", "inherit": True, "split-power": 0.5},
+    {"preset": "dcza", "reading": {"count": "uses"}, "split-power": 0.5},
+    {"preset": "auto", "alarm": 1.0},
+]
+
+
+def table(reading: dict[str, Any], **rule: Any) -> Table:
+    given_ = {"horizon": 2_000, "seed": 7, **reading}
+    policy = resolve(settings_from(given_), dimension=1, most_functions=FUNCTIONS)
+    costs = (0.0, 0.05, 0.02)[: FUNCTIONS + PEERS]
+    made = policy.rule(
+        functions=FUNCTIONS,
+        costs=costs,
+        position=0,
+        learns_costs=policy.keeps_widths,
+        remembers=True,
+        **rule,
+    )
+    return Table(Clock(policy.scales(), policy.powers()), made)
+
+
+def step(one: Table, slot: int, context: tuple[float, ...]) -> int:
+    code = one.decide(context, slot)
+    while code < 0:
+        for peer in one.stale(-1 - code, slot):
+            high = slot * 7 % 10 / 10
+            one.hear(-1 - code, peer, (slot // 2, high - 0.2, high), slot)
+        code = one.resume(-1 - code, context, slot)
+    return code
+
+
+def own_cells(one: Table) -> dict[Cell, tuple[list[int], list[tuple[Any, int]]]]:
+    rows = [row for row in range(len(one)) if not one.is_foreign(row)]
+    return {one.cell(row): (one.counters(row), one.known(row)) for row in rows}
+
+
+def sides(one: Table, reading: dict[str, Any]) -> list[int]:
+    policy = resolve(
+        settings_from({"horizon": 2_000, **reading}), dimension=1, most_functions=FUNCTIONS
+    )
+    return [level.side for level in policy.partition.levels(1)]
+
+
+@settings(max_examples=8, deadline=None)
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_own_decisions_and_counters_are_the_same_with_foreign_cells(
+    reading: dict[str, Any], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    with_, without = table(reading), table(reading)
+    levels = sides(with_, reading)[:5]
+    waiting = []
+
+    for slot in range(1, 150):
+        if rng.random() < 0.3:
+            level = int(rng.integers(len(levels)))
+            with_.open_foreign(Cell(level, (int(rng.integers(levels[level])),)), slot)
+        if rng.random() < 0.05:  # a pooled source speaks of a cell, and is served
+            cell = Cell(0, (int(rng.integers(levels[0])),))
+            served = [one.serve(one.meet(cell, slot), slot) for one in (with_, without)]
+            waiting.append((*served, 1, (), slot))
+        context = (float(rng.integers(0, 8)) / 8,)
+        a, b = step(with_, slot, context), step(without, slot, context)
+        assert (arm_of(a), phase_of(a)) == (arm_of(b), phase_of(b))
+        assert with_.cell(row_of(a)) == without.cell(row_of(b))
+        if rng.random() < 0.1:
+            with_.retract(a, context, slot)
+            without.retract(b, context, slot)
+        else:
+            waiting.append((a, b, int(rng.random() < 0.3 + 0.1 * arm_of(a)), context, slot))
+        if waiting and rng.random() < 0.8:
+            a, b, gain, context, decided = waiting.pop(int(rng.integers(len(waiting))))
+            for one, code in ((with_, a), (without, b)):
+                one.settle(code, gain, context, decided)
+                one.remember(code, gain, context, decided)
+
+    assert own_cells(with_) == own_cells(without)
+    assert len(with_) - with_.foreign_cells() == len(without)
+    assert without.foreign_cells() == 0
+
+
+def test_own_labels_count_in_a_finer_foreign_cell_from_its_slot_on() -> None:
+    one = table({"preset": "dcza", "split-power": 0.9})
+    codes = [step(one, slot, (0.1,)) for slot in (1, 2)]
+    row = one.open_foreign(Cell(2, (0,)), 2)
+    codes.append(step(one, 3, (0.1,)))
+
+    for slot, code in enumerate(codes, 1):
+        one.settle(code, 1, (0.1,), slot)
+
+    labels = sum(one.record(row, function)[0] for function in range(FUNCTIONS))
+    assert one.is_foreign(row)
+    assert (labels, one.arrivals(row)) == (2, 1)
+
+
+@pytest.mark.parametrize("way", ["decide", "meet"])
+def test_a_foreign_cell_begins_anew_once_it_is_own(way: str) -> None:
+    one = table({"preset": "dcza", "split-power": 0.01, "split-scale": 1.0})
+    row = one.open_foreign(Cell(1, (0,)), 1)
+    one.settle(step(one, 1, (0.1,)), 1, (0.1,), 1)
+    assert one.arrivals(row) == 1
+
+    met = one.meet(Cell(1, (0,)), 5) if way == "meet" else row_of(step(one, 5, (0.1,)))
+
+    assert met == row
+    assert (one.is_foreign(row), one.foreign_cells(), one.counters(row)[0]) == (False, 0, 5)
+    assert one.record(row, 0) == (0, 0)
+    assert one.known(row) == []
+
+
+def test_foreign_cells_do_not_count_as_own_ones() -> None:
+    one = table({"preset": "cos", "slices": 8, "max-cells": 2})
+    for place in range(6):
+        one.open_foreign(Cell(0, (place,)), 1)
+    for place in (0, 1):
+        one.decide((place / 8,), 2)
+
+    with pytest.raises(LimitError, match="2 cells are in use"):
+        one.decide((0.3,), 3)
+    with pytest.raises(LimitError, match="2 cells are in use"):
+        one.decide((0.9,), 3)
+    assert (len(one), one.foreign_cells()) == (6, 4)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_foreign_rows_are_loaded_as_they_were(preset: str) -> None:
+    one, other = table({"preset": preset}), table({"preset": preset})
+    levels = sides(one, {"preset": preset})[:3]
+    for slot in range(1, 40):
+        one.open_foreign(Cell(slot % len(levels), (slot % levels[slot % len(levels)],)), slot)
+        one.settle(step(one, slot, (0.1,)), slot % 2, (0.1,), slot)
+
+    for row in range(len(one)):
+        assert other.load(one.cell(row), one.counters(row)) == row
+
+    assert one.foreign_cells() == other.foreign_cells() > 0
+    assert [other.counters(row) for row in range(len(other))] == [
+        one.counters(row) for row in range(len(one))
+    ]
+    assert [other.is_foreign(row) for row in range(len(other))] == [
+        one.is_foreign(row) for row in range(len(one))
+    ]
+
+
+def test_a_cell_is_found_only_if_it_is_known() -> None:
+    one = table({"preset": "cos", "slices": 8})
+    row = one.open_foreign(Cell(0, (3,)), 1)
+
+    assert [one.find(Cell(0, (place,))) for place in (3, 4)] == [row, -1]
+
+
+def test_the_cells_around_contexts_are_those_that_are_known() -> None:
+    one = table({"preset": "dcza", "split-power": 0.9})
+    for slot, x in enumerate((0.1, 0.9), 1):
+        step(one, slot, (x,))
+    fine = one.open_foreign(Cell(3, (0,)), 3)
+
+    near, far = one.around((0.1,)), one.around((0.9,))
+    assert (near[0], near[-1], far[0]) == (0, fine, 0)
+    assert fine not in far
+    assert one.around_batch(np.array([0.1, 0.9, 0.1]).data, 3) == {*near, *far}

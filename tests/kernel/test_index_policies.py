@@ -1,0 +1,132 @@
+"""The kernel decides what the reference decides, for every index policy."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference
+from reference import Site
+from reference.index import PRESETS, ShareUcb
+from reference.owners import index_setup
+from reference.records import Cell
+from support.networks import DELAYS, Case, index_cases, kernel_rows, reference_rows, turned
+
+
+@settings(max_examples=300)
+@given(case=index_cases())
+def test_the_kernel_decides_what_the_reference_decides_for_every_index_policy(case: Case) -> None:
+    assert kernel_rows(case) == reference_rows(case)
+
+
+def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
+    """Four sites on one stream whose peers cost less than their own functions."""
+    rng = np.random.default_rng(seed)
+    made = tuple(
+        Site(
+            name=f"site{place}",
+            functions=2,
+            costs=(0.25, 0.25),
+            arrivals=place < 3,
+            peers=tuple((k, float(rng.choice([0.0, 0.1]))) for k in range(4) if k != place),
+        )
+        for place in range(4)
+    )
+    labels = rng.integers(0, 3, 300)
+    wrong = rng.random((8, 300)) < rng.random((8, 1))
+    return Case(
+        setup=index_setup(
+            preset,
+            made,
+            slices=int(rng.choice([1, 2])),
+            finest_level=3,
+            lipschitz=float(rng.choice([0.05, 2.0])),
+            explore=(0.3, 0.125),
+            **changes,
+        ),
+        mode="spec",
+        contexts=rng.random((300, 1)),
+        predictions=np.where(wrong, labels + 1, labels),
+        labels=labels,
+        at=None,
+        revealed=None,
+        delay=rng.choice(DELAYS, 300),
+    )
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
+    preset: str, seed: int, pending: bool
+) -> None:
+    case = crowded_case(preset, seed, pending=pending)
+
+    assert kernel_rows(case) == reference_rows(case)
+
+
+@settings(max_examples=60)
+@given(
+    preset=st.sampled_from(["auto", "multi-resolution", "share-ucb"]),
+    alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
+    seed=st.integers(0, 2**32),
+    is_shared=st.booleans(),
+    pending=st.booleans(),
+)
+def test_the_kernel_forgets_and_is_wary_when_the_reference_is(
+    preset: str, alarm: float, seed: int, is_shared: bool, pending: bool
+) -> None:
+    case = turned(crowded_case(preset, seed, alarm=alarm, pending=pending))
+    if not is_shared:
+        case = replace(case, at=np.random.default_rng(seed).integers(0, 3, 300))
+
+    assert kernel_rows(case) == reference_rows(case)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_labels_under_way_change_what_is_decided(preset: str) -> None:
+    """Otherwise nothing above would have compared them."""
+    rows = [reference_rows(crowded_case(preset, 0, pending=pending)) for pending in (False, True)]
+
+    assert rows[0] != rows[1]
+
+
+def test_there_are_six_presets() -> None:
+    assert len(PRESETS) == 6
+
+
+class Watched(ShareUcb):
+    asked: list[list[int]]  # per decision
+
+    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
+        self.asked = [*getattr(self, "asked", []), []]
+        arm = super().most_promising(site, cell, slot)
+        peer = self.peers(site)[arm - 2][0] if arm >= 2 else None
+        assert peer is None or peer in self.asked[-1]
+        return arm
+
+    def reply(self, peer: int, cell: Cell, slot: int) -> float:
+        self.asked[-1].append(peer)
+        return super().reply(peer, cell, slot)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_peer_is_asked_at_most_once_per_decision_and_always_before_it_is_chosen(
+    seed: int,
+) -> None:
+    case = crowded_case("share-ucb", seed)
+    watched = Watched(case.setup, counts_once=True)
+    reference.replay(
+        case.setup,
+        contexts=[tuple(point) for point in case.contexts.tolist()],
+        predictions=case.predictions.tolist(),
+        labels=case.labels.tolist(),
+        network=watched,
+    )
+
+    assert len(watched.asked) == 900
+    assert all(len(set(asked)) == len(asked) for asked in watched.asked)
+    assert 0 < sum(map(len, watched.asked)) < 3 * 900

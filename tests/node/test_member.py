@@ -1,0 +1,396 @@
+"""Functions are taught by the labels of what they answered; a busy peer may answer late."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from river import linear_model, naive_bayes, optim
+from sklearn.linear_model import SGDClassifier
+
+import covey
+from covey.config import load
+from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
+from covey.functions.function import Later, frozen, untrained
+from covey.node.network import LocalSite
+
+ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
+CONFIG: dict[str, Any] = {
+    "policy": {"slices": 1, "explore": ONCE, "explore-peers": ONCE, "train": ONCE},
+    "learner": [
+        {"name": "north", "functions": ["guess", "other"], "peers": {"south": 0.2}},
+        {"name": "south", "functions": ["sign"], "peers": {}},
+    ],
+}
+
+
+class Pupil:
+    """Answers 1, and notes its lessons; fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.lessons: list[tuple[object, object]] = []
+        self.is_refusing = False
+
+    def predict(self, instance: object) -> int:
+        return 1
+
+    def learn(self, instance: object, label: object) -> None:
+        if self.is_refusing:
+            raise ValueError("not today")
+        self.lessons.append((instance, label))
+
+
+def network(wait: Callable[[Later], object] | None = None, **functions: object) -> covey.Network:
+    given: dict[str, Any] = {"guess": lambda x: 0, "other": lambda x: 0, "sign": lambda x: 1}
+    return covey.Network(CONFIG, functions={**given, **functions}, dimension=1, wait=wait)
+
+
+def counters(sites: covey.Network) -> list[object]:
+    return [site.learner.snapshot().cells for site in sites.values()]
+
+
+def go_on_until_south_is_asked(north: LocalSite) -> None:
+    """Give each own function of north a label: the first one is right."""
+    for label in (0, 1):
+        north.learn(north.predict("early", (0.5,)).ticket, label)
+
+
+# -- lessons ----------------------------------------------------------------------------------
+
+
+def test_a_function_is_taught_the_instance_that_it_answered_with_its_true_label() -> None:
+    pupil = Pupil()
+    north = network(guess=pupil)["north"]
+    answer = north.predict("mail", (0.5,))
+
+    before = list(pupil.lessons)
+    north.learn(answer.ticket, 0)
+
+    assert (before, pupil.lessons) == ([], [("mail", 0)])
+
+
+def test_a_function_is_taught_by_what_it_answered_for_others() -> None:
+    pupil = Pupil()
+    north = network(sign=pupil)["north"]
+    go_on_until_south_is_asked(north)
+
+    answer = north.predict("mail", (0.5,))
+    north.learn(answer.ticket, 0)
+
+    assert (answer.arm, pupil.lessons) == ("south", [("mail", 0)])
+
+
+def test_a_function_that_did_not_answer_is_not_taught() -> None:
+    pupil = Pupil()
+    north = network(other=pupil)["north"]
+
+    north.learn(north.predict("mail", (0.5,)).ticket, 0)
+
+    assert pupil.lessons == []
+
+
+def test_the_same_label_again_does_not_teach_again() -> None:
+    pupil = Pupil()
+    north = network(guess=pupil)["north"]
+    ticket = north.predict("mail", (0.5,)).ticket
+
+    north.learn(ticket, 0)
+    north.learn(ticket, 0)
+
+    assert len(pupil.lessons) == 1
+
+
+def test_a_label_that_contradicts_or_comes_too_late_does_not_teach() -> None:
+    pupil = Pupil()
+    config = {**CONFIG, "policy": {**CONFIG["policy"], "label-wait": 0}}
+    functions = {"guess": pupil, "other": Pupil(), "sign": Pupil()}
+    north = covey.Network(config, functions=functions, dimension=1)["north"]
+    first = north.predict("x", (0.5,)).ticket
+    second = north.predict("y", (0.5,)).ticket
+    north.learn(second, 1)
+
+    with pytest.raises(UnknownTicket):
+        north.learn(first, 1)
+    with pytest.raises(ConflictingLabel):
+        north.learn(second, 0)
+    assert pupil.lessons == [("y", 1)]
+
+
+def test_a_frozen_function_is_not_taught() -> None:
+    pupil = Pupil()
+    north = network(guess=frozen(pupil))["north"]
+
+    north.learn(north.predict("mail", (0.5,)).ticket, 0)
+
+    assert pupil.lessons == []
+
+
+def test_the_instance_is_let_go_with_the_label() -> None:
+    north = network(guess=Pupil())["north"]
+    ticket = north.predict("mail", (0.5,)).ticket
+    request, row = north.state.pending()[0]
+    held = request.training[row]
+
+    north.learn(ticket, 0)
+
+    assert held == (0, "mail")
+    assert row not in request.training
+
+
+def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
+    config = {**CONFIG, "policy": {**CONFIG["policy"], "label-wait": 5}}
+    functions = {"guess": Pupil(), "other": Pupil(), "sign": Pupil()}
+    north = covey.Network(config, functions=functions, dimension=1)["north"]
+
+    for k in range(40):
+        north.predict(k, (0.5,))
+
+    assert [request.training[row] for request, row in north.state.pending()] == [
+        (0, k) for k in range(34, 40)
+    ]
+
+
+def test_an_instance_is_not_held_for_a_function_that_cannot_be_taught() -> None:
+    north = network()["north"]
+
+    north.predict("mail", (0.5,))
+
+    assert "mail" not in repr(north.state.pending())
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "goes_on"), [("guess", "north", False), ("sign", "south", True)]
+)
+def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
+    name: str, owner: str, goes_on: bool
+) -> None:
+    pupil = Pupil()
+    sites = network(**{name: pupil})
+    north = sites["north"]
+    if goes_on:
+        go_on_until_south_is_asked(north)
+    ticket = north.predict("mail", (0.5,)).ticket
+    before = counters(sites)
+    pupil.is_refusing = True
+
+    with pytest.raises(
+        FunctionError,
+        match=f"function '{name}' of learner '{owner}' raised ValueError when it was taught",
+    ):
+        north.learn(ticket, 0)
+    assert counters(sites) == before
+    assert north.state.pending_rows == 1
+
+    pupil.is_refusing = False
+    assert north.learn(ticket, 0).is_new
+    assert pupil.lessons == [("mail", 0)]
+
+
+def test_a_peer_that_waits_no_longer_does_not_keep_the_label_from_the_asker() -> None:
+    sites = network()
+    go_on_until_south_is_asked(sites["north"])
+    answer = sites["north"].predict("mail", (0.5,))
+    sites["south"].predict("own", (0.5,), slot=1_000_000)
+
+    assert answer.arm == "south"
+    assert sites["north"].learn(answer.ticket, 1).is_new
+
+
+def _error(function: object, *, slots: int = 600) -> float:
+    """Return the error over the second half of a stream in which everything turns round."""
+    rng = np.random.default_rng(3)
+    config = {"policy": {"slices": 1}, "learner": [{"name": "north", "functions": ["f"]}]}
+    north = covey.Network(config, functions={"f": function}, dimension=0)["north"]
+    wrong = 0
+    for slot in range(slots):
+        x = float(rng.normal())
+        label = int(x > 0) if slot < slots / 2 else int(x < 0)
+        answer = north.predict({"x": x} if hasattr(function, "learn_one") else [x])
+        north.learn(answer.ticket, label)
+        wrong += slot >= slots / 2 and answer.label != label
+    return wrong / (slots / 2)
+
+
+def _sgd() -> SGDClassifier:
+    return SGDClassifier(learning_rate="constant", eta0=0.5, random_state=0)
+
+
+def _fitted() -> SGDClassifier:
+    x = np.random.default_rng(4).normal(size=(50, 1))
+    return _sgd().fit(x, (x[:, 0] > 0).astype(int))
+
+
+def test_a_fitted_scikit_learn_model_follows_the_stream_if_it_is_not_frozen() -> None:
+    frozen_error, taught_error = _error(frozen(_fitted())), _error(_fitted())
+
+    assert frozen_error > 0.9
+    assert taught_error < 0.2
+
+
+def test_a_fresh_scikit_learn_model_learns_from_nothing() -> None:
+    assert _error(untrained(_sgd(), classes=[0, 1])) < 0.1
+
+
+def test_a_river_model_learns_from_nothing() -> None:
+    assert _error(linear_model.LogisticRegression(optim.SGD(0.5))) < 0.1
+
+
+def test_a_river_model_without_a_first_answer_is_given_one() -> None:
+    config = {"learner": [{"name": "north", "functions": ["f"]}]}
+    model = untrained(naive_bayes.GaussianNB(), classes=["ham", "spam"])
+    north = covey.Network(config, functions={"f": model}, dimension=0)["north"]
+    labels = []
+    for _ in range(2):
+        answer = north.predict({"x": 1.0})
+        north.learn(answer.ticket, "spam")
+        labels.append(answer.label)
+
+    assert labels == ["ham", "spam"]
+
+
+def test_the_theorems_parameters_count_time_as_one_more_dimension() -> None:
+    policy = {"parameters": "theorem", "horizon": 100_000}
+    learners = [{"name": "north", "functions": ["f"]}]
+    timeless = load({"data": {"context": ["a"]}, "policy": policy, "learner": learners})
+    time = {"scale": "slot", "horizon": 100_000}
+    timed = load({"data": {"context": ["a", time]}, "policy": policy, "learner": learners})
+
+    powers = [one.policy(one.context.dimension).explore.power for one in (timeless, timed)]
+
+    # 2 alpha / (3 alpha + d), with d = 1 and then 2
+    assert powers == [0.5, 0.4]
+
+
+# -- a busy peer --------------------------------------------------------------------------------
+
+
+def asked_while_busy(
+    wait: Callable[[Later], object] | None = None, **functions: object
+) -> tuple[covey.Network, Any, "Future[object]"]:
+    """Return a network, an answer that north got while south was busy, and south's handle."""
+    future: Future[object] = Future()
+    sites = network(wait, **{"sign": lambda x: future, **functions})
+    go_on_until_south_is_asked(sites["north"])
+    return sites, sites["north"].predict("mail", (0.5,)), future
+
+
+def test_who_asks_a_busy_peer_falls_back_on_its_own_best_function() -> None:
+    _, answer, _ = asked_while_busy(other=lambda x: "never")
+
+    assert (answer.label, answer.function) == (0, "guess")
+    assert (answer.phase, answer.arm, answer.price) == ("train", "south", 0.2)
+
+
+def test_the_own_best_is_the_most_accurate_less_its_cost() -> None:
+    learners = [{**CONFIG["learner"][0], "function-costs": [0.5, 0.0]}, CONFIG["learner"][1]]
+    functions = {"guess": lambda x: 0, "other": lambda x: 0, "sign": lambda x: Future()}
+    north = covey.Network({**CONFIG, "learner": learners}, functions=functions, dimension=1)[
+        "north"
+    ]
+    for _ in range(2):
+        north.learn(north.predict("early", (0.5,)).ticket, 0)
+
+    # Both have been right once.
+    assert north.predict("mail", (0.5,)).function == "other"
+
+
+def test_an_answer_that_comes_within_the_wait_is_the_peers() -> None:
+    _, answer, _ = asked_while_busy(lambda later: later.set_result(5))  # type: ignore[attr-defined]
+
+    assert (answer.label, answer.function) == (5, "sign")
+
+
+def test_a_late_answer_that_came_before_the_label_joins_it_at_both() -> None:
+    sites, answer, future = asked_while_busy()
+    future.set_result(1)
+
+    settlement = sites["north"].learn(answer.ticket, 1)
+
+    assert (settlement.is_new, settlement.is_right) == (True, True)
+    # since, arrivals, own arrivals; labels and right of `sign`
+    assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 1])]
+
+
+def test_a_label_that_comes_before_the_late_answer_is_kept_for_it() -> None:
+    sites, answer, future = asked_while_busy()
+    north = sites["north"]
+    before = counters(sites)
+
+    kept = north.learn(answer.ticket, 1)
+    still_nothing = (north.join(), counters(sites))
+    future.set_result(0)
+    joined = north.join()
+
+    assert (kept.is_kept, kept.is_new) == (True, False)
+    assert still_nothing == ([], before)
+    assert [(s.is_new, s.is_right) for s in joined] == [(True, False)]
+    assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 0])]
+    assert north.join() == []
+
+
+def test_a_batch_of_labels_keeps_those_of_late_answers_too() -> None:
+    sites, answer, future = asked_while_busy()
+    own = sites["south"].state.pending_rows
+
+    kept = sites["north"].learn_batch([answer.ticket], [1])
+    future.set_result(1)
+    settled = sites["north"].learn_batch([answer.ticket], [1])
+
+    assert (own, kept[0].is_kept, settled[0].is_right) == (1, True, True)
+    assert sites["south"].state.pending_rows == 0
+
+
+def test_another_label_than_the_kept_one_is_a_contradiction() -> None:
+    sites, answer, _ = asked_while_busy()
+    sites["north"].learn(answer.ticket, 1)
+
+    with pytest.raises(ConflictingLabel, match="the label 1 is kept until function 'sign'"):
+        sites["north"].learn(answer.ticket, 0)
+
+
+def test_a_late_answer_that_fails_is_named_and_moves_nothing() -> None:
+    sites, answer, future = asked_while_busy()
+    sites["north"].learn(answer.ticket, 1)
+    before = counters(sites)
+    future.set_exception(OSError("gone"))
+
+    with pytest.raises(FunctionError, match="function 'sign' of learner 'south' raised OSError"):
+        sites["north"].join()
+    assert counters(sites) == before
+    assert sites["north"].join() == []
+
+
+def test_if_nobody_can_answer_all_counters_are_as_before() -> None:
+    is_broken = [False]
+    future: Future[object] = Future()
+    sites = network(sign=lambda x: future, guess=lambda x: None if is_broken[0] else 0)
+    go_on_until_south_is_asked(sites["north"])
+    is_broken[0] = True
+    before = counters(sites)[0]
+
+    with pytest.raises(FunctionError, match="function 'guess' of learner 'north' answered None"):
+        sites["north"].predict("mail", (0.5,))
+    # The cell was asked about, so south knows it.
+    assert counters(sites) == [before, [("g1:0", [3, 0, 0, 0, 0])]]
+    assert sites["south"].state.pending_rows == 0
+
+
+def test_the_own_function_that_stepped_in_is_taught_too() -> None:
+    pupil, stand_in = Pupil(), Pupil()
+    future: Future[object] = Future()
+    pupil.predict = lambda instance: future  # type: ignore[assignment, method-assign]
+    sites, answer, _ = asked_while_busy(sign=pupil, guess=stand_in)
+    future.set_result(1)
+
+    sites["north"].learn(answer.ticket, 1)
+
+    assert (pupil.lessons, stand_in.lessons[1:]) == ([("mail", 1)], [("mail", 1)])
+
+
+def test_a_site_waits_for_its_own_function_which_nobody_can_replace() -> None:
+    future: Future[object] = Future()
+    future.set_result(4)
+    south = network(sign=lambda x: future)["south"]
+
+    assert south.predict("mail", (0.5,)).label == 4

@@ -1,0 +1,289 @@
+"""Real functions, peers with prices and tickets, in one process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+
+import covey
+from covey.bandit.policies import PRESETS
+from covey.errors import ConfigError, ConflictingLabel, DataError, FunctionError, UnknownTicket
+
+CONFIG: dict[str, Any] = {
+    "policy": {"slices": 1, "explore": {"scale": 0, "power": 0}},
+    "learner": [
+        {"name": "north", "functions": ["guess"], "peers": {"south": 0.2}},
+        {"name": "south", "functions": ["sign"], "peers": {}},
+    ],
+}
+FUNCTIONS: dict[str, Callable[[float], int]] = {"guess": lambda x: 0, "sign": lambda x: int(x > 0)}
+
+
+def network(**functions: object) -> covey.Network:
+    return covey.Network(CONFIG, functions={**FUNCTIONS, **functions}, dimension=1)
+
+
+def everything(sites: covey.Network) -> list[object]:
+    return [site.learner.snapshot() for site in sites.values()]
+
+
+def test_an_answer_has_label_ticket_phase_arm_and_price() -> None:
+    answer = network()["north"].predict(0.5, context=(0.3,))
+
+    assert (answer.label, answer.phase, answer.arm, answer.price) == (0, "explore", "guess", 0.0)
+
+
+def test_a_peer_is_asked_at_its_price_and_answers_with_its_own_function() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+
+    answer = north.predict(0.5, (0.3,))
+
+    assert (answer.label, answer.arm, answer.function, answer.price) == (1, "south", "sign", 0.2)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_with_every_link_closed_a_site_answers_by_itself(preset: str) -> None:
+    setup = {**CONFIG, "policy": {"preset": preset, "slices": 1, "horizon": 100}}
+    sites = covey.Network(setup, functions=FUNCTIONS, dimension=1)
+    sites.reprice("north", "south", None)
+
+    answers = [sites["north"].predict(0.5, (0.3,)) for _ in range(20)]
+
+    assert {answer.function for answer in answers} == {"guess"}
+
+
+def test_a_site_without_labels_and_without_peers_answers_by_itself() -> None:
+    north, south = CONFIG["learner"]
+    setup = {**CONFIG, "learner": [{**north, "supervised": False, "peers": {}}, south]}
+
+    answer = covey.Network(setup, functions=FUNCTIONS, dimension=1)["north"].predict(0.5, (0.3,))
+
+    assert answer.function == "guess"
+
+
+def test_a_label_is_passed_on_to_the_peer_that_was_asked() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    answer = north.predict(0.5, (0.3,))
+
+    north.learn(answer.ticket, 1)
+
+    # since, arrivals, own arrivals; labels and right of `sign`
+    assert sites["south"].learner.snapshot().cells == [("g1:0", [2, 1, 0, 1, 1])]
+
+
+def test_the_network_learns_to_ask_the_better_site() -> None:
+    sites = network()
+    rng = np.random.default_rng(5)
+    answers = []
+    for x in rng.normal(size=300):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        answers.append(answer)
+
+    assert all(answer.arm == "south" for answer in answers[-100:])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda x: 1 / 0, "function 'sign' of learner 'south' raised ZeroDivisionError"),
+        (lambda x: None, "function 'sign' of learner 'south' answered None, which is not a label"),
+        (lambda x: float("nan"), "answered nan, which is not a label"),
+        (lambda x: [1], "answered a list, which is not a label"),
+        (lambda x: np.array([1, 2]), "answered a ndarray, which is not a label"),
+    ],
+)
+def test_a_function_that_fails_is_named_and_all_counters_are_as_before(
+    broken: Callable[[float], Any], message: str
+) -> None:
+    sites = network(sign=broken)
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    sites["south"].learner.report(north.learner.known_cell("", 0), 2)
+    before = everything(sites)
+
+    with pytest.raises(FunctionError, match=message):
+        north.predict(0.5, (0.3,))
+    assert [s.cells for s in everything(sites)] == [s.cells for s in before]  # type: ignore[attr-defined]
+
+
+def test_a_failed_prediction_can_be_made_again_once_the_function_is_mended() -> None:
+    broken = [True]
+    sites = network(guess=lambda x: None if broken[0] else 0)
+    with pytest.raises(FunctionError):
+        sites["north"].predict(0.5, (0.3,))
+    broken[0] = False
+
+    answer = sites["north"].predict(0.5, (0.3,))
+
+    assert (answer.ticket, answer.arm) == (1, "guess")
+
+
+def test_the_same_label_again_is_not_passed_on_again() -> None:
+    sites = network()
+    north = sites["north"]
+    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
+    answer = north.predict(0.5, (0.3,))
+    north.learn(answer.ticket, 1)
+    before = everything(sites)
+
+    settlement = north.learn(answer.ticket, 1)
+
+    assert not settlement.is_new
+    assert everything(sites) == before
+
+
+def test_an_unknown_ticket_and_a_contradiction_are_errors() -> None:
+    north = network()["north"]
+    ticket = north.predict(0.5, (0.3,)).ticket
+    north.learn(ticket, 1)
+
+    with pytest.raises(UnknownTicket):
+        north.learn(99, 1)
+    with pytest.raises(ConflictingLabel):
+        north.learn(ticket, 0)
+
+
+@pytest.mark.parametrize("label", [None, float("nan"), [1]])
+def test_something_that_is_not_a_label_is_refused(label: object) -> None:
+    north = network()["north"]
+    ticket = north.predict(0.5, (0.3,)).ticket
+
+    with pytest.raises(DataError, match="the label is .*, which is not a label"):
+        north.learn(ticket, label)  # type: ignore[arg-type]
+    assert north.learn(ticket, 0).is_new
+
+
+def test_numpy_scalars_and_their_python_twins_are_the_same_label() -> None:
+    north = network(guess=lambda x: np.int64(1))["north"]
+    answer = north.predict(0.5, (0.3,))
+
+    assert north.learn(answer.ticket, np.float64(1.0)).is_right
+
+
+def test_models_with_predict_or_predict_one_are_functions() -> None:
+    class River:
+        def predict_one(self, x: float) -> str:
+            return "attack"
+
+    model = DummyClassifier(strategy="constant", constant="normal").fit([[0.0]], ["normal"])
+    north = {"name": "north", "functions": ["dummy", "river"], "peers": {}}
+    config = {"policy": {"preset": "cos"}, "learner": [north]}
+    sites = covey.Network(config, functions={"dummy": model, "river": River()}, dimension=0)
+    labels = []
+    for _ in range(2):
+        answer = sites["north"].predict([0.0])
+        sites["north"].learn(answer.ticket, "normal")
+        labels.append(answer.label)
+
+    assert labels == ["normal", "attack"]
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"guess": FUNCTIONS["guess"]}, "learner 'south' lists function 'sign', but"),
+        (
+            {**FUNCTIONS, "gess": FUNCTIONS["guess"]},
+            "no learner lists function 'gess'; did you mean",
+        ),
+        ({**FUNCTIONS, "sign": 3}, "function 'sign' is a int; give a callable"),
+    ],
+)
+def test_functions_must_match_the_configuration(functions: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        covey.Network(CONFIG, functions=functions, dimension=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"ensemble": {}}, "has [ensemble]"),
+        (
+            {"data": {"candidates": ["x", "y"]}},
+            "has learner 'north' with several candidates",
+        ),
+    ],
+)
+def test_what_only_a_replay_can_do_is_refused_and_not_left_out_in_silence(
+    change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        covey.Network({**CONFIG, **change}, functions=FUNCTIONS, dimension=1)
+    assert sentence in str(raised.value)
+
+
+def test_rewards_count_in_a_network_too() -> None:
+    """South is right and dear; with costs that count six times it is not worth it."""
+    config = {**CONFIG, "policy": {**CONFIG["policy"], "reward": {"cost": 6.0}}}
+    sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
+    answers = []
+    for x in np.random.default_rng(5).normal(size=300):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        answers.append(answer)
+
+    exploited = [answer.arm for answer in answers[-100:] if answer.phase == "exploit"]
+    assert set(exploited) == {"guess"}
+
+
+def asked(sites: covey.Network, rounds: int, *, seed: int) -> set[str]:
+    """Return the arms that north exploits in the last quarter of some rounds."""
+    arms = []
+    for x in np.random.default_rng(seed).normal(size=rounds):
+        answer = sites["north"].predict(x, (0.5,))
+        sites["north"].learn(answer.ticket, int(x > 0))
+        arms.append(answer.arm if answer.phase == "exploit" else "")
+    return set(arms[-rounds // 4 :]) - {""}
+
+
+def test_prices_change_while_running_and_what_was_learnt_stays() -> None:
+    config = {**CONFIG, "policy": {"slices": 1}}
+    sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
+
+    cheap = asked(sites, 200, seed=1)
+    sites.reprice("north", "south", 0.9)
+    dear = asked(sites, 200, seed=2)
+    sites.reprice("north", "south", None)
+    gone = asked(sites, 200, seed=3)
+    sites.reprice("north", "south", 0.05)
+    back = sites["north"].predict(0.5, (0.5,))
+
+    assert (cheap, dear, gone) == ({"south"}, {"guess"}, {"guess"})
+    assert (back.arm, back.price) == ("south", 0.05)
+
+
+def test_a_link_that_is_gone_is_not_explored_or_trained_either() -> None:
+    sites = network()
+    sites.reprice("north", "south", None)
+
+    answers = []
+    for _ in range(50):
+        answer = sites["north"].predict(0.5, (0.5,))
+        sites["north"].learn(answer.ticket, 1)
+        answers.append(answer.arm)
+
+    assert set(answers) == {"guess"}
+
+
+@pytest.mark.parametrize(
+    ("asker", "peer", "price", "sentence"),
+    [
+        ("north", "sooth", 0.1, "'north' has no peer 'sooth'; did you mean 'north -> south'?"),
+        ("south", "north", 0.1, "'south' has no peer 'north'"),
+        ("north", "south", -0.1, "is -0.1; it must be 0 or more"),
+        ("north", "south", float("nan"), "is nan; it must be 0 or more"),
+    ],
+)
+def test_a_price_that_makes_no_sense_is_refused(
+    asker: str, peer: str, price: float, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        network().reprice(asker, peer, price)
+    assert sentence in str(raised.value)

@@ -1,0 +1,171 @@
+"""Nodes whose store folds old requests: labels, ids and counters across the folding."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.errors import ConflictingLabel, LateLabel, UnknownRow, UnknownTicket
+from covey.node.node import Question
+from covey.node.requests import AskRow
+from covey.node.store import Store
+from covey.node.trust import Trust
+from support import virtual
+from support.lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
+from support.virtual import World
+
+WAIT = 12
+KEPT = 10
+
+
+class Pruned(World):
+    def store(self, name: str) -> Store:
+        return self.stores.get(name) or Store(":memory:", rows_kept=KEPT)
+
+
+class Forgiving(Life):
+    """Notes that a label was too late, whatever the answer was."""
+
+    async def learn(self, step: str, id_: str, rows: list[int], labels: list[int]) -> None:
+        for row, label in zip(rows, labels, strict=True):
+            try:
+                await super().learn(step, id_, [row], [label])
+            except (LateLabel, UnknownTicket):
+                self.noted.append("too late")
+
+
+def run(
+    kind: type[World], policy: dict[str, Any], script: list[Any], trust: Trust, is_batched: bool
+) -> tuple[list[Any], World]:
+    async def main() -> tuple[list[Any], World]:
+        setup = config({**policy, "label-wait": WAIT})
+        world = kind(setup, FUNCTIONS, dimension=1, trust=trust)
+        return await Forgiving(world, is_batched=is_batched).run(script), world
+
+    return virtual.run(main())
+
+
+@pytest.mark.parametrize("policy", [GRID, ZOOM], ids=["grid", "zooming"])
+@settings(max_examples=10)
+@given(
+    trust=st.sampled_from(["full", "isolated"]),
+    is_batched=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_a_node_that_folds_old_requests_decides_and_counts_as_one_that_keeps_them(
+    policy: dict[str, Any], trust: Trust, is_batched: bool, seed: int
+) -> None:
+    script = [*script_of(seed, restarts=True), *script_of(seed + 1, restarts=True)]
+    script = [
+        ("serve", [0]) if verb == "learn" and k >= 20 else (verb, *given_)
+        for k, (verb, *given_) in enumerate(script)
+    ]
+    pruned, world = run(Pruned, policy, script, trust, is_batched)
+    whole, other = run(World, policy, script, trust, is_batched)
+
+    assert pruned == whole
+    assert world.stores["north"].size()["rows"] < other.stores["north"].size()["rows"]
+    for name, store in world.stores.items():
+        assert store.check() == []
+        assert store.counters() == other.stores[name].counters()
+        again, kept = (one.load(name, fingerprint(one)) for one in (store, other.stores[name]))
+        assert again.asked == kept.asked
+        assert again.sources == kept.sources
+        assert again.cells == kept.cells
+        assert store.size()["rows"] <= KEPT + 3 * (WAIT + 9)
+
+
+def fingerprint(store: Store) -> str:
+    return str(store._base.execute("SELECT fingerprint FROM site").fetchone()[0])
+
+
+@pytest.mark.parametrize("rows", [1, 4], ids=["1 row", "n rows"])
+def test_a_folded_id_is_unknown_and_a_kept_one_is_not(rows: int) -> None:
+    async def main() -> None:
+        world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
+        node, where = world.nodes["north"], [(0.5,)] * rows
+        asked = Question("", "first", "digest")
+        first = await node.answer([1] * rows, where, question=asked)
+        await node.learn_rows("first", [0], [1])
+        assert (await node.learn_rows("first", [0], [1])).is_new == [False]
+        later = [await node.answer([1] * rows, where) for _ in range(30)]
+        store = world.stores["north"]
+
+        assert store.find("", "first") is None
+        with pytest.raises(UnknownTicket, match="unknown id 'first'"):
+            await node.learn_rows("first", [0], [1])
+        with pytest.raises(UnknownTicket):
+            await node.learn("first" if rows == 1 else "first:0", 1)
+        late = later[-2 if rows > 1 else -6]
+        with pytest.raises(LateLabel, match="label-wait has expired"):
+            await node.learn_rows(late.id, [rows - 1], [1])
+        with pytest.raises(UnknownRow):
+            await node.learn_rows(late.id, [rows], [1])
+        await node.learn_rows(later[-1].id, [0], [1])
+        with pytest.raises(ConflictingLabel):
+            await node.learn_rows(later[-1].id, [0], [0])
+        assert KEPT - store.size()["rows"] in range(rows)
+        assert sum(labels for labels, _ in store.counters().values()) <= 2
+        assert store.check() == []
+        again = await node.answer([1] * rows, where, question=asked)
+        assert again.slot > first.slot
+
+    virtual.run(main())
+
+
+def test_labels_across_pruning_get_the_same_outcomes_after_a_restart() -> None:
+    async def outcomes(world: World, ids: list[str]) -> list[Any]:
+        found: list[Any] = []
+        for id_ in ids:
+            try:
+                found.append(await world.nodes["north"].learn(id_, 0))
+            except (ConflictingLabel, LateLabel, UnknownTicket) as error:
+                found.append((type(error), str(error)))
+        return found
+
+    async def main() -> None:
+        world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
+        ids = []
+        for k in range(24):
+            request = await world.nodes["north"].predict(k, (0.5,))
+            ids.append(request.ticket)
+            if k % 2:
+                await world.nodes["north"].learn(request.ticket, k % 4 - 1)
+        await outcomes(world, ids)  # labels that are still accepted are settled
+        before = await outcomes(world, ids)
+        world.crash("north")
+        world.boot("north")
+
+        assert await outcomes(world, ids) == before
+        kinds = [one[0] if isinstance(one, tuple) else one.is_new for one in before]
+        assert set(kinds) == {UnknownTicket, LateLabel, ConflictingLabel, False}
+        assert kinds[: 24 - KEPT] == [UnknownTicket] * (24 - KEPT)
+        assert UnknownTicket not in kinds[24 - KEPT :]
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("trust", ["full", "isolated"])
+def test_labels_of_a_peer_across_pruning_get_their_outcomes(trust: Trust) -> None:
+    async def main() -> None:
+        world = Pruned(config({**GRID, "label-wait": 1}), FUNCTIONS, dimension=1, trust=trust)
+        node = world.nodes["north"]
+        for k in range(20):
+            ask = [AskRow(f"{k}:{row}", "g2:1", k + 1, row) for row in range(2)]
+            await node.assist(ask, source="south")
+            await node.predict(k, (0.5,))  # pooled peers share the slots of the site
+            assert await node.take_labels([(f"{k}:1", 1)], source="south") == ["taken"]
+
+        async def deliver(row: int, label: int) -> list[str]:
+            """Return the outcomes, each kind once, oldest first."""
+            labels = [(f"{k}:{row}", label) for k in range(20)]
+            return list(dict.fromkeys(await node.take_labels(labels, source="south")))
+
+        assert await deliver(1, 1) == ["unknown", "repeated"]
+        assert await deliver(1, 0) == ["unknown", "conflict"]
+        assert await deliver(0, 1) == ["unknown", "late", "taken"]
+        assert await deliver(0, 1) == ["unknown", "late", "repeated"]
+        assert world.stores["north"].check() == []
+
+    virtual.run(main())

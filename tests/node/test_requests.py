@@ -1,0 +1,235 @@
+"""A request of many rows decides, counts and settles as its rows would one at a time."""
+
+import asyncio
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.bandit.policies import INDEXED
+from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
+from covey.node.node import Limits, Node, Question
+from covey.node.trust import Trust
+from support import virtual
+from support.lives import (
+    FUNCTIONS,
+    GRID,
+    POINTS,
+    POLICIES,
+    ROWS,
+    Life,
+    SteadyLink,
+    live,
+    row_of,
+    script_of,
+    world_of,
+)
+from support.virtual import Link, Weather, World
+
+BY_INDEX = sorted(name for name, policy in POLICIES.items() if policy["preset"] in INDEXED)
+BY_PHASE = sorted(set(POLICIES) - {"eliminating", *BY_INDEX})
+ASKED = Question("", "a", "digest")
+EACH_SIZE = pytest.mark.parametrize("count", [1, 8], ids=["1 row", "n rows"])
+
+
+def run(name: str, trust: Trust, script: list[Any], *, is_batched: bool) -> list[Any]:
+    async def main() -> list[Any]:
+        world = world_of(POLICIES[name], trust, link=Link if is_batched else SteadyLink)
+        return await Life(world, is_batched=is_batched).run(script)
+
+    return virtual.run(main())
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(max_examples=8)
+@given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
+def test_a_request_of_many_rows_equals_requests_of_one_row(
+    name: str, trust: Trust, seed: int
+) -> None:
+    script = script_of(seed, restarts=False)
+
+    many, single = (run(name, trust, script, is_batched=one) for one in (True, False))
+    assert many == single
+
+
+@pytest.mark.parametrize("name", ["auto", "eliminating", "layered", "grid"])
+def test_a_large_request_uses_what_peers_reported_at_its_first_row_of_a_cell(name: str) -> None:
+    chance = random.Random(1)  # noqa: S311
+    script: list[Any] = []
+    for step in range(0, 12, 2):
+        script.append(("predict", [chance.random() for _ in range(60)]))
+        labels = [int(chance.random() < 0.6) for _ in range(30)]
+        script.append(("learn", str(step), chance.sample(range(60), 30), labels))
+
+    many, single = (run(name, "isolated", script, is_batched=one) for one in (True, False))
+    assert many == single
+
+
+@pytest.mark.parametrize("name", BY_PHASE)
+@settings(max_examples=8)
+@given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
+def test_restarts_between_requests_change_nothing(name: str, trust: Trust, seed: int) -> None:
+    script = script_of(seed, restarts=True)
+
+    many, single = (run(name, trust, script, is_batched=one) for one in (True, False))
+    assert many == single
+
+
+@pytest.mark.parametrize("name", BY_INDEX)
+@settings(max_examples=8)
+@given(trust=st.sampled_from(["full", "isolated", "robust"]), seed=st.integers(0, 2**31))
+def test_restarts_between_requests_change_nothing_that_an_index_decides(
+    name: str, trust: Trust, seed: int
+) -> None:
+    """Cells that a peer was asked about and knows nothing of need not be known after a start."""
+    script = script_of(seed, restarts=True)
+    lives = [run(name, trust, script, is_batched=is_batched) for is_batched in (True, False)]
+
+    many, single = ([one for one in life if not isinstance(one, list)] for life in lives)
+    assert many == single
+
+
+@EACH_SIZE
+def test_a_request_is_one_record_and_so_are_labels_that_arrive_together(count: int) -> None:
+    async def story(node: Node, world: World) -> None:
+        request = await node.answer(ROWS[:count], POINTS[:count])
+        await node.learn_rows(request.id, ROWS[:count], [1] * count)
+
+        store = world.stores["north"]
+        tables = ("requests", "labels")
+        counts = [store._base.execute(f"SELECT COUNT(*) FROM {one}").fetchone() for one in tables]  # noqa: S608
+        assert counts == [(1,), (1,)]
+        assert store.size() == {"requests": 1, "rows": count, "labels": count, "deliveries": 0}
+        assert sum(labels for labels, _ in store.counters().values()) > 0
+
+    live(story)
+
+
+@EACH_SIZE
+def test_the_same_question_again_gets_the_same_request_also_after_a_restart(count: int) -> None:
+    rows, points = ROWS[:count], POINTS[:count]
+
+    async def story(node: Node, world: World) -> None:
+        first = await node.answer(rows, points, question=ASKED)
+        assert await node.answer(rows, points, question=ASKED) is first
+        world.crash("north")
+        world.boot("north")
+        node = world.nodes["north"]
+        again = await node.answer(rows, points, question=ASKED)
+
+        assert [row_of(again, k) for k in rows] == [row_of(first, k) for k in rows]
+        assert node.learner.slot == count
+
+    live(story)
+
+
+@EACH_SIZE
+def test_the_same_question_twice_at_the_same_time_gets_one_request(count: int) -> None:
+    async def story(node: Node, world: World) -> None:
+        world.weather = Weather(commit_s=0.01)
+        asked = [node.answer(ROWS[:count], POINTS[:count], question=ASKED) for _ in range(2)]
+        first, again = await asyncio.gather(*asked)
+
+        assert again is first
+
+    live(story)
+
+
+def test_an_id_belongs_to_one_question_whatever_its_size() -> None:
+    async def story(node: Node, world: World) -> None:
+        await node.answer(ROWS, POINTS, question=ASKED)
+        await node.predict(1, (0.5,), question=Question("", "b"))
+
+        with pytest.raises(ConflictingLabel, match="'a' was used for another request"):
+            await node.answer(ROWS, POINTS, question=Question("", "a", "other"))
+        with pytest.raises(ConflictingLabel, match="choose another"):
+            await node.predict(1, (0.5,), question=ASKED)
+        with pytest.raises(ConflictingLabel):
+            await node.answer(ROWS, POINTS, question=Question("", "b"))
+        with pytest.raises(DataError, match="has 8 rows; say of which"):
+            await node.learn("a", 1)
+        with pytest.raises(UnknownRow, match="'b' has one row, which is 0; there is no row 1"):
+            await node.learn_rows("b", [0, 1], [1, 1])
+
+    live(story)
+
+
+def test_more_rows_than_there_is_room_for_are_refused() -> None:
+    class Small(World):
+        limits = Limits(tickets=15)
+
+    async def story(node: Node, world: World) -> None:
+        await node.answer(ROWS, POINTS)
+        with pytest.raises(LimitError, match="8 rows are in memory"):
+            await node.answer(ROWS, POINTS)
+        await node.answer(ROWS[:6], POINTS[:6])
+        await node.predict(1, (0.5,))
+        with pytest.raises(LimitError, match="15 rows are in memory"):
+            await node.predict(1, (0.5,))
+
+    live(story, kind=Small)
+
+
+@pytest.mark.parametrize(
+    ("rows", "points", "sentence"),
+    [
+        ([], [], "no rows"),
+        ([1], [(0.5,), (0.6,)], "1 instances and 2 contexts"),
+        ([1], [], "1 instances and 0 contexts"),
+        ([1], [(1.5,)], "context coordinate 0 is 1.5"),
+        ([1], [(float("nan"),)], "context coordinate 0 is nan"),
+        ([1], [()], "0 coordinates"),
+        ([1], [(0.5, 0.5)], "2 coordinates; this learner's have 1"),
+        ([1], None, "0 coordinates"),
+        ([1], np.array([[1.5]]), "context coordinate 0 is 1.5"),
+        ([1, 2], [(0.5,)], "2 instances and 1 contexts"),
+        ([1, 2], [(0.5,), (1.5,)], "row 1 of the batch: context coordinate 0 is 1.5"),
+        ([1, 2], [(0.5,), (float("nan"),)], "row 1 of the batch"),
+        ([1, 2], [(0.5,), ()], "not 1 numbers in every row"),
+        ([1, 2], [(0.5, 0.5), (0.5, 0.5)], "2 coordinates; this learner's have 1"),
+        ([1, 2], None, "0 coordinates"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(rows: Any, points: Any, sentence: str) -> None:
+    async def story(node: Node, world: World) -> None:
+        with pytest.raises((DataError, ContextError), match=sentence):
+            await node.answer(rows, points)
+        assert node.learner.slot == 0
+        assert (await node.answer([1], [(0.5,)])).slot == 1
+
+    live(story)
+
+
+@EACH_SIZE
+def test_contexts_without_coordinates_are_allowed(count: int) -> None:
+    async def main() -> None:
+        setup = {"policy": GRID, "learner": [{"name": "north", "functions": ["a"]}]}
+        world = World(setup, FUNCTIONS, dimension=0)
+        request = await world.nodes["north"].answer(ROWS[:count])
+        world.crash("north")
+        world.boot("north")
+        await world.nodes["north"].learn_rows(request.id, ROWS[:count], [1] * count)
+
+        assert world.stores["north"].check() == []
+        assert [labels for labels, _ in world.stores["north"].counters().values()] == [count]
+
+    virtual.run(main())
+
+
+def test_the_status_of_a_site_counts_rows_not_requests() -> None:
+    script = script_of(7, restarts=False)
+
+    async def status(*, is_batched: bool) -> Any:
+        world = world_of(GRID)
+        await Life(world, is_batched=is_batched).run(script)
+        node = world.nodes["north"]
+        one, counted = node.state(), node.counters
+        spent = {arm: round(price, 9) for arm, price in counted.spent.items()}
+        return one.phases, one.open_tickets, counted.labels, counted.right, counted.waits, spent
+
+    many, single = (virtual.run(status(is_batched=one)) for one in (True, False))
+    assert many == single
+    assert sum(many[0].values()) > 20

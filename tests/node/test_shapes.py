@@ -1,0 +1,134 @@
+"""A store whose counters mean something else is refused, with a sentence that says what."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.errors import StoreError
+from covey.node.requests import differences, schema_fingerprint
+from covey.node.store import Store
+from covey.server import config
+from support.served import CONSTANTS
+
+SITE = (
+    """
+[node]
+name = "north"
+features = { size = "FP64", weight = "FP64", time = "INT64" }
+store = "north.store"
+
+[data]
+context = [
+  { column = "size", scale = "linear", low = 0, high = 10 },
+  { column = "time", scale = "hour" },
+]
+
+[policy]
+slices = 4
+
+[[learner]]
+name = "north"
+functions = ["zero", "one"]
+"""
+    + CONSTANTS
+)
+SIZE = '{ column = "size", scale = "linear", low = 0, high = 10 }'
+TIME = '{ column = "time", scale = "hour" }'
+
+
+def fingerprint(folder: Path, text: str) -> str:
+    (folder / "site.toml").write_text(text)
+    return config.load(folder / "site.toml").fingerprint
+
+
+def refusal(folder: Path, text: str) -> str:
+    """Return the refusal of a store of `SITE` that is opened for the site of `text`."""
+    store = Store.memory()
+    store.load("north", fingerprint(folder, SITE))
+    with pytest.raises(StoreError) as refused:
+        store.load("north", fingerprint(folder, text))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "high = 10",
+            "high = 100",
+            "context: size (linear, low 0, high 10) before, size (linear, low 0, high 100) now",
+        ),
+        ('"linear", low', '"log", low', "before, size (log, low 0, high 10) now"),
+        ('column = "size"', 'column = "weight"', "before, weight (linear, low 0, high 10) now"),
+        (f"{SIZE},\n  {TIME}", f"{TIME},\n  {SIZE}", "context: the same in another order"),
+        (f",\n  {TIME}", "", "dimensions: 2 before, 1 now; context: time (hour) before, nothing"),
+        ("slices = 4", "slices = 2", "cells: 4 slices per dimension before, 2 slices per"),
+        ("slices = 4", "slices = 4\\npreset = 'cos'", "preset: auto before, cos now"),
+        ('["zero", "one"]', '["one"]', "arm: zero before, nothing now"),
+        (
+            "slices = 4",
+            "slices = 4\\nforget = { window = 9 }",
+            "forgets: nothing before, all but the latest 9 labels of a cell now",
+        ),
+    ],
+)
+def test_the_sentence_names_what_differs_and_nothing_else(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    text = SITE.replace(old, new.replace("\\n", "\n"))
+    assert text != SITE
+
+    sentence = refusal(tmp_path, text)
+
+    assert "was written with other settings: " in sentence
+    assert said in sentence
+    assert "hour" not in sentence or "hour" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SITE,
+        SITE.replace("low = 0, high = 10", "high = 10.0, low = 0.0"),
+        SITE.replace("high = 10", "high = 10, clip = true"),
+        SITE.replace("slices = 4", "slices = 4\nlabel-wait = 50"),
+    ],
+)
+def test_settings_that_counters_do_not_depend_on_may_change(tmp_path: Path, text: str) -> None:
+    assert fingerprint(tmp_path, text) == fingerprint(tmp_path, SITE)
+
+
+def test_a_rank_scale_is_identified_by_its_sample(tmp_path: Path) -> None:
+    def ranked(sample: str) -> str:
+        return SITE.replace('"linear", low = 0, high = 10', f'"rank", sample = {sample}')
+
+    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) == fingerprint(tmp_path, ranked("[3, 1, 2]"))
+    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) != fingerprint(tmp_path, ranked("[1, 2, 4]"))
+
+
+def test_contexts_that_clients_send_have_no_scales(tmp_path: Path) -> None:
+    text = SITE.replace('store = "north', 'dimension = 2\nstore = "north')
+    text = text[: text.index("[data]")] + text[text.index("[policy]") :]
+    (tmp_path / "site.toml").write_text(text)
+    served = config.load(tmp_path / "site.toml")
+
+    assert served.fingerprint == schema_fingerprint(served.learner.arms, served.learner.policies)
+    assert "context" not in served.fingerprint
+
+
+PARTS = st.lists(st.tuples(st.sampled_from(["arm", "cells"]), st.sampled_from("abc")), min_size=1)
+
+
+@given(old=PARTS, new=PARTS)
+def test_fingerprints_differ_if_and_only_if_a_part_does(
+    old: list[tuple[str, str]], new: list[tuple[str, str]]
+) -> None:
+    def by_part(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
+        parts = {part: [value for one, value in pairs if one == part] for part in ("arm", "cells")}
+        return {part: values for part, values in parts.items() if values}
+
+    said = differences(*("\n".join(map(": ".join, parts)) for parts in (old, new)))
+
+    assert bool(said) == (by_part(old) != by_part(new))

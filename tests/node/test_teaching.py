@@ -1,0 +1,325 @@
+"""Functions that learn: trained once per label, and only with labels of trusted sources."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from river import naive_bayes
+
+from covey.errors import ConflictingLabel, FunctionError, LateLabel
+from covey.node.node import Node, Question
+from covey.node.requests import NO_INSTANCE, AskRow
+from covey.node.store import Store
+from covey.node.trust import Trust
+from covey.node.workers import Workers
+from support import virtual
+from support.served import FEEDBACK, INFER, Client, run
+from support.virtual import Disk, World
+
+
+class Trainee:
+    """Answers 1, and records its training; it cannot learn 9."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any]] = []
+
+    def predict(self, instance: Any) -> int:
+        return 1
+
+    def learn(self, instance: Any, label: Any) -> None:
+        if label == 9:
+            raise ValueError("nine")
+        self.seen.append((instance, label))
+
+
+def config(**more: Any) -> dict[str, Any]:
+    return {
+        "policy": {"preset": "cos", "slices": 1, **more},
+        "learner": [
+            {"name": "north", "functions": ["trainee"], "peers": {}},
+            {"name": "south", "functions": ["other"], "peers": {"north": 0.0}},
+        ],
+    }
+
+
+class SlowDisk(Disk):
+    """Takes a second for everything that blocks."""
+
+    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        await asyncio.sleep(1)
+        return call(*arguments)
+
+    async def commit(self, commit: Any) -> None:
+        await asyncio.sleep(1)
+        await super().commit(commit)
+
+
+class SlowWorld(World):
+    def disk(self, name: str) -> Workers:
+        return SlowDisk(self, name)
+
+
+def lived(
+    story: Callable[[Node, World], Any],
+    *,
+    trust: Trust = "isolated",
+    kind: type[World] = World,
+    **more: Any,
+) -> Trainee:
+    """Return the function after a story, with what it was trained with."""
+    trainee = Trainee()
+
+    async def main() -> None:
+        functions = {"trainee": trainee, "other": int}
+        world = kind(config(**more), functions, dimension=1, trust=trust)
+        await story(world.nodes["north"], world)
+
+    virtual.run(main())
+    return trainee
+
+
+def test_a_label_trains_the_function_that_answered_once() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        assert (await node.learn(answer.ticket, 0)).is_new
+        assert not (await node.learn(answer.ticket, 0)).is_new
+        with pytest.raises(ConflictingLabel):
+            await node.learn(answer.ticket, 1)
+
+    assert lived(story).seen == [("x", 0)]
+
+
+def test_the_same_label_twice_at_once_trains_once_and_a_conflicting_one_never() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        calls = [node.learn(answer.ticket, label) for label in (0, 0, 1)]
+        first, again, other = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert not isinstance(first, BaseException)
+        assert not isinstance(again, BaseException)
+        assert (first.is_new, again.is_new) == (True, False)
+        assert isinstance(other, ConflictingLabel)
+
+    assert lived(story, kind=SlowWorld).seen == [("x", 0)]
+
+
+def test_training_that_fails_after_its_call_was_cancelled_is_repeated_with_the_label() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        cancelled = asyncio.ensure_future(node.learn(answer.ticket, 9))
+        await asyncio.sleep(0.5)
+        cancelled.cancel()
+        assert (await node.learn(answer.ticket, 0)).is_new
+
+    assert lived(story, kind=SlowWorld).seen == [("x", 0)]
+
+
+def test_rows_whose_training_fails_after_their_call_was_cancelled_are_trained_again() -> None:
+    async def story(node: Node, world: World) -> None:
+        batch = await node.answer(["x", "y"], [(0.5,), (0.5,)])
+        cancelled = asyncio.ensure_future(node.learn_rows(batch.id, [0, 1], [0, 9]))
+        await asyncio.sleep(0.5)
+        cancelled.cancel()
+        await node.learn_rows(batch.id, [0, 1], [0, 1])
+
+    assert lived(story, kind=SlowWorld).seen == [("x", 0), ("y", 1)]
+
+
+def test_a_call_cancelled_during_training_does_not_train_twice() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        cancelled = asyncio.ensure_future(node.learn(answer.ticket, 0))
+        await asyncio.sleep(0.5)
+        cancelled.cancel()
+        await asyncio.sleep(5)
+
+        assert (await node.learn(answer.ticket, 0)).is_new
+
+    assert lived(story, kind=SlowWorld).seen == [("x", 0)]
+
+
+def test_a_label_that_cannot_be_learnt_is_not_counted_and_can_be_sent_again() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        before = node.learner.snapshot()
+
+        with pytest.raises(FunctionError, match="raised ValueError in training: nine"):
+            await node.learn(answer.ticket, 9)
+        assert node.learner.snapshot() == before
+        assert world.stores["north"].counters() == {}
+        assert (await node.learn(answer.ticket, 0)).is_new
+
+    assert lived(story).seen == [("x", 0)]
+
+
+def test_after_three_failures_in_a_row_labels_count_without_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(node: Node, world: World) -> None:
+        answers = [await node.predict(k, (0.5,)) for k in range(4)]
+        for _ in range(3):
+            with pytest.raises(FunctionError, match="nine"):
+                await node.learn(answers[0].ticket, 9)
+        assert (await node.learn(answers[0].ticket, 9)).is_new
+        for answer in answers[1:]:
+            assert (await node.learn(answer.ticket, 0)).is_new
+        batch = await node.answer(["y", "z"], [(0.5,)] * 2)
+        assert (await node.learn_rows(batch.id, [0, 1], [9, 0])).is_new == [True, True]
+        assert list(world.stores["north"].counters().values()) == [(6, 0)]
+
+    assert lived(story).seen == []
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("function 'trainee' of learner 'north' raised ValueError at ")
+    assert "training failed 3 times in a row and stops until the next start" in line
+
+
+def test_training_begins_again_after_a_restart() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        for _ in range(3):
+            with pytest.raises(FunctionError):
+                await node.learn(answer.ticket, 9)
+        world.crash("north")
+        world.boot("north")
+        node = world.nodes["north"]
+        await node.learn((await node.predict("y", (0.5,))).ticket, 0)
+
+    assert lived(story).seen == [("y", 0)]
+
+
+def test_successful_training_resets_the_count_of_failures() -> None:
+    async def story(node: Node, world: World) -> None:
+        for k in range(4):
+            answer = await node.predict(k, (0.5,))
+            batch = await node.answer(["y", "z"], [(0.5,)] * 2)
+            with pytest.raises(FunctionError):
+                await node.learn(answer.ticket, 9)
+            with pytest.raises(FunctionError):
+                await node.learn_rows(batch.id, [0, 1], [9, 0])
+            await node.learn(answer.ticket, 0)
+            with pytest.raises(FunctionError):
+                await node.learn_rows(batch.id, [0, 1], [0, 9])  # the first is learnt
+            await node.learn_rows(batch.id, [0, 1], [0, 1])
+
+    expected = [one for k in range(4) for one in ((k, 0), ("y", 0), ("z", 1))]
+    assert lived(story).seen == expected
+
+
+def test_training_stops_after_three_batches_that_failed_at_once() -> None:
+    async def story(node: Node, world: World) -> None:
+        batch = await node.answer(["y", "z"], [(0.5,)] * 2)
+        for _ in range(3):
+            with pytest.raises(FunctionError):
+                await node.learn_rows(batch.id, [0, 1], [9, 0])
+        assert (await node.learn_rows(batch.id, [0, 1], [9, 0])).is_new == [True, True]
+
+    assert lived(story).seen == []
+
+
+@pytest.mark.parametrize(("trust", "trained"), [("isolated", []), ("robust", []), ("full", ["x"])])
+def test_only_labels_of_peers_with_full_trust_train(trust: Trust, trained: list[str]) -> None:
+    async def story(node: Node, world: World) -> None:
+        await node.assist([AskRow("a", "g1:0", 1, "x")], source="south")
+        await node.learn("a", 0, source="south")
+        await node.assist([AskRow("b", "g1:0", 2, NO_INSTANCE)], source="south")
+        await node.learn("b", 0, source="south")
+
+    assert [instance for instance, _ in lived(story, trust=trust).seen] == trained
+
+
+def test_a_label_of_a_request_before_a_restart_counts_without_training() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        world.crash("north")
+        world.boot("north")
+
+        assert (await world.nodes["north"].learn(answer.ticket, 0)).is_new
+        assert list(world.stores["north"].counters().values()) == [(1, 0)]
+
+    assert lived(story).seen == []
+
+
+def test_a_late_label_does_not_train() -> None:
+    async def story(node: Node, world: World) -> None:
+        answer = await node.predict("x", (0.5,))
+        for _ in range(6):
+            await node.predict("y", (0.5,))
+        with pytest.raises(LateLabel):
+            await node.learn(answer.ticket, 0)
+
+    assert lived(story, **{"label-wait": 3}).seen == []
+
+
+def test_a_function_that_replaces_a_peer_without_an_answer_is_trained() -> None:
+    """South shows north the cell only, and north has seen no label in it."""
+    trainee = Trainee()
+    setup = config()
+    setup["learner"][1] = {
+        "name": "south",
+        "functions": ["trainee"],
+        "peers": {},
+        "context-peers": {"north": 0.0},
+    }
+    setup["learner"][0]["functions"] = ["other"]
+
+    async def main() -> None:
+        world = World(setup, {"trainee": trainee, "other": int}, dimension=1)
+        for k in range(30):
+            answer = await world.nodes["south"].predict(k, (0.5,), question=Question("", str(k)))
+            await world.nodes["south"].learn(str(k), 0)
+            if answer.function == "trainee":
+                answered.append(k)
+                arms.add(answer.arm)
+
+    answered: list[int] = []
+    arms: set[str] = set()
+    virtual.run(main())
+    assert len(arms) == 2
+    assert [instance for instance, _ in trainee.seen] == answered
+
+
+SITE = """
+[node]
+name = "north"
+features = { size = "FP64" }
+store = "north.store"
+address = "127.0.0.1:0"
+
+[[learner]]
+name = "north"
+functions = ["bayes"]
+
+[[function]]
+name = "bayes"
+kind = "river"
+entry = "river.naive_bayes:GaussianNB"
+classes = ["small", "large"]
+lessons = "bayes.jsonl"
+"""
+
+
+def test_a_river_model_learns_in_a_served_site_and_continues_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    model, answers, expected = naive_bayes.GaussianNB(), [], []
+
+    async def story(client: Client) -> None:
+        start = len(answers)
+        for k in range(start, start + 20):
+            size = float((7 * k) % 10)
+            expected.append(model.predict_one({"size": size}) or "small")
+            truth = "large" if size > 4 else "small"
+            model.learn_one({"size": size}, truth)
+            inputs = [{"name": "size", "shape": [1], "datatype": "FP64", "data": [size]}]
+            _, response = await client.post(INFER, {"id": str(k), "inputs": inputs})
+            answers.append(response["outputs"][0]["data"][0])
+            assert (await client.post(FEEDBACK, {"id": str(k), "truth": truth}))[0] == 202
+
+    run(tmp_path, story, SITE)
+    run(tmp_path, story, SITE)
+
+    assert answers == expected
+    assert set(answers[20:]) == {"small", "large"}
+    assert Store(tmp_path / "north.store").check() == []

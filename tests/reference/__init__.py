@@ -1,0 +1,411 @@
+"""The slow, obvious oracle: cooperating sites on a recorded stream, one slot at a time.
+
+Nothing here is cached, batched or clever, and nothing comes from the package: a trace on which
+this file and the fast kernel agree has been worked out twice.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reference.records import (
+    MILLION,
+    Cell,
+    Context,
+    Record,
+    Setup,
+    Site,
+    Tally,
+    cell_at,
+    cell_name,
+    level_of,
+    limit,
+    lowest_of_largest,
+    under_explored,
+)
+
+__all__ = ["Row", "Setup", "Site", "replay"]
+
+
+class Row(NamedTuple):
+    slot: int
+    site: int
+    cell: str
+    phase: str
+    arm: int
+    function: int
+    correct: int | None
+
+
+def replay(  # noqa: PLR0913 - each is one column of the recorded stream
+    setup: Setup,
+    *,
+    contexts: Sequence[Context],
+    predictions: Sequence[Sequence[object]],
+    labels: Sequence[object],
+    at: Sequence[int] | None = None,
+    revealed: Sequence[int] | None = None,
+    delay: Sequence[int] | None = None,
+    shown: Sequence[Sequence[int]] | None = None,
+    busy: Sequence[Sequence[int]] | None = None,
+    paid: Sequence[Sequence[float]] = (),
+    network: "Network | None" = None,
+) -> list[Row]:
+    """Run the whole stream and return every decision, by slot and then by site."""
+    network = network or Network(setup)
+    everywhere = [index for index, site in enumerate(setup.sites) if site.arrivals]
+    labels_due: dict[int, list[tuple[Decision, Lesson]]] = defaultdict(list)
+    waits_over: dict[int, list[Decision]] = defaultdict(list)
+    rows = []
+    for slot, context in enumerate(contexts, start=1):
+        label = labels[slot - 1]
+        answers = [column[slot - 1] for column in predictions]
+        is_shown = revealed is None or revealed[slot - 1] != 0
+        receivers = everywhere if at is None else [at[slot - 1]]
+        busy_now = [0] * len(setup.sites) if busy is None else busy[slot - 1]
+        # Everybody decides before anything is counted: within a slot nobody is earlier.
+        decisions = [network.decide(site, context, slot, busy_now) for site in receivers]
+        for decision in decisions:
+            network.end_slot(decision)
+            # What the arm said need not be what the site answers: see `Decision.instead`.
+            right = network.arm_says(decision, answers) == label
+            function, answer = network.site_says(decision, answers)
+            late = max(0 if delay is None else delay[slot - 1], decision.answer_wait)
+            seen = shown is None or shown[slot - 1][decision.site] != 0
+            if label is not None and label_comes(
+                setup, decision.site, shown=is_shown and seen, late=late
+            ):
+                cost = millionths(setup.sites[decision.site], decision, paid)
+                labels_due[slot + late].append((decision, Lesson(label, right, cost)))
+            elif setup.label_wait is not None:
+                waits_over[slot + setup.label_wait].append(decision)
+            correct = None if label is None else int(answer == label)
+            cell = cell_name(setup, decision.cell)
+            rows.append(
+                Row(slot, decision.site, cell, decision.phase, decision.arm, function, correct)
+            )
+        # Where the setup forgets, the order matters: this slot's labels first, then the late ones.
+        for decision, lesson in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
+            network.learn(decision, lesson)
+        for decision in waits_over[slot]:
+            network.stop_waiting(decision)
+    return rows
+
+
+def label_comes(setup: Setup, site: int, *, shown: bool, late: int) -> bool:
+    if not setup.sites[site].supervised:
+        return False
+    if not shown and (setup.hidden_from == "all" or site == 0):
+        return False
+    return setup.label_wait is None or late <= setup.label_wait
+
+
+@dataclass(frozen=True)
+class Decision:
+    slot: int
+    site: int
+    context: Context
+    cells: tuple[Cell, ...]  # the active one of each candidate
+    cell: Cell  # of the candidate that decided
+    phase: str
+    arm: int
+    owner: int  # the site that answers: the receiver itself, the peer or the reader it asked
+    function: int | None  # among the owner's; None: a reader's answer, which takes no function
+    leader: object  # what a reader answers; None: it has no answer
+    instead: int | None  # own function whose answer stands in for one that is missing or late
+    answer_wait: int  # slots until the asked peer answers
+
+    @property
+    def is_own(self) -> bool:
+        return self.owner == self.site
+
+    @property
+    def asks_for_data(self) -> bool:
+        return not self.is_own and self.function is not None
+
+
+class Lesson(NamedTuple):
+    label: object
+    right: bool  # of what the arm said
+    paid: int  # millionths, on top of the arm's fixed cost
+
+
+def millionths(site: Site, decision: Decision, paid: Sequence[Sequence[float]]) -> int:
+    column = site.cost_columns[decision.arm] if site.cost_columns else None
+    return 0 if column is None else round(paid[column][decision.slot - 1] * MILLION)
+
+
+class Network:
+    """All sites: per site, the records of the cells it knows."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.known: list[dict[Cell, Record]] = [{} for _ in setup.sites]
+
+    def functions_before(self, site: int) -> int:
+        return sum(earlier.functions for earlier in self.setup.sites[:site])
+
+    def may_ask(self, site: int) -> bool:
+        return self.setup.askers == "all" or site == 0
+
+    def peers(self, site: int) -> tuple[tuple[int, float], ...]:
+        return self.setup.sites[site].peers if self.may_ask(site) else ()
+
+    def readers(self, site: int) -> tuple[tuple[int, float], ...]:
+        return self.setup.sites[site].readers if self.may_ask(site) else ()
+
+    def record(self, site: int, cell: Cell, slot: int) -> Record:
+        """The site's record of the cell, opened now if this is the first it hears of it."""
+        if cell not in self.known[site]:
+            self.known[site][cell] = Record(
+                functions=self.setup.sites[site].functions,
+                peers=len(self.peers(site)),
+                readers=len(self.readers(site)),
+                since=slot,
+            )
+        return self.known[site][cell]
+
+    def finer(self, cell: Cell, context: Context) -> Cell:
+        return cell_at(self.setup, cell.space, context, 2 * cell.side)
+
+    def active_cell(self, site: int, space: int, context: Context) -> Cell:
+        if not self.setup.zooming:
+            return cell_at(self.setup, space, context, self.setup.slices)
+        cell = cell_at(self.setup, space, context, 1)
+        while cell in self.known[site] and self.known[site][cell].has_split:
+            cell = self.finer(cell, context)
+        return cell
+
+    # Deciding: reads the state of the slot's start. All it writes is which cells are known,
+    # since when, and the asker's own view of its peers' training.
+
+    def decide(self, site: int, context: Context, slot: int, busy: Sequence[int]) -> Decision:
+        spaces = self.setup.sites[site].spaces
+        cells = tuple(self.active_cell(site, space, context) for space in spaces)
+        for cell in cells:
+            self.record(site, cell, slot)
+            if self.setup.inherit and self.setup.zooming and cell.place:
+                # What will take over is known ahead, so that it need not begin anew.
+                self.record(site, self.finer(cell, context), slot)
+        phase, arm, cell = self.choose(site, cells, slot)
+        own, peers = self.setup.sites[site].functions, self.peers(site)
+        owner, function, leader, instead, answer_wait = site, arm, None, None, 0
+        if own <= arm < own + len(peers):
+            owner = peers[arm - own][0]
+            function = self.assist(owner, cells, slot)
+            answer_wait = busy[owner]
+            patience = self.setup.sites[site].patience
+            if patience is not None and answer_wait > patience:
+                instead = self.best_own_function(site, cells)
+        elif arm >= own:
+            owner = self.readers(site)[arm - own - len(peers)][0]
+            function = None
+            leader = self.leader(owner, cells, slot)
+            if leader is None:
+                instead = self.best_own_function(site, cells)
+        return Decision(
+            slot, site, context, cells, cell, phase, arm, owner, function, leader, instead,
+            answer_wait,
+        )  # fmt: skip
+
+    def choose(self, site: int, cells: tuple[Cell, ...], slot: int) -> tuple[str, int, Cell]:
+        if not self.setup.sites[site].supervised:
+            return "exploit", *largest(cells, [self.hearsay(site, cell, slot) for cell in cells])
+        for cell in cells:
+            forced = self.forced(site, cell, slot)
+            if forced is not None:
+                return *forced, cell
+        return "exploit", *largest(cells, [self.estimates(site, cell) for cell in cells])
+
+    def forced(self, site: int, cell: Cell, slot: int) -> tuple[str, int] | None:
+        """Run the three tests in the cell; None: there is nothing left to try, so exploit."""
+        record = self.known[site][cell]
+        own = self.setup.sites[site].functions
+        for step in self.setup.order.split("-"):
+            if step == "own":
+                arm = under_explored(record, range(own), limit(self.setup.explore, slot))
+            elif step == "train":
+                arm = self.under_trained(site, cell, slot)
+            else:
+                others = range(own, len(record.arms))
+                arm = under_explored(record, others, limit(self.setup.explore_peers, slot))
+            if arm is not None:
+                return ("train" if step == "train" else "explore"), arm
+        return None
+
+    def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
+        record = self.known[site][cell]
+        enough = limit(self.setup.train, slot)
+        for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
+            # Once it was seen above the limit, a peer is not asked again until the limit is there.
+            if record.training[arm] <= enough:
+                reported = self.record(peer, cell, slot).arrivals
+                # What is under way is among the reported only if arrivals do not wait for labels.
+                waits = self.setup.count != "arrivals"
+                asked = record.arms[arm].labels if waits else record.arms[arm].tried
+                record.training[arm] = reported - asked
+        return next((arm for arm, used in record.training.items() if used <= enough), None)
+
+    def estimates(self, site: int, cell: Cell) -> list[float]:
+        """Value every arm by the site's own experience in the cell, after costs."""
+        others = (*self.peers(site), *self.readers(site))
+        costs = [*self.setup.sites[site].costs, *(price for _, price in others)]
+        arms = self.known[site][cell].arms
+        return [tally.estimate(cost) for tally, cost in zip(arms, costs, strict=True)]
+
+    def hearsay(self, site: int, cell: Cell, slot: int) -> list[float]:
+        """Value every arm without labels: by what serving taught, and by what the others say."""
+        values = self.own_estimates(site, cell)
+        for peer, price in self.peers(site):
+            theirs = self.record(peer, cell, slot).arms[: self.setup.sites[peer].functions]
+            values.append(max(tally.accuracy for tally in theirs) - price)
+        for reader, price in self.readers(site):
+            # Whoever is asked what it knows of a cell opens a record of it: readers as peers.
+            values.append(self.record(reader, cell, slot).history.share - price)
+        return values
+
+    def own_estimates(self, site: int, cell: Cell) -> list[float]:
+        return self.estimates(site, cell)[: self.setup.sites[site].functions]
+
+    def best_own_function(self, site: int, cells: tuple[Cell, ...]) -> int:
+        function, _ = largest(cells, [self.own_estimates(site, cell) for cell in cells])
+        return function
+
+    def assist(self, helper: int, cells: tuple[Cell, ...], slot: int) -> int:
+        """Pick the helper's own function for a request in the asker's cells."""
+        records = [self.record(helper, cell, slot) for cell in cells]
+        own_arms = range(self.setup.sites[helper].functions)
+        if self.setup.helper == "explore-first":
+            for record in records:
+                function = under_explored(record, own_arms, limit(self.setup.explore, slot))
+                if function is not None:
+                    return function
+        best = [self.most_accurate(record, own_arms) for record in records]
+        accuracies = [r.arms[f].accuracy for r, f in zip(records, best, strict=True)]
+        return best[lowest_of_largest(accuracies)]
+
+    def most_accurate(self, record: Record, functions: range) -> int:
+        # The price of the request is settled, so what a function costs its owner plays no part.
+        accuracies = [record.arms[function].accuracy for function in functions]
+        if self.setup.helper == "greedy":
+            # It stays with its last function until another one has done better.
+            return max(functions, key=lambda function: (accuracies[function], function))
+        return lowest_of_largest(accuracies)
+
+    def leader(self, reader: int, cells: tuple[Cell, ...], slot: int) -> object:
+        """Answer a request that shows the cells alone; None: no label was seen in any."""
+        histories = [self.record(reader, cell, slot).history for cell in cells]
+        # One without labels has the share 0, which no other has.
+        return histories[lowest_of_largest([history.share for history in histories])].leader
+
+    # Answering.
+
+    def arm_says(self, decision: Decision, answers: Sequence[object]) -> object:
+        """Return what the arm is held to. A reader without answer says None, which is wrong."""
+        if decision.function is None:
+            return decision.leader
+        return answers[self.functions_before(decision.owner) + decision.function]
+
+    def site_says(self, decision: Decision, answers: Sequence[object]) -> tuple[int, object]:
+        """Return the number of the function whose answer the site gives, and the answer."""
+        if decision.instead is not None:
+            number = self.functions_before(decision.site) + decision.instead
+            return number, answers[number]
+        if decision.function is None:
+            return len(answers) + decision.site, decision.leader
+        number = self.functions_before(decision.owner) + decision.function
+        return number, answers[number]
+
+    # Counting: the end of a slot.
+
+    def end_slot(self, decision: Decision) -> None:
+        if self.setup.count == "arrivals":
+            self.count_arrival(decision)
+        if self.setup.pending:
+            for tally in self.tallies_in_cells(decision):
+                tally.under_way += 1
+        for cell in decision.cells:
+            leaf = self.known[decision.site][cell]
+            leaf.own_arrivals += 1
+            if self.setup.zooming and cell.place:
+                level = level_of(cell) + self.setup.level_offset
+                full = self.setup.split_scale * 2 ** (self.setup.split_power * level)
+                leaf.has_split = leaf.own_arrivals >= full
+
+    def learn(self, decision: Decision, lesson: Lesson) -> None:
+        """Take in the label of a decision, at the site and at whom it asked."""
+        self.stop_waiting(decision)
+        if self.setup.count != "arrivals":
+            self.count_arrival(decision)
+        for record, tally in self.moved_at_site(decision):
+            record.take(self.setup, tally, right=lesson.right)
+            tally.pay(lesson.paid)
+        if decision.asks_for_data:
+            for record in self.records_asked(decision):
+                record.take(self.setup, record.arms[decision.function], right=lesson.right)
+        for record in [*self.records_around(decision), *self.records_asked(decision)]:
+            record.history.take(lesson.label)
+
+    def stop_waiting(self, decision: Decision) -> None:
+        if self.setup.pending:
+            for tally in self.tallies_in_cells(decision):
+                tally.under_way -= 1
+
+    def count_arrival(self, decision: Decision) -> None:
+        # What another site was asked has used none of the site's own functions. That holds by
+        # the arm: an own function that stood in for a missing answer is not counted either.
+        if decision.is_own or self.setup.count != "uses":
+            for record in self.records_around(decision):
+                record.arrivals += 1
+        if decision.asks_for_data:
+            for record in self.records_asked(decision):
+                record.arrivals += 1
+
+    def tallies_in_cells(self, decision: Decision) -> list[Tally]:
+        """The tallies that the decision concerns in its own cells, at the site and at the peer."""
+        here = self.known[decision.site]
+        at_site = [here[cell].arms[decision.arm] for cell in decision.cells]
+        if not decision.asks_for_data:
+            return at_site
+        at_peer = [record.arms[decision.function] for record in self.records_asked(decision)]
+        # A peer in training answers worse than it will later: the asker does not hold it to that.
+        return at_peer if decision.phase == "train" else [*at_site, *at_peer]
+
+    def moved_at_site(self, decision: Decision) -> list[tuple[Record, Tally]]:
+        """Return what the label of the decision moves at the site itself."""
+        if decision.phase == "train":
+            return []
+        if decision.is_own:
+            return [(r, r.arms[decision.arm]) for r in self.records_around(decision)]
+        cells = list(decision.cells)
+        if self.setup.inherit:
+            cells += [self.finer(cell, decision.context) for cell in decision.cells]
+        records = [self.known[decision.site].get(cell) for cell in cells]
+        return [
+            (record, record.arms[decision.arm])
+            for record in records
+            if record is not None and record.since <= decision.slot
+        ]
+
+    def records_asked(self, decision: Decision) -> list[Record]:
+        """The records of the decision's cells at the site that was asked, if any was."""
+        if decision.is_own:
+            return []
+        return [self.known[decision.owner][cell] for cell in decision.cells]
+
+    def records_around(self, decision: Decision) -> list[Record]:
+        """The site's records around the context in its own spaces, known at the decision."""
+        return [
+            record
+            for cell, record in self.known[decision.site].items()
+            if cell.space in self.setup.sites[decision.site].spaces
+            and record.since <= decision.slot
+            and cell_at(self.setup, cell.space, decision.context, cell.side) == cell
+        ]
+
+
+def largest(cells: tuple[Cell, ...], values: list[list[float]]) -> tuple[int, Cell]:
+    """Return the arm of the largest value and its cell: of equals the first cell's lowest arm."""
+    cell = lowest_of_largest([max(arms) for arms in values])
+    return lowest_of_largest(values[cell]), cells[cell]

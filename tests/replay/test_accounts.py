@@ -1,0 +1,91 @@
+"""Utilities of the learners and the system, with and without serving costs in prices."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey import config
+from covey.errors import ConfigError
+from covey.replay import replay as replaying
+from covey.replay.outcome import Outcome
+from covey.report import replay as replay_report
+
+SITES = """
+[data]
+label = "label"
+
+[policy]
+carry-serving-costs = {carry}
+
+[[learner]]
+name = "north"
+functions = ["poor"]
+peers = {{ south = 0.0 }}
+
+[[learner]]
+name = "south"
+functions = ["good"]
+arrivals = false
+serving-cost = {cost}
+"""
+
+
+def replay(folder: Path, *, carry: bool, cost: float = 0.5) -> Outcome:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, 2_000)
+    poor = np.where(rng.random(2_000) < 0.6, labels, 1 - labels)
+    good = np.where(rng.random(2_000) < 0.9, labels, 1 - labels)
+    with (folder / "log.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["label", "poor", "good"])
+        rows.writerows(zip(labels, poor, good, strict=True))
+    (folder / "sites.toml").write_text(SITES.format(carry=str(carry).lower(), cost=cost))
+    return replaying.replay_file(folder / "log.csv", config.load(folder / "sites.toml"))
+
+
+def test_an_account_adds_up(tmp_path: Path) -> None:
+    outcome = replay(tmp_path, carry=False)
+    north, south = outcome.learners
+
+    assert outcome.accounts is not None
+    account = outcome.accounts["south"]
+    assert (account.served, account.borne) == (north.arms["south"], 0.5 * north.arms["south"])
+    assert outcome.accounts["north"].utility == north.judged - north.errors
+    assert account.utility == -account.borne
+    assert south.slots == 0
+
+
+def test_prices_that_carry_the_cost_make_the_helper_good(tmp_path: Path) -> None:
+    outcome = replay(tmp_path, carry=True)
+
+    assert outcome.accounts is not None
+    assert outcome.accounts["south"].utility == 0.0
+
+
+def test_carrying_costs_makes_the_best_for_each_the_best_for_all(tmp_path: Path) -> None:
+    """Serving costs 0.5 and helps by 0.3: the asker asks only as long as it need not mind."""
+    careless = replay_report.summary(replay(tmp_path, carry=False))
+    careful = replay_report.summary(replay(tmp_path, carry=True))
+
+    assert careless["learners"]["north"]["utility"] > careful["learners"]["north"]["utility"]
+    assert careless["system"]["utility"] < careful["system"]["utility"]
+
+
+def test_the_text_and_the_page_report_the_utilities(tmp_path: Path) -> None:
+    outcome = replay(tmp_path, carry=True)
+
+    assert "; total " in replay_report.text(outcome)
+    assert "; total " in replay_report.html(outcome, title="x")
+    assert json.dumps(replay_report.summary(outcome))
+
+
+def test_without_serving_costs_there_is_no_account(tmp_path: Path) -> None:
+    assert replay(tmp_path, carry=False, cost=0.0).accounts is None
+
+
+def test_a_negative_serving_cost_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="serving-cost is -0.1; it must be 0 or more"):
+        replay(tmp_path, carry=False, cost=-0.1)

@@ -1,0 +1,233 @@
+"""A replay is the same from arrays, CSV and Parquet, in any chunks, and adds up to its trace."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import covey
+from covey.config import load
+from covey.replay.engine import CellView
+from covey.replay.replay import replay_file
+from support.replays import (
+    EVERY_KIND,
+    LEARNERS,
+    NETWORK,
+    ONE_CONTEXT,
+    PATIENT,
+    RIGHT,
+    Columns,
+    Config,
+    play,
+    play_arrays,
+    stream,
+    trace_in,
+    write,
+)
+
+
+def as_text(columns: Columns) -> Columns:
+    return {
+        name: ["" if value is None else str(value) for value in values]
+        for name, values in columns.items()
+    }
+
+
+def test_a_csv_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
+    play(stream(300), NETWORK, tmp_path, "csv")
+
+    assert trace_in(tmp_path, "csv") == as_text(play_arrays(stream(300)).columns())
+
+
+def test_a_parquet_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
+    play(stream(300), NETWORK, tmp_path, "parquet")
+
+    assert trace_in(tmp_path, "parquet") == play_arrays(stream(300)).columns()
+
+
+def test_csv_and_parquet_give_the_same_result(tmp_path: Path) -> None:
+    outcomes = [play(stream(300), NETWORK, tmp_path, kind) for kind in ("csv", "parquet")]
+
+    assert outcomes[0] == outcomes[1]
+
+
+def test_chunks_do_not_matter(tmp_path: Path) -> None:
+    columns = stream(70_000)
+    play(columns, NETWORK, tmp_path, "parquet")
+
+    assert trace_in(tmp_path, "parquet") == play_arrays(columns).columns()
+
+
+def test_progress_is_reported_after_every_chunk(tmp_path: Path) -> None:
+    path = write(
+        {"label": [1] * 70_000, "good": [1] * 70_000, "bad": [0] * 70_000}, tmp_path / "log.parquet"
+    )
+    told: list[tuple[float, int]] = []
+    replay_file(path, load(PATIENT), progress=lambda share, slots: told.append((share, slots)))
+
+    assert told == [(65_536 / 70_000, 65_536), (1.0, 70_000)]
+
+
+def test_a_trace_is_integers_with_tables_of_names() -> None:
+    trace = play_arrays(stream(50))
+    named = ("learner", "cell", "phase", "arm", "function", "prediction")
+
+    assert {getattr(trace, name).dtype.kind for name in (*named, "label", "correct")} == {"i"}
+    assert {name: [trace.names[name][code] for code in getattr(trace, name)] for name in named} == {
+        name: trace.columns()[name] for name in named
+    }
+
+
+def test_a_trace_is_ordered_by_slot_and_then_by_learner() -> None:
+    config = {"learner": [LEARNERS[1], LEARNERS[2], LEARNERS[0]]}
+    trace = covey.replay(
+        config, predictions=np.zeros((4, 2)), labels=[0, 0], contexts=[[0.1], [0.9]]
+    )
+
+    assert trace.columns()["slot"] == [1, 1, 2, 2]
+    assert trace.columns()["learner"] == ["south", "north", "south", "north"]
+
+
+def test_the_summary_equals_the_sums_over_the_trace(tmp_path: Path) -> None:
+    outcome = play(stream(400), NETWORK, tmp_path)
+    trace = trace_in(tmp_path)
+    for learner in outcome.learners:
+        rows = [k for k, name in enumerate(trace["learner"]) if name == learner.name]
+        phases = Counter(trace["phase"][k] for k in rows)
+        correct = Counter(trace["correct"][k] for k in rows)
+
+        assert (learner.slots, learner.judged) == (len(rows), correct["0"] + correct["1"])
+        assert learner.errors == correct["0"]
+        assert (learner.train, learner.explore, learner.exploit) == tuple(
+            phases[phase] for phase in ("train", "explore", "exploit")
+        )
+        assert learner.arms == Counter(trace["arm"][k] for k in rows)
+        assert learner.cost_total == sum(float(trace["cost"][k]) for k in rows)
+
+
+def test_a_learner_without_arrivals_has_no_rows_and_helps(tmp_path: Path) -> None:
+    outcome = play(stream(400), NETWORK, tmp_path)
+    north, _, west = outcome.learners
+
+    assert (west.slots, west.arms, west.cells) == (0, {}, [])
+    assert north.arms["west"] > 0
+
+
+def test_functions_are_judged_over_the_whole_log(tmp_path: Path) -> None:
+    columns = {
+        "label": [1, 1, 0, ""],
+        "good": [1, 1, 0, 1],
+        "bad": [0, 1, 1, 0],
+        "seen": [1, 1, 1, 0],
+    }
+    outcome = play(columns, {**PATIENT, "data": {"revealed": "seen"}}, tmp_path)
+
+    assert outcome.functions == {"good": 0.0, "bad": pytest.approx(200 / 3)}
+
+
+def test_alone_is_the_same_network_without_peers(tmp_path: Path) -> None:
+    columns = stream(400)
+    outcome = play(columns, NETWORK, tmp_path)
+    trace = play_arrays(columns, {**NETWORK, "learner": [{**one, "peers": {}} for one in LEARNERS]})
+    errors = Counter(trace.learner[trace.correct == 0].tolist())
+
+    assert [learner.alone_errors for learner in outcome.learners] == [errors[k] for k in range(3)]
+    assert outcome.learners[1].alone_errors != outcome.learners[1].errors
+
+
+@pytest.mark.parametrize(
+    ("policy", "cell"),
+    [
+        ({}, "z0"),
+        ({"slices": 12}, "g12"),
+        ({"horizon": 20_000}, "g1"),
+        ({"preset": "dcza"}, "z0"),
+    ],
+)
+def test_no_context_is_one_cell_that_never_splits(
+    tmp_path: Path, policy: Config, cell: str
+) -> None:
+    columns = {"label": [1] * 40, "good": [1] * 40, "bad": [0] * 40}
+    play(columns, {**PATIENT, "policy": policy, "data": {"context": []}}, tmp_path)
+
+    assert set(trace_in(tmp_path)["cell"]) == {cell}
+
+
+def test_the_cost_of_a_decision_is_the_price_of_its_arm() -> None:
+    columns = play_arrays(stream(400)).columns()
+    prices = {
+        ("north", "nb"): 0.0,
+        ("north", "tree"): 0.125,
+        ("north", "south"): 0.0,
+        ("north", "west"): 0.0,
+        ("south", "svm"): 0.0,
+        ("south", "north"): 0.25,
+        ("south", "west"): 0.5,
+    }
+    chosen = list(zip(columns["learner"], columns["arm"], strict=True))
+
+    assert set(chosen) == set(prices)
+    assert columns["cost"] == [prices[pair] for pair in chosen]
+
+
+def test_two_learners_may_list_the_same_column(tmp_path: Path) -> None:
+    config = {
+        "policy": {"preset": "cos"},
+        "learner": [
+            {"name": "north", "functions": ["nb", "tree"]},
+            {"name": "south", "functions": ["tree", "nb"]},
+        ],
+    }
+    columns = {"label": [1, 1], "nb": [1, 1], "tree": [0, 1]}
+    outcome = play(columns, config, tmp_path)
+
+    assert trace_in(tmp_path)["arm"] == ["nb", "tree", "tree", "nb"]
+    assert trace_in(tmp_path)["correct"] == ["1", "0", "1", "1"]
+    assert outcome.functions == {"nb": 0.0, "tree": 50.0}
+
+
+SCALES = [
+    ({"column": "x", "scale": "log", "high": 15}, [0, 1, 3, 15], ["0", "1", "2", "3"]),
+    ({"column": "x", "scale": "rank", "sample-rows": 4}, [5, 1, 5, 9], ["2", "0", "2", "3"]),
+    ({"column": "x", "scale": "rank", "sample-rows": 2}, [5, 1, 7, 0], ["3", "1", "3", "0"]),
+    ({"scale": "previous-label", "initial": 0.5}, [0, 0, 0, 0], ["2", "3", "0", "3"]),
+    ({"scale": "slot", "horizon": 5}, [0, 0, 0, 0], ["0", "1", "2", "3"]),
+]
+
+
+@EVERY_KIND
+@pytest.mark.parametrize(("entry", "x", "places"), SCALES)
+def test_contexts_are_made_from_raw_columns(
+    tmp_path: Path, kind: str, entry: Config, x: list[int], places: list[str]
+) -> None:
+    config = {**PATIENT, "data": {"context": [entry]}, "policy": {"slices": 4}}
+    columns = {"label": [1, 0, 1, 1], "good": [1, 0, 1, 1], "bad": [0, 1, 0, 0], "x": x}
+    play(columns, config, tmp_path, kind)
+
+    assert trace_in(tmp_path, kind)["cell"] == [f"g4:{place}" for place in places]
+
+
+def test_split_cells_are_not_reported(tmp_path: Path) -> None:
+    columns = {"label": [1, 1], "good": [1, 1], "bad": [0, 0], "x": [0.75, 0.75]}
+    config = {**PATIENT, "data": {"context": ["x"]}, "policy": {"preset": "dcza"}}
+    outcome = play(columns, config, tmp_path)
+
+    assert trace_in(tmp_path)["cell"] == ["z0:0", "z1:1"]
+    assert outcome.learners[0].cells == [CellView("z1:1", (0.5,), (1.0,), 1, "good", 1.0)]
+
+
+def test_arrays_that_may_not_be_written_to_are_read() -> None:
+    labels, contexts = np.array([1, 1], np.int32), np.array([[0.1], [0.9]])
+    labels.setflags(write=False)
+    contexts.setflags(write=False)
+    trace = covey.replay(ONE_CONTEXT, **{**RIGHT, "labels": labels, "contexts": contexts})
+
+    assert trace.columns()["correct"] == [1, 1]
+
+
+def test_a_configuration_file_serves_arrays_too(tmp_path: Path) -> None:
+    path = tmp_path / "replay.toml"
+    path.write_text('[[learner]]\nname = "north"\nfunctions = ["good", "bad"]\n', encoding="utf-8")
+
+    assert covey.replay(path, **RIGHT).columns()["arm"] == ["good", "good"]

@@ -1,0 +1,140 @@
+"""Of several candidate contexts the one that matters is found, by what it is worth."""
+
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey.config import load
+from covey.data.logs import EncodedLog
+from covey.replay.engine import start
+from support.two_sites import GRID, NORTH, SOUTH, ZOOMING, answers, stream
+
+BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
+THREE = ["x0", "x1", "x2"]
+SLOTS = 20_000
+
+
+@functools.cache
+def found(preset: str, *candidates: str) -> tuple[covey.Trace, np.ndarray]:
+    """Return the trace of a learner with these contexts, and its regret up to each slot.
+
+    Of three contexts only x1 says which function is right: regret is against who goes by it.
+    """
+    rng = np.random.default_rng(1)
+    labels, contexts = rng.integers(0, 2, SLOTS), rng.random((SLOTS, 3))
+    is_low = contexts[:, 1] < 0.5
+    chances = np.array([np.where(is_low, 0.9, 0.5), np.where(is_low, 0.5, 0.9)])
+    trace = covey.replay(
+        {
+            "data": {"candidates": list(candidates)},
+            "policy": GRID if preset == "grid" else ZOOMING,
+            "learner": [NORTH],
+        },
+        predictions=answers(labels, *chances),
+        labels=labels,
+        contexts=contexts[:, [THREE.index(name) for name in candidates]],
+    )
+    return trace, np.cumsum(chances.max(axis=0) - chances[trace.arm, np.arange(SLOTS)])
+
+
+@BOTH
+def test_of_three_contexts_the_one_that_matters_is_found(preset: str) -> None:
+    trace, _ = found(preset, *THREE)
+    is_late = (trace.phase == 2) & (trace.slot > SLOTS / 2)
+    went_by = Counter(trace.names["cell"][cell].split("/")[0] for cell in trace.cell[is_late])
+
+    assert set(went_by) == set(THREE)
+    assert went_by["x1"] > 0.8 * went_by.total()
+
+
+@BOTH
+def test_the_regret_against_the_best_single_context_grows_as_the_theorem_says(preset: str) -> None:
+    """With alpha = 1 it is T^(3/4); sixteen times as many slots are then eight times the regret."""
+    _, regret = found(preset, *THREE)
+
+    assert regret[-1] < 8 * regret[SLOTS // 16]
+
+
+@BOTH
+def test_not_being_told_the_context_costs_less_than_one_slot_in_fifty(preset: str) -> None:
+    _, regret = found(preset, *THREE)
+    _, told = found(preset, "x1")
+
+    assert told[-1] < regret[-1] < told[-1] + SLOTS / 50
+
+
+@BOTH
+def test_with_the_wrong_context_alone_nothing_is_found(preset: str) -> None:
+    _, regret = found(preset, "x0")
+
+    assert regret[-1] > 15 * regret[SLOTS // 16]
+    assert regret[-1] > 0.19 * SLOTS
+
+
+def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
+    rng = np.random.default_rng(4)
+    labels, contexts = rng.integers(0, 2, 20_000), rng.random((20_000, 2))
+    is_same = (contexts[:, 0] < 0.5) == (contexts[:, 1] < 0.5)
+    given = {
+        "predictions": answers(labels, np.where(is_same, 0.9, 0.5), np.where(is_same, 0.5, 0.9)),
+        "labels": labels,
+        "contexts": contexts,
+    }
+
+    def right(candidates: list[Any]) -> float:
+        config = {
+            "data": {"candidates": candidates},
+            "policy": {"preset": "cos", "slices": 2},
+            "learner": [NORTH],
+        }
+        return float(covey.replay(config, **given).correct[-5_000:].mean())
+
+    assert right(["x0", "x1"]) < 0.75
+    assert right(["x0", "x1", ["x0", "x1"]]) > 0.87
+
+
+def test_shared_and_per_learner_candidates_are_equivalent() -> None:
+    given = stream(500, 0.6, 0.9, 0.8)
+    given["contexts"] = np.random.default_rng(2).random((500, 2))
+    everybody = {
+        "data": {"candidates": ["x0", "x1"]},
+        "learner": [NORTH, SOUTH],
+    }
+    each = {"learner": [{**one, "candidates": ["x0", "x1"]} for one in (NORTH, SOUTH)]}
+
+    assert covey.replay(everybody, **given).columns() == covey.replay(each, **given).columns()
+
+
+def test_a_decision_is_not_blind_if_any_candidate_has_labels() -> None:
+    """Labels are seen on the left only; on the right the candidate without contexts knows them."""
+    rng = np.random.default_rng(6)
+    is_south = np.arange(400) % 2 == 1
+    labels = rng.integers(0, 2, 400)
+
+    def blind(candidates: list[Any]) -> int:
+        sites = [{"name": "north", "functions": ["a"], "peers": {}}]
+        sites.append({"name": "south", "functions": ["b"], "supervised": False})
+        config = {
+            "data": {"candidates": candidates},
+            "policy": {"preset": "cos", "slices": 2},
+            "learner": sites,
+        }
+        setup = load(config)
+        game = start(setup, setup.sites, 1, [0, 1])
+        log = EncodedLog(
+            contexts=(0.25 + 0.5 * is_south).data,
+            predictions=answers(labels, 0.9, 0.5).astype(np.int32).data,
+            labels=labels.astype(np.int32).data,
+            at=is_south.astype(np.int32).data,
+            delays=None,
+            shown=np.tile(np.array([1, 0], np.int8), (400, 1)).data,
+        )
+        game.play(log)
+        return game.blind()[1]
+
+    assert blind(["x0"]) == 200
+    assert blind(["x0", []]) == blind([[], "x0"]) == 0

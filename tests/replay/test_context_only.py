@@ -1,0 +1,68 @@
+"""Peers that are shown the cell only say what its labels were, and cost less than data."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+import covey
+from support.two_sites import NORTH, SOUTH, answers, late_arms
+
+
+def by_cell(*, is_told_by_the_cell: bool, history: str = "labels", **north: Any) -> covey.Trace:
+    """North's functions are bad; south sees the same contexts, where labels may depend on them."""
+    rng = np.random.default_rng(5)
+    contexts = rng.random((6_000, 1))
+    labels = rng.integers(0, 2, 6_000)
+    if is_told_by_the_cell:
+        is_usual = rng.random(6_000) < 0.95
+        labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
+    policy = {"preset": "cos", "slices": 4, "reading": {"history": history}}
+    config = {"policy": policy, "learner": [{**NORTH, **north}, SOUTH]}
+    predictions = answers(labels, 0.55, 0.5, 0.95)
+    return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)
+
+
+def late_of_north(trace: covey.Trace) -> tuple[float, float]:
+    mine = (trace.learner == 0) & (trace.slot > 3_000)
+    return float(trace.correct[mine].mean()), float(trace.cost[mine].mean())
+
+
+def test_a_context_peer_beats_bad_functions_and_costs_less_than_data() -> None:
+    alone, _ = late_of_north(by_cell(is_told_by_the_cell=True))
+    by_data, price = late_of_north(by_cell(is_told_by_the_cell=True, peers={"south": 0.2}))
+    shown, low_price = late_of_north(
+        by_cell(is_told_by_the_cell=True, **{"context-peers": {"south": 0.02}})
+    )
+
+    assert alone < 0.6
+    assert shown > 0.92
+    assert shown > by_data - 0.03
+    assert low_price < price / 5
+
+
+def test_context_peers_are_not_chosen_if_the_cell_does_not_predict_the_label() -> None:
+    trace = by_cell(is_told_by_the_cell=False, **{"context-peers": {"south": 0.02}})
+
+    assert Counter(late_arms(trace))["south (context)"] < 0.05 * len(late_arms(trace))
+
+
+def test_with_history_asked_a_context_peer_repeats_its_first_label() -> None:
+    trace = by_cell(is_told_by_the_cell=True, history="asked", **{"context-peers": {"south": 0.02}})
+    columns = trace.columns()
+    said = {
+        prediction
+        for function, prediction in zip(columns["function"], columns["prediction"], strict=True)
+        if function == "(labels seen)"
+    }
+
+    assert said == {0}
+    assert late_of_north(trace)[0] < 0.85  # right in the cells of that label only
+
+
+def test_answers_from_stored_labels_are_marked_in_the_trace() -> None:
+    columns = by_cell(is_told_by_the_cell=True, **{"context-peers": {"south": 0.02}}).columns()
+    rows = list(zip(*(columns[n] for n in ("arm", "function", "prediction", "cost")), strict=True))
+
+    assert ("south (context)", "(labels seen)", 1, 0.02) in rows
+    assert {function for arm, function, *_ in rows if arm == "south (context)"} == {"(labels seen)"}

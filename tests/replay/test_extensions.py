@@ -1,0 +1,321 @@
+"""What the paper's extensions claim, each shown by a run that would fail without it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+import reference
+from covey.config import load
+from covey.errors import ConfigError
+from covey.replay.encoding import Luck
+from support.networks import Case, config_of, kernel_rows
+
+ONE = [{"name": "north", "functions": ["a", "b"], "peers": {}}]
+
+
+def stream(slots: int, *accuracies: float, seed: int = 1) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, slots)
+    is_right = rng.random((len(accuracies), slots)) < np.array(accuracies)[:, None]
+    return {
+        "predictions": np.where(is_right, labels, 1 - labels),
+        "labels": labels,
+        "contexts": rng.random((slots, 1)),
+    }
+
+
+def explored(trace: covey.Trace) -> int:
+    return int(np.count_nonzero(trace.phase == 1))
+
+
+def wrong(trace: covey.Trace) -> float:
+    return float((trace.correct == 0).mean())
+
+
+# -- labels that are late ----------------------------------------------------------------------
+
+
+def test_with_labels_ten_slots_late_each_arm_gets_at_most_ten_forced_slots_more_per_cell() -> None:
+    given = stream(3_000, 0.6, 0.9)
+    config = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
+
+    prompt = covey.replay(config, **given)
+    late = covey.replay(config, **given, delay=np.full(3_000, 10))
+
+    for cell in range(3):
+        for arm in range(2):
+            forced = [
+                np.count_nonzero((t.phase == 1) & (t.cell == cell) & (t.arm == arm))
+                for t in (prompt, late)
+            ]
+            assert forced[1] <= forced[0] + 10
+
+
+def test_counting_labels_under_way_spares_the_forced_slots_that_lateness_costs() -> None:
+    given = stream(3_000, 0.6, 0.9)
+    plain = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
+    careful = {"policy": {"preset": "cos", "slices": 3, "pending": True}, "learner": ONE}
+    delay = np.full(3_000, 10)
+
+    late = covey.replay(plain, **given, delay=delay)
+    minded = covey.replay(careful, **given, delay=delay)
+
+    assert explored(minded) < explored(late)
+
+
+# -- labels that never come --------------------------------------------------------------------
+
+
+def test_with_half_of_the_labels_exploration_about_doubles() -> None:
+    given = stream(20_000, 0.6, 0.9)
+    whole = {"policy": {"preset": "cos", "slices": 6}, "learner": ONE}
+    half = {
+        "policy": {"preset": "cos", "slices": 6},
+        "learner": [{**ONE[0], "label-probability": 0.5}],
+    }
+
+    ratio = explored(covey.replay(half, **given)) / explored(covey.replay(whole, **given))
+
+    assert 1.8 < ratio < 2.4
+
+
+def test_a_learner_without_labels_learns_nothing_and_its_neighbour_is_as_before() -> None:
+    given = stream(500, 0.6, 0.9)
+    both = [{"name": n, "functions": [f], "peers": {}} for n, f in (("north", "a"), ("south", "b"))]
+    deaf = [{**both[0], "label-probability": 0.0}, both[1]]
+
+    as_before = covey.replay({"policy": {"preset": "cos"}, "learner": both}, **given)
+    without = covey.replay({"policy": {"preset": "cos"}, "learner": deaf}, **given)
+
+    assert (without.phase[without.learner == 0] == 1).all()
+    south = [t.phase[t.learner == 1].tolist() for t in (as_before, without)]
+    assert south[0] == south[1]
+
+
+def test_what_chance_hides_is_hidden_from_the_reference_too() -> None:
+    sites = tuple(
+        reference.Site(
+            f"site{k}", 2, (0.0, 0.1), True, tuple((j, 0.05) for j in range(3) if j != k)
+        )
+        for k in range(3)
+    )
+    setup = reference.Setup(
+        sites, False, 3, 1.0, 4.0, 0, (0.3, 0.1), (0.6, 0.1), (0.3, 0.1), "own-train-peers",
+        "explore-first", "arrivals", "all", "all", False, None,
+    )  # fmt: skip
+    given = stream(400, *np.linspace(0.5, 1.0, 6))
+    case = Case(setup, "spec", **given, at=None, revealed=None, delay=None)
+    config = config_of(case)
+    for learner, share in zip(config["learner"], (0.5, 1.0, 0.2), strict=True):
+        learner["label-probability"] = share
+    shown = np.asarray(Luck(load(config)).draw(400)).tolist()
+
+    trace = covey.replay(config, **given)
+    expected = reference.replay(
+        setup,
+        contexts=[tuple(c) for c in given["contexts"].tolist()],
+        predictions=given["predictions"].tolist(),
+        labels=given["labels"].tolist(),
+        shown=shown,
+    )
+
+    assert trace.function.tolist() == [row.function for row in expected]
+    assert kernel_rows(case) != expected  # the same without the chance is another run
+
+
+# -- exploration reduction ---------------------------------------------------------------------
+
+
+def test_cells_that_inherit_explore_less_and_err_less() -> None:
+    given = stream(20_000, 0.6, 0.9)
+    anew = {"policy": {"preset": "dcza"}, "learner": ONE}
+    inherit = {"policy": {"preset": "dcza", "inherit": True}, "learner": ONE}
+
+    fresh, heir = covey.replay(anew, **given), covey.replay(inherit, **given)
+
+    assert explored(heir) < 0.7 * explored(fresh)
+    assert wrong(heir) < wrong(fresh)
+
+
+# -- drift -------------------------------------------------------------------------------------
+
+
+def switching(slots: int, *, seed: int = 2) -> dict[str, Any]:
+    """Two functions that change places halfway; no context shows it."""
+    given = stream(slots, 0.95, 0.55, seed=seed)
+    half = slots // 2
+    given["predictions"][:, half:] = given["predictions"][::-1, half:].copy()
+    return given
+
+
+@pytest.mark.parametrize("forget", [{"window": 100}, {"discount": 0.98}])
+def test_statistics_that_forget_follow_a_switch_that_no_context_shows(
+    forget: dict[str, float],
+) -> None:
+    given = switching(8_000)
+    small = {"scale": 0.3, "power": 0.125}
+    policy = {"slices": 1, "explore": small}
+
+    keeps = covey.replay({"policy": policy, "learner": ONE}, **given)
+    forgets = covey.replay({"policy": {**policy, "forget": forget}, "learner": ONE}, **given)
+
+    assert wrong(forgets) < 0.08
+    assert wrong(keeps) > 0.15
+
+
+def test_time_as_a_context_follows_a_switch_too() -> None:
+    given = switching(8_000)
+    given["contexts"] = np.arange(1, 8_001)[:, None] / 8_000
+    policy = {"slices": 8, "explore": {"scale": 0.3, "power": 0.125}}
+
+    assert wrong(covey.replay({"policy": policy, "learner": ONE}, **given)) < 0.08
+
+
+@pytest.mark.parametrize(
+    ("forget", "sentence"),
+    [
+        ({"window": 0}, "forget.window is 0; it must be 1 to 1000000 labels"),
+        ({"discount": 1.0}, "forget.discount is 1.0; it must lie in (0, 0.9999]"),
+        ({"window": 5, "discount": 0.9}, "has window and discount; remove one of them"),
+        ({"windw": 5}, "unknown key 'windw' in [policy] forget; did you mean 'window'?"),
+    ],
+)
+def test_what_cannot_be_forgotten_is_refused(forget: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        covey.replay({"policy": {"forget": forget}, "learner": ONE}, **stream(10, 0.5, 0.5))
+
+    assert sentence in str(raised.value)
+
+
+def test_a_label_probability_outside_the_unit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="label-probability is 1.5; it must lie in"):
+        load({"learner": [{**ONE[0], "label-probability": 1.5}]})
+
+
+# -- rewards -----------------------------------------------------------------------------------
+
+
+def chosen_at_last(config: dict[str, Any], given: dict[str, Any]) -> set[str]:
+    columns = covey.replay(config, **given).columns()
+    last = list(zip(columns["phase"], columns["arm"], strict=True))[-500:]
+    return {arm for phase, arm in last if phase == "exploit"}
+
+
+def test_a_reward_that_minds_costs_twice_leaves_the_dear_arm() -> None:
+    given = stream(4_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.15]}
+
+    plain = chosen_at_last({"learner": [site]}, given)
+    twice = chosen_at_last({"policy": {"reward": {"cost": 2.0}}, "learner": [site]}, given)
+
+    assert "dear" in plain
+    assert twice == {"cheap"}
+
+
+def test_a_reward_may_depend_on_the_context_within_a_cell() -> None:
+    given = stream(6_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.1]}
+    policy = {"slices": 1, "reward": {"context": [4.0]}}  # the cost counts up to five times
+
+    trace = covey.replay({"policy": policy, "learner": [site]}, **given)
+
+    late = np.arange(6_000) > 3_000
+    low, high = (given["contexts"][:, 0] < 0.15) & late, (given["contexts"][:, 0] > 0.5) & late
+    assert (trace.arm[low] == 1).mean() > 0.95
+    assert (trace.arm[high] == 0).mean() > 0.95
+
+
+def test_a_single_arm_may_have_a_reward_of_its_own() -> None:
+    given = stream(4_000, 0.7, 0.9)
+    site = {"name": "north", "functions": ["a", "b"], "rewards": {"b": {"accuracy": 0.5}}}
+
+    assert chosen_at_last({"learner": [site]}, given) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("site", "policy", "sentence"),
+    [
+        ({"rewards": {"c": {}}}, {}, "has a reward for 'c', which is not one of its arms"),
+        ({}, {"reward": {"context": [1.0, 2.0]}}, "has 2 slopes in context, but contexts have 1"),
+        ({}, {"reward": {"power": 0.0}}, "a reward needs finite numbers"),
+        ({}, {"reward": {"acuracy": 1.0}}, "unknown key 'acuracy' in [policy] reward"),
+    ],
+)
+def test_a_reward_that_makes_no_sense_is_refused(
+    site: dict[str, Any], policy: dict[str, Any], sentence: str
+) -> None:
+    config = {"policy": policy, "learner": [{**ONE[0], **site}]}
+
+    with pytest.raises(ConfigError) as raised:
+        covey.replay(config, **stream(10, 0.5, 0.5))
+    assert sentence in str(raised.value)
+
+
+# -- labels that are numbers -------------------------------------------------------------------
+
+
+def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
+    rng = np.random.default_rng(8)
+    labels = rng.normal(size=3_000).round(3)
+    near = labels + rng.normal(scale=0.2, size=3_000).round(3)
+    far = labels + rng.normal(scale=1.0, size=3_000).round(3)
+    config = {
+        "data": {"loss": {"kind": "squared", "bound": 4.0}},
+        "policy": {"preset": "cos", "slices": 2},
+        "learner": ONE,
+    }
+
+    trace = covey.replay(
+        config, predictions=[far, near], labels=labels, contexts=rng.random((3_000, 1))
+    )
+
+    answered = np.where(trace.arm == 1, near, far)
+    expected = 1 - np.minimum(1, (answered - labels) ** 2 / 4.0)
+    assert np.abs(trace.correct - expected).max() < 1e-6
+    assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
+
+
+def test_text_has_no_loss() -> None:
+    config = {"data": {"loss": {"kind": "absolute", "bound": 1.0}}, "learner": ONE}
+
+    with pytest.raises(covey.CoveyError, match="loss needs numeric labels and predictions"):
+        covey.replay(config, predictions=[["a"], ["b"]], labels=["a"], contexts=[[0.5]])
+
+
+# -- learners that never see a label -----------------------------------------------------------
+
+
+def unsupervised(*, contexts_shared: bool) -> tuple[covey.Trace, Any]:
+    """South sees no label; north does, in the same half of the contexts or in the other."""
+    rng = np.random.default_rng(6)
+    given = stream(6_000, 0.9, 0.55, 0.85)
+    at = rng.integers(0, 2, 6_000)
+    half = rng.random(6_000) / 2
+    given["contexts"] = (half + (0.0 if contexts_shared else 0.5) * (at == 0))[:, None]
+    config = {
+        "policy": {"preset": "cos", "slices": 2},
+        "learner": [
+            {"name": "north", "functions": ["n"], "peers": {"south": 0.0}},
+            {"name": "south", "functions": ["s0", "s1"], "supervised": False},
+        ],
+    }
+    names = [("north", "south")[k] for k in at]
+    trace = covey.replay(config, **given, at=names)
+    return trace, trace.correct[trace.learner == 1]
+
+
+def test_a_learner_without_labels_profits_where_others_have_them() -> None:
+    _, correct = unsupervised(contexts_shared=True)
+
+    assert correct[-1_000:].mean() > 0.85
+
+
+def test_a_learner_without_labels_is_lost_where_nobody_has_them() -> None:
+    """The paper's counter-example: with disjoint contexts nothing about the cell is ever learnt."""
+    trace, correct = unsupervised(contexts_shared=False)
+
+    first = trace.function[trace.learner == 1] == 1
+    assert first.all()
+    assert correct[-1_000:].mean() < 0.6

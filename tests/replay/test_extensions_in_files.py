@@ -1,0 +1,194 @@
+"""Each extension from the command line: a file as its arrays, and what the report says of it."""
+
+import csv
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey import cli
+from covey.config import load
+from support.two_sites import answers
+
+COLUMNS = ("x0", "x1", "label", "a", "b", "c", "fee", "late")
+TOML = """
+[data]
+{data}
+
+[policy]
+slices = 2
+
+[[learner]]
+name = "north"
+functions = ["a", "b"]
+peers = {{ south = 0.05 }}
+{north}
+
+[[learner]]
+name = "south"
+functions = ["c"]
+peers = {{}}
+{south}
+"""
+FEATURES = {
+    "candidates": ('candidates = ["x0", "x1", ["x0", "x1"]]', "", ""),
+    "features apart": ('context = ["x0", "x1"]', 'context = ["x0"]', 'context = ["x1"]'),
+    "context only": ('context = ["x0"]', "context-peers = { south = 0.02 }", ""),
+    "random costs": ('context = ["x0"]', 'cost-columns = { south = "fee", a = "fee" }', ""),
+    "busy peers": ('context = ["x0"]', "answer-wait = 1", 'answer-delay = "late"'),
+}
+
+
+@functools.cache
+def log_columns(slots: int = 1_500) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(12)
+    contexts = rng.random((2, slots)).round(4)
+    labels = (contexts[0] > 0.5).astype(int) ^ (rng.random(slots) < 0.1)
+    said = answers(labels, 0.6, 0.5, 0.9)
+    fee, late = rng.random(slots).round(3) / 4, rng.integers(0, 4, slots)
+    return dict(zip(COLUMNS, (*contexts, labels, *said, fee, late), strict=True))
+
+
+@pytest.fixture(params=FEATURES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    data, north, south = FEATURES[request.param]
+    (tmp_path / "sites.toml").write_text(TOML.format(data=data, north=north, south=south))
+    write_log(tmp_path, log_columns())
+    return tmp_path
+
+
+def write_log(folder: Path, columns: dict[str, Any]) -> None:
+    with (folder / "log.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(np.asarray(c).tolist() for c in columns.values()), strict=True))
+
+
+def run(folder: Path, *more: str) -> int:
+    log, toml = str(folder / "log.csv"), str(folder / "sites.toml")
+    return cli.main(["replay", log, "--config", toml, "--quiet", *more])
+
+
+def test_a_file_is_replayed_as_its_arrays_are(folder: Path) -> None:
+    assert run(folder, "--trace", str(folder / "trace.csv")) == 0
+
+    given = log_columns()
+    width = load(folder / "sites.toml").context.dimension
+    trace = covey.replay(
+        folder / "sites.toml",
+        predictions=[given[name] for name in "abc"],
+        labels=given["label"],
+        contexts=np.array([given["x0"], given["x1"]][:width]).T,
+        columns=given,
+    ).columns()
+    with (folder / "trace.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert rows == [list(map(str, row)) for row in zip(*trace.values(), strict=True)]
+    assert header == list(trace)
+
+
+def test_each_feature_changes_what_north_does(folder: Path) -> None:
+    plain = TOML.format(data='context = ["x0"]', north="", south="")
+    (folder / "plain.toml").write_text(plain)
+    given = log_columns()
+
+    def decided(toml: str, contexts: Any) -> Any:
+        trace = covey.replay(
+            folder / toml,
+            predictions=[given[name] for name in "abc"],
+            labels=given["label"],
+            contexts=contexts,
+            columns=given,
+        )
+        mine = trace.learner == 0
+        return [c[mine].tolist() for c in (trace.phase, trace.function, trace.cost)]
+
+    width = load(folder / "sites.toml").context.dimension
+    both = np.array([given["x0"], given["x1"]]).T
+    assert decided("sites.toml", both[:, :width]) != decided("plain.toml", both[:, :1])
+
+
+def test_a_missing_column_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = load(folder / "sites.toml")
+    named = [*last.cost_columns, *(d for d in last.answer_delays if isinstance(d, str))]
+    missing = (named or ["x1" if last.context.dimension > 1 else "x0"])[0]
+    write_log(folder, {name: c for name, c in log_columns().items() if name != missing})
+
+    assert run(folder) == 2
+    assert f"{missing!r}" in capsys.readouterr().err
+
+
+def reported(folder: Path, feature: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, Any]:
+    """Return the page of a replay with a feature on, and the summary."""
+    data, north, south = FEATURES[feature]
+    (folder / "sites.toml").write_text(TOML.format(data=data, north=north, south=south))
+    write_log(folder, log_columns())
+    assert run(folder, "--json", "--report", str(folder / "out")) == 0
+    return (folder / "out" / "report.html").read_text(), json.loads(capsys.readouterr().out)
+
+
+def test_the_page_has_a_map_for_every_candidate_and_says_which_it_went_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, summary = reported(tmp_path, "candidates", capsys)
+    went_by = summary["learners"]["north"]["candidates"]
+
+    for contexts in ("x0", "x1", "x0 and x1"):
+        assert page.count(f'aria-label="arms that north prefers by {contexts}"') == 1
+    assert set(went_by) == {"x0", "x1", "x0+x1"}
+    assert sum(went_by.values()) == 1_500
+    share = f"{100 * went_by['x0'] / 1_500:.1f}%"
+    assert "3 context spaces" in page
+    assert f"x0 in {share}" in page
+
+
+def test_the_page_shows_each_learner_in_the_contexts_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, summary = reported(tmp_path, "features apart", capsys)
+
+    assert page.count('aria-label="arms that north prefers by x0"') == 1
+    assert page.count('aria-label="arms that south prefers by x1"') == 1
+    assert page.count("arms that north prefers") == 1
+    assert "candidates" not in summary["learners"]["north"]
+
+
+def test_the_page_tells_who_saw_the_cell_only_from_who_saw_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, summary = reported(tmp_path, "context only", capsys)
+
+    assert summary["learners"]["north"]["arms"]["south (context)"] > 500
+    assert '<span class="key" title="south (context)">' in page
+    assert "A pale hue is a peer that receives only the cell." in page
+    assert "Peers that received only the cell are included." in page
+
+
+def test_the_page_says_how_often_a_peer_was_too_late(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, summary = reported(tmp_path, "busy peers", capsys)
+    times = summary["learners"]["north"]["stood_in"]
+
+    assert 0 < times < summary["learners"]["north"]["arms"]["south"]
+    assert f"In {times:,} of 1,500 slots of north the chosen peer did not answer in time" in page
+
+
+def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {**log_columns(), "x2": log_columns()["fee"]}
+    write_log(tmp_path, given)
+    toml = TOML.format(data='candidates = ["x0", ["x0", "x1", "x2"], []]', north="", south="")
+    (tmp_path / "sites.toml").write_text(toml)
+
+    assert run(tmp_path, "--report", str(tmp_path / "out")) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('aria-label="arms that north prefers by x0"') == 1
+    assert "more than two contexts, or none" in page
+    assert ">everywhere<" in page
+    assert "contexts that north used" in capsys.readouterr().out

@@ -1,0 +1,82 @@
+"""Baselines get the same labels at the same time as learners."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.config import load
+from covey.replay.baselines import make
+from covey.replay.encoding import Luck, Vocabulary, arrivals, encode
+from covey.replay.outcome import BaselineOutcome, BaselineRun
+from covey.replay.replay import replay_file
+from support.replays import LEARNERS, NETWORK, stream, write
+
+
+@pytest.mark.parametrize(
+    ("policy", "hidden_from", "errors"),
+    [
+        ({}, None, 1),  # Only the first slot has no label before it.
+        ({}, "south", 1),
+        ({}, "north", 6),  # South sees all labels, but receives no row.
+        ({"label-wait": 1}, None, 6),
+    ],
+)
+def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
+    policy: dict[str, int], hidden_from: str | None, errors: int, tmp_path: Path
+) -> None:
+    learners = [
+        {"name": "north", "functions": ["a"], "arrivals": True},
+        {"name": "south", "functions": ["b"], "arrivals": False},
+    ]
+    for learner in learners:
+        learner["label-probability"] = float(learner["name"] != hidden_from)
+    late = [2] * 6 if policy else [0] * 6
+    log = {"a": [0] * 6, "b": [0] * 6, "label": [1] * 6, "late": late}
+    setup = load({"data": {"delay": "late"}, "policy": policy, "learner": learners})
+    outcome = replay_file(write(log, tmp_path / "log.parquet"), setup, baselines=["previous-label"])
+
+    assert outcome.baselines is not None
+    assert outcome.baselines["previous-label"].errors == errors
+
+
+def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, BaselineOutcome]:
+    setup = load(NETWORK)
+    vocabulary = Vocabulary(is_typed=True, loss=None)
+    arrived = arrivals(setup, columns, vocabulary, 1)
+    answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
+    nowhere = np.zeros((len(columns["label"]), 0))
+    functions = len(answers)
+    receivers = [place for place, site in enumerate(setup.sites) if site.receives]
+    contest = BaselineRun(
+        make(names, functions=functions),
+        functions=functions,
+        label_wait=setup.settings.label_wait,
+        receivers=receivers,
+    )
+    contest.add(encode(answers, arrived, nowhere, vocabulary, 1, Luck(setup)))
+    return contest.outcome()
+
+
+def test_baselines_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
+    columns = stream(70_000)
+    names = ["previous-label", "win-stay", "follow-the-leader", "adaboost", "oza-russell"]
+    path = write(columns, tmp_path / "log.parquet")
+    whole = in_one_piece(columns, names)
+    of_file = replay_file(path, load(NETWORK), baselines=names).baselines
+
+    assert of_file == whole
+    assert list(whole) == [*names, "best-in-hindsight"]
+
+
+def test_answers_from_memory_are_no_functions_to_baselines(tmp_path: Path) -> None:
+    shown = {"name": "south", "functions": ["svm"], "context-peers": {"north": 0.0}}
+    network = {**NETWORK, "learner": [LEARNERS[0], shown, LEARNERS[2]]}
+    path = write(stream(400), tmp_path / "log.csv")
+    names = ["win-stay", "follow-the-leader", "oza-russell"]
+    plain, with_memory = (
+        replay_file(path, load(config), baselines=names).baselines for config in (NETWORK, network)
+    )
+
+    assert with_memory == plain

@@ -1,0 +1,115 @@
+"""A replay knows a label in the slot in which it has come, and not before."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covey
+from covey.replay.engine import CellView
+from support.replays import EVERY_KIND, PATIENT, play, trace_in
+
+
+def play_patient(labels: Sequence[int], **told: Any) -> list[tuple[str, str]]:
+    """Return phase and arm of every slot, where one function is always right and one never."""
+    trace = covey.replay(
+        PATIENT,
+        predictions=[labels, [1 - label for label in labels]],
+        labels=labels,
+        contexts=np.empty((len(labels), 0)),
+        **told,
+    )
+    columns = trace.columns()
+    return list(zip(columns["phase"], columns["arm"], strict=True))
+
+
+def test_time_is_the_row_for_every_learner() -> None:
+    # ln 8 is above 2: at the last row a single label is not enough. It would be at ln 2.
+    config = {
+        "policy": {"explore": {"scale": 1.0, "power": 0.0}},
+        "learner": [{"name": name, "functions": [f"f-{name}"], "peers": {}} for name in "ab"],
+    }
+    trace = covey.replay(
+        config,
+        predictions=np.ones((2, 8)),
+        labels=np.ones(8),
+        contexts=np.empty((8, 0)),
+        at=list("abaaaaab"),
+    )
+    columns = trace.columns()
+
+    assert columns["slot"] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [columns["phase"][row] for row in (1, 7)] == ["explore", "explore"]
+
+
+def test_a_label_without_delay_is_known_in_the_next_slot() -> None:
+    known = [("explore", "good"), ("explore", "bad"), ("exploit", "good"), ("exploit", "good")]
+
+    assert play_patient([1, 0, 1, 0]) == play_patient([1, 0, 1, 0], delay=[0] * 4) == known
+
+
+def test_a_delayed_label_is_applied_at_the_end_of_the_slot_in_which_it_is_due() -> None:
+    assert play_patient([1, 0, 1, 0, 1, 0, 1, 0], delay=[2] * 8) == [
+        *[("explore", "good")] * 3,
+        *[("explore", "bad")] * 3,
+        *[("exploit", "good")] * 2,
+    ]
+
+
+def test_labels_may_overtake_one_another() -> None:
+    assert play_patient([1, 0, 1, 0, 1], delay=[3, 0, 1, 0, 0]) == [
+        *[("explore", "good")] * 2,
+        *[("explore", "bad")] * 2,
+        ("exploit", "good"),
+    ]
+
+
+@EVERY_KIND
+def test_labels_due_after_the_last_row_never_come(tmp_path: Path, kind: str) -> None:
+    columns = {"label": [1, 1], "good": [1, 1], "bad": [0, 0], "late": [2, 1]}
+    outcome = play(columns, {**PATIENT, "data": {"delay": "late"}}, tmp_path, kind)
+
+    assert outcome.learners[0].cells == [CellView("g1", (), (), 2, None, None)]
+
+
+def test_a_label_due_at_the_last_row_comes(tmp_path: Path) -> None:
+    columns = {"label": [1, 1], "good": [1, 1], "bad": [0, 0], "late": [1, 1]}
+    outcome = play(columns, {**PATIENT, "data": {"delay": "late"}}, tmp_path)
+
+    assert outcome.learners[0].cells == [CellView("g1", (), (), 2, "good", 1.0)]
+
+
+def test_hidden_labels_teach_nothing() -> None:
+    decided = play_patient([1, 0, 1, 0], revealed=[0, 1, 0, 0])
+
+    assert decided == [("explore", "good")] * 2 + [("explore", "bad")] * 2
+
+
+def test_hidden_labels_count_in_the_error_and_empty_ones_do_not(tmp_path: Path) -> None:
+    columns = {
+        "label": [1, 1, 1, "", 1],
+        "good": [1, 0, 0, 1, 1],
+        "bad": [0, 0, 0, 0, 0],
+        "seen": [0, 0, 0, 0, 0],
+    }
+    outcome = play(columns, {**PATIENT, "data": {"revealed": "seen"}}, tmp_path)
+
+    assert (outcome.learners[0].errors, outcome.learners[0].judged) == (2, 4)
+    assert trace_in(tmp_path)["correct"] == ["1", "0", "0", "", "1"]
+
+
+def test_in_paper_mode_labels_are_hidden_from_the_first_only() -> None:
+    policy = {**PATIENT["policy"], "mode": "paper"}
+    learners = [{"name": name, "functions": [f"{name}1", f"{name}2"]} for name in "ab"]
+    trace = covey.replay(
+        {"policy": policy, "learner": [{**one, "peers": {}} for one in learners]},
+        predictions=np.ones((4, 3)),
+        labels=np.ones(3),
+        contexts=np.empty((3, 0)),
+        revealed=[0, 0, 0],
+    )
+    columns = trace.columns()
+
+    assert columns["arm"][0::2] == ["a1", "a1", "a1"]
+    assert columns["arm"][1::2] == ["b1", "b2", "b1"]

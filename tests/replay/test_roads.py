@@ -1,0 +1,286 @@
+"""Links with learnt costs in a replay: prices, payments, and a slow reference loop."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey import config
+from covey.bandit.links import Change, Links
+from covey.errors import ConfigError, DataError
+from covey.replay import replay as replaying
+
+SITES = ("north", "south", "west")
+SLOTS = 1_500
+LINKS = [
+    {"from": "north", "to": "south", "cost": 0.05},
+    {"from": "north", "to": "west", "cost-column": "direct", "guess": 0.1},
+    {"between": ["south", "west"], "cost-column": "detour"},
+]
+TOLLS = {("north", "west"): "direct", ("south", "west"): "detour", ("west", "south"): "detour"}
+
+
+def table(**more: Any) -> dict[str, Any]:
+    learners = [{"name": name, "functions": [f"{name}-f"]} for name in SITES]
+    policy = {"preset": "cos", "slices": 2, "relearn-every": 40}
+    return {"policy": policy, "learner": learners, "link": LINKS} | more
+
+
+def stream(slots: int = SLOTS) -> dict[str, Any]:
+    """Return a log on which west is worth asking; directly it costs more than by way of south."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, slots)
+    is_right = rng.random((3, slots)) < np.array([[0.6], [0.55], [0.95]])
+    return {
+        "predictions": np.where(is_right, labels, 1 - labels),
+        "labels": labels,
+        "contexts": rng.random((slots, 1)),
+        "at": [SITES[k] for k in rng.integers(0, 3, slots)],
+        "columns": {
+            "direct": (0.2 + 0.2 * rng.random(slots)).round(3),
+            "detour": (0.2 * rng.random(slots)).round(3),
+        },
+    }
+
+
+def rows_of(trace: covey.Trace) -> list[tuple[Any, ...]]:
+    columns = trace.columns()
+    return list(zip(*(columns[k] for k in ("phase", "arm", "function", "cost")), strict=True))
+
+
+def told(network: covey.Network, links: Links) -> None:
+    for asker, peer in itertools.permutations(SITES, 2):
+        network.reprice(asker, peer, links.price(asker, peer))
+
+
+def by_hand(
+    given: dict[str, Any], *, every: int, changes: dict[int, float], **policy: Any
+) -> list[tuple[Any, ...]]:
+    """Decide slot by slot, by a network that is told what its links have been seen to cost."""
+    everybody = [{"between": pair, "cost": 0.0} for pair in itertools.combinations(SITES, 2)]
+    network = covey.Network(
+        table(policy={"slices": 2, **policy}, link=everybody),
+        functions={
+            f"{name}-f": lambda slot, row=row: int(row[slot])
+            for name, row in zip(SITES, given["predictions"], strict=True)
+        },
+        dimension=1,
+    )
+    learnt = [("north", "west", 0.1), ("south", "west", 0.0), ("west", "south", 0.0)]
+    links = Links(SITES, [("north", "south", 0.05)], learnt=learnt)
+    rows: list[tuple[Any, ...]] = []
+    seen: list[tuple[tuple[str, str], float]] = []
+    for k, name in enumerate(given["at"]):
+        if k % every == 0:
+            for link, cost in seen:
+                links.learn({link: (cost, 1)})
+            seen = []
+        if k + 1 in changes:
+            links.apply([Change(k + 1, "north", "south", changes[k + 1])])
+        told(network, links)
+        answer = network[name].predict(k, tuple(given["contexts"][k]), slot=k + 1)
+        paid = 0.0
+        path = links.path(name, answer.arm) if answer.arm in SITES else None
+        for link in itertools.pairwise(path or ()):
+            cost = given["columns"][TOLLS[link]][k] if link in TOLLS else links.cost(*link)
+            paid += cost
+            seen += [(link, cost)] if link in TOLLS else []
+        rows.append((answer.phase, answer.arm, answer.function, pytest.approx(paid)))
+        network[name].learn(answer.ticket, int(given["labels"][k]))
+    return rows
+
+
+@pytest.mark.parametrize("preset", ["cos", "dcza"])
+@pytest.mark.parametrize("every", [1, 7, 40, 10_000])
+def test_a_replay_pays_and_learns_like_a_network_driven_slot_by_slot(
+    preset: str, every: int
+) -> None:
+    given = stream()
+    changes = {300: 0.3, 901: 0.01}
+    policy = {"slices": 2, "preset": preset, "relearn-every": every}
+    later = [
+        {"slot": slot, "from": "north", "to": "south", "cost": cost}
+        for slot, cost in changes.items()
+    ]
+
+    trace = covey.replay(table(policy=policy, **{"link-change": later}), **given)
+
+    assert rows_of(trace) == by_hand(given, every=every, changes=changes, preset=preset)
+
+
+def asks_directly(trace: covey.Trace, given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the slots in which north asked west, and whether it paid the direct link then."""
+    asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("west"))
+    is_direct = np.abs(trace.cost - given["columns"]["direct"][trace.slot - 1]) < 1e-9
+    return trace.slot[asks], is_direct[asks]
+
+
+FREE_AT_FIRST = [
+    LINKS[0],
+    {"from": "north", "to": "west", "cost-column": "direct"},
+    {"from": "south", "to": "west", "cost-column": "detour"},
+]
+
+
+def test_an_expensive_link_is_avoided_after_its_cost_is_learnt() -> None:
+    given = stream(6_000)
+    trace = covey.replay(table(link=FREE_AT_FIRST), **given)
+    slot, is_direct = asks_directly(trace, given)
+    by_way_of_south = 0.05 + given["columns"]["detour"][slot - 1]
+    asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("west"))
+
+    assert is_direct[0]
+    assert len(slot[slot > 3_000]) > 500
+    assert np.abs(trace.cost[asks] - by_way_of_south)[slot > 3_000].max() < 1e-9
+
+
+def test_prices_stay_as_they_are_between_two_looks() -> None:
+    given = stream()
+    policy = {"slices": 2, "relearn-every": 700}
+    slot, is_direct = asks_directly(
+        covey.replay(table(link=FREE_AT_FIRST, policy=policy), **given), given
+    )
+
+    assert len(slot[slot <= 700]) > 50
+    assert is_direct.tolist() == (slot <= 700).tolist()
+
+
+def test_a_peer_with_a_high_initial_price_can_become_available() -> None:
+    """West is out of north's reach until south has found out what its link to west costs."""
+    links = [
+        {"from": "north", "to": "south", "cost": 0.2},
+        {"from": "south", "to": "west", "cost-column": "detour", "guess": 0.9},
+    ]
+    given = stream(3_000)
+    trace = covey.replay(table(link=links), **given)
+    asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("west"))
+
+    assert config.load(table(link=links)).sites[0].costs == (0.0, 0.2, np.inf)
+    assert not asks[trace.slot <= 40].any()
+    assert asks[trace.slot > 1_500].sum() > 100
+
+
+def test_learnt_link_costs_carry_over_between_epochs() -> None:
+    given = stream(3_000)
+    policy = {"slices": 2, "relearn-every": 400, "horizon": "doubling", "first-epoch": 500}
+    slot, is_direct = asks_directly(
+        covey.replay(table(link=FREE_AT_FIRST, policy=policy), **given), given
+    )
+
+    assert slot[-1] > 2_500
+    assert is_direct.tolist() == (slot <= 400).tolist()
+
+
+def test_a_file_in_chunks_gives_the_same_replay_as_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.data.logs.ROWS_PER_CHUNK", 130)
+    given = stream()
+    setup = table(data={"context": ["x"], "at": "site"})
+    columns = {
+        "label": given["labels"].tolist(),
+        "x": given["contexts"][:, 0].tolist(),
+        "site": given["at"],
+        **{f"{name}-f": given["predictions"][k].tolist() for k, name in enumerate(SITES)},
+        **{name: column.tolist() for name, column in given["columns"].items()},
+    }
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(",".join(map(str, row)) for row in rows))
+    outcome = replaying.replay_file(log, config.load(setup))
+    trace = covey.replay(setup, **given)
+
+    assert [one.cost_total for one in outcome.learners] == pytest.approx(
+        [trace.cost[trace.learner == place].sum() for place in range(3)]
+    )
+    assert outcome.learners[0].arms == {
+        str(trace.names["arm"][arm]): int(np.count_nonzero(trace.arm[trace.learner == 0] == arm))
+        for arm in np.unique(trace.arm[trace.learner == 0])
+    }
+
+
+def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
+    given = stream()
+    given["columns"]["fee"] = np.full(SLOTS, 0.125)
+    setup = table()
+    setup["learner"][0]["cost-columns"] = {"west": "fee"}
+
+    plain, dearer = covey.replay(table(), **given), covey.replay(setup, **given)
+    first = np.flatnonzero(plain.arm != dearer.arm)[0]
+    asks = (plain.learner == 0) & (plain.arm == plain.names["arm"].index("west"))
+
+    assert asks[:first].any()
+    assert dearer.cost[:first] == pytest.approx(plain.cost[:first] + 0.125 * asks[:first])
+
+
+def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> None:
+    """What arms of others cost does not shift whose column is whose when nobody is asked."""
+    rng = np.random.default_rng(2)
+    slots = 2_000
+    labels = rng.integers(0, 2, slots)
+    said = {f: np.where(rng.random(slots) < 0.8, labels, 1 - labels) for f in "abc"}
+    worse = np.where(rng.random(slots) < 0.6, labels, 1 - labels)
+    columns = {"label": labels, **said, "d": worse, "p": np.full(slots, 0.9)}
+    columns |= {"q": np.full(slots, 0.4), "r": np.zeros(slots)}
+    log = tmp_path / "log.csv"
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    log.write_text("\n".join(",".join(map(str, row)) for row in [list(columns), *rows]))
+
+    def learners(**asks: Any) -> list[dict[str, Any]]:
+        north = {"name": "north", "functions": ["a", "b"], "cost-columns": {"a": "q", **asks}}
+        south = {"name": "south", "functions": ["c", "d"], "peers": {}}
+        return [north, {**south, "cost-columns": {"c": "q", "d": "r"}}]
+
+    together = learners(south="p")
+    separate = [{**one, "peers": {}} for one in learners()]
+    errors = [
+        [one.alone_errors for one in replaying.replay_file(log, config.load(setup)).learners]
+        for setup in ({"learner": together}, {"learner": separate})
+    ]
+
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(
+    ("toll", "sentence"),
+    [
+        ([0.1, 1.5], "row 2: column 'toll' is 1.5; a cost must lie in [0, 1]"),
+        ([0.1, float("nan")], "row 2: column 'toll' is nan; a cost must lie in [0, 1]"),
+        (None, "the configuration names column 'toll'; give it in columns"),
+    ],
+)
+def test_an_invalid_link_cost_column_is_refused(toll: Any, sentence: str) -> None:
+    links = [{"from": "north", "to": "west", "cost-column": "toll"}]
+    given = stream(2) | {"columns": {} if toll is None else {"toll": toll}}
+
+    with pytest.raises(DataError) as raised:
+        covey.replay(table(link=links), **given)
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("every", [0, -3])
+def test_relearn_every_is_at_least_one_slot(every: int) -> None:
+    with pytest.raises(ConfigError, match=rf"\[policy\] relearn-every is {every}; it must lie"):
+        config.load(table(policy={"relearn-every": every}))
+
+
+def test_a_network_refuses_links_with_a_cost_column() -> None:
+    functions = {f"{name}-f": lambda x: 0 for name in SITES}
+
+    with pytest.raises(ConfigError, match="a \\[\\[link\\]\\] with cost-column"):
+        covey.Network(table(), functions=functions, dimension=1)
+
+
+def test_links_learn_from_the_total_cost_of_many_uses() -> None:
+    links = Links(["a", "b", "c"], [("a", "b", 0.5)], learnt=[("a", "c", 0.0), ("c", "b", 0.25)])
+
+    assert links.path("a", "b") == ("a", "c", "b")
+    assert links.learn({("a", "c"): (0.75, 2), ("c", "b"): (0.25, 1)}) == {
+        ("a", "b"): 0.5,
+        ("a", "c"): 0.375,
+    }
+    with pytest.raises(ConfigError, match="there is no link from 'b' to 'a'"):
+        links.learn({("b", "a"): (0.5, 1)})

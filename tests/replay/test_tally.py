@@ -1,0 +1,207 @@
+"""Totals of a replay equal hand-computed ones, in one chunk or many."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from covey.config import LearnerSpec
+from covey.data.logs import DecisionColumns, EncodedLog, Trace
+from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, Timeline
+
+SITES = (
+    LearnerSpec("north", ("nb", "tree"), (1,), (0.0, 0.25, 0.5), receives=True),
+    LearnerSpec("south", ("svm",), (), (0.0,), receives=True),
+    LearnerSpec("west", ("knn",), (), (0.0,), receives=False),
+)
+FUNCTIONS = 4
+COSTS = np.array([[0.0, 0.25, 0.0, 0.0, 0.0, 0.5, 0.0], [0.0] * 7, [0.0] * 7])
+TRAIN, EXPLORE, EXPLOIT = 0, 1, 2
+SOUTH = 5  # as an arm: after the four functions and north
+
+# slot, learner, phase, arm, correct
+Row = tuple[int, int, int, int, int]
+SIX_ROWS: list[Row] = [
+    (1, 0, EXPLORE, 0, 1),
+    (2, 0, EXPLORE, 1, 0),
+    (3, 1, EXPLORE, 2, 0),
+    (4, 0, TRAIN, SOUTH, -1),
+    (5, 0, EXPLOIT, SOUTH, 1),
+    (6, 1, EXPLOIT, 2, 1),
+]
+ALONE_CORRECT = [0, 0, 1, -1, 0, 1]
+
+
+def log_of(
+    labels: Sequence[int], predictions: np.ndarray, at: Sequence[int] | None = None
+) -> EncodedLog:
+    return EncodedLog(
+        contexts=memoryview(np.zeros(0)),
+        predictions=memoryview(np.asarray(predictions, np.int32)),
+        labels=memoryview(np.array(labels, np.int32)),
+        at=None if at is None else memoryview(np.array(at, np.int32)),
+        delays=None,
+    )
+
+
+def trace_of(
+    rows: Sequence[Row],
+    correct: Sequence[int] | None = None,
+    *,
+    function_of_south: int = 2,
+    cells: Sequence[int] | None = None,
+    names: Sequence[str] = (),
+) -> Trace:
+    """Make the trace of consecutive slots, one row each."""
+    slots, learners, phases, arms, right = zip(*rows, strict=True)
+    return Trace(
+        DecisionColumns(
+            cell=np.array([0] * len(rows) if cells is None else cells, np.int32),
+            phase=np.array(phases, np.int8),
+            arm=np.array(arms, np.int32),
+            function=np.array([function_of_south if arm == SOUTH else arm for arm in arms]),
+            correct=np.array(right if correct is None else correct, np.int8),
+        ),
+        log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
+        first_slot=slots[0],
+        costs=COSTS,
+        receivers=(0, 1),
+        names={"cell": names},
+    )
+
+
+def outcome_of(tally: OutcomeBuilder) -> Outcome:
+    return tally.outcome(["hour"], "CoS", [[], [], []])
+
+
+def tally_of(*parts: slice) -> OutcomeBuilder:
+    tally = OutcomeBuilder(SITES)
+    for part in parts:
+        tally.add(trace_of(SIX_ROWS[part]), trace_of(SIX_ROWS[part], ALONE_CORRECT[part]))
+    return tally
+
+
+def learners_of(*parts: slice) -> list[LearnerOutcome]:
+    return outcome_of(tally_of(*parts)).learners
+
+
+def long_tally(slots: int, *, rows_per_chunk: int = 100) -> LearnerOutcome:
+    """Add as many slots of north, wrong in the first one only, and return what came of it."""
+    rows = [(slot, 0, EXPLORE, 0, int(slot > 1)) for slot in range(1, slots + 1)]
+    tally = OutcomeBuilder(SITES)
+    for start in range(0, slots, rows_per_chunk):
+        trace = trace_of(rows[start : start + rows_per_chunk])
+        tally.add(trace, trace)
+    return outcome_of(tally).learners[0]
+
+
+def test_a_learner_is_added_up_as_by_hand() -> None:
+    north, *_ = learners_of(slice(6))
+
+    assert north == LearnerOutcome(
+        name="north",
+        functions=["nb", "tree"],
+        slots=4,
+        judged=3,
+        errors=1,
+        train=1,
+        explore=2,
+        exploit=1,
+        cost_total=1.25,
+        arms={"nb": 1, "tree": 1, "south": 2},
+        alone_errors=3,
+        timeline=Timeline(
+            slots_per_bucket=1,
+            slots=[1, 1, 0, 1, 1],
+            judged=[1, 1, 0, 0, 1],
+            errors=[0, 1, 0, 0, 0],
+            train=[0, 0, 0, 1, 0],
+            explore=[1, 1, 0, 0, 0],
+        ),
+        cells=[],
+    )
+
+
+def test_every_learner_counts_only_its_rows() -> None:
+    _, south, _ = learners_of(slice(6))
+
+    assert (south.slots, south.errors, south.alone_errors, south.arms) == (2, 1, 0, {"svm": 2})
+
+
+def test_a_learner_without_rows_is_all_zeros() -> None:
+    *_, west = learners_of(slice(6))
+
+    assert (west.slots, west.judged, west.errors, west.cost_total, west.arms) == (0, 0, 0, 0.0, {})
+    assert west.timeline == Timeline(1, [], [], [], [], [])
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
+def test_sums_over_chunks_equal_the_whole(cut: int) -> None:
+    assert learners_of(slice(cut), slice(cut, 6)) == learners_of(slice(6))
+
+
+@pytest.mark.parametrize(
+    ("slots", "per_bucket", "buckets"),
+    [(255, 1, 255), (256, 1, 256), (257, 2, 129), (512, 2, 256), (513, 4, 129), (3000, 16, 188)],
+)
+def test_buckets_double_in_length_at_256(slots: int, per_bucket: int, buckets: int) -> None:
+    timeline = long_tally(slots).timeline
+
+    assert (timeline.slots_per_bucket, len(timeline.slots)) == (per_bucket, buckets)
+
+
+@pytest.mark.parametrize("rows_per_chunk", [1, 7, 3000])
+def test_doubling_the_buckets_keeps_all_counts(rows_per_chunk: int) -> None:
+    north = long_tally(3000, rows_per_chunk=rows_per_chunk)
+
+    assert north.timeline.slots == [16] * 187 + [8]
+    assert (north.timeline.errors[0], sum(north.timeline.errors), north.errors) == (1, 1, 1)
+
+
+def test_functions_are_judged_on_the_labels_that_the_log_holds() -> None:
+    tally = OutcomeBuilder(SITES)
+    tally.add_functions(log_of([1, 0, -1], np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1], [1, 1, 0]])))
+    tally.add_functions(log_of([1, 1], np.array([[1, 1], [0, 1], [0, 0], [1, 1]])))
+
+    assert outcome_of(tally).functions == {"nb": 0.0, "tree": 50.0, "svm": 100.0, "knn": 25.0}
+
+
+def test_functions_that_were_never_judged_have_no_error() -> None:
+    tally = OutcomeBuilder(SITES)
+    tally.add_functions(log_of([-1, -1], np.zeros((FUNCTIONS, 2))))
+
+    assert set(outcome_of(tally).functions.values()) == {None}
+
+
+def test_an_outcome_describes_the_replay() -> None:
+    tally = OutcomeBuilder(SITES)
+    tally.add_functions(log_of([1, -1, 0], np.zeros((FUNCTIONS, 3))))
+    outcome = outcome_of(tally)
+
+    assert (outcome.slots, outcome.dimension) == (3, 1)
+    assert (outcome.context_names, outcome.policy) == (["hour"], "CoS")
+
+
+def test_slots_in_which_an_own_function_replaced_a_peer_are_counted() -> None:
+    tally = OutcomeBuilder(SITES)
+    for function in (2, 0, 4):  # the peer's, an own one, and what a peer remembers for north
+        trace = trace_of(SIX_ROWS, function_of_south=function)
+        tally.add(trace, trace)
+    north, south, west = outcome_of(tally).learners
+
+    assert (north.stood_in, south.stood_in, west.stood_in) == (2, 0, 0)
+
+
+def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -> None:
+    sites = (SITES[0]._replace(spaces=(0, 1)), *SITES[1:])
+    tally = OutcomeBuilder(sites)
+    for cells, names in (
+        ([0, 1, 0, 1, 1, 0], ["hour/g2:0", "hour+load/g2:1:1"]),
+        ([0, 2, 0, 1, 1, 0], ["hour+load/g2:1:1", "hour/g2:1", "hour/g2:0"]),
+    ):
+        trace = trace_of(SIX_ROWS, cells=cells, names=names)
+        tally.add(trace, trace)
+    north, south, _ = outcome_of(tally).learners
+
+    assert north.candidates == {"hour+load": 4, "hour": 4}
+    assert south.candidates == {}

@@ -1,0 +1,398 @@
+"""Ensembles in a replay equal the class driven directly, and are reported."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey.cli import main
+from covey.config import load
+from covey.data import logs
+from covey.errors import ConfigError, CoveyError
+from covey.replay import replay as replaying
+from covey.replay.outcome import EnsembleOutcome, Outcome
+from covey.replay.replay import replay_file
+from covey.report import replay as replay_report
+
+Columns = dict[str, list[Any]]
+Config = dict[str, Any]
+
+SITES = ["north", "south", "west"]
+FUNCTIONS = {"north": ["nb", "tree"], "south": ["svm"], "west": ["knn"]}
+CLASSES = ["ham", "spam", "scam"]
+
+
+def config_of(ensemble: Config | None, *, label_wait: int | None = 30) -> Config:
+    """Return a network of three voters; `far` has no arrivals and does not vote."""
+    learners = [{"name": name, "functions": FUNCTIONS[name], "peers": {}} for name in SITES]
+    away = {"name": "far", "functions": ["rules"], "arrivals": False, "peers": {}}
+    table: Config = {
+        "data": {"context": ["hour"], "revealed": "seen", "delay": "late"},
+        "policy": {"slices": 3, **({} if label_wait is None else {"label-wait": label_wait})},
+        "learner": [*learners, away],
+    }
+    return table if ensemble is None else {**table, "ensemble": ensemble}
+
+
+def stream(slots: int, *, seed: int = 5) -> Columns:
+    """Make a log of three classes with labels that are late, too late, hidden and empty."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, slots)
+    labels[:3] = [0, 1, 2]  # so that the classes are met in the order above, which decides ties
+    wrong = rng.random((5, slots)) < np.array([[0.4], [0.3], [0.25], [0.2], [0.1]])
+    said = (labels + wrong * rng.integers(1, 3, (5, slots))) % 3
+    seen = rng.random(slots) < 0.8
+    seen[:3] = True
+    is_empty = ~seen & (rng.random(slots) < 0.5)
+    named = np.array(CLASSES)
+    return {
+        "hour": rng.random(slots).tolist(),
+        "label": np.where(is_empty, "", named[labels]).tolist(),
+        "seen": seen.astype(int).tolist(),
+        "late": rng.choice([0, 0, 1, 7, 50], slots).tolist(),
+        **dict(zip(["nb", "tree", "svm", "knn", "rules"], named[said].tolist(), strict=True)),
+    }
+
+
+def switching(slots: int, every: int) -> Columns:
+    """Make a log without contexts on which the sites are good in turn."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, slots)
+    turn = np.arange(slots) // every % 3
+    accuracy = np.where(turn == np.arange(3)[:, None], 0.95, 0.6)
+    said = np.where(rng.random((3, slots)) < accuracy, labels, 1 - labels)
+    return {"label": labels.tolist(), **dict(zip(["nb", "svm", "knn"], said.tolist(), strict=True))}
+
+
+def write(columns: Columns, folder: Path) -> Path:
+    path = folder / "log.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def play(columns: Columns, config: Config, folder: Path) -> Outcome:
+    return replay_file(write(columns, folder), load(config))
+
+
+def ensemble_of(outcome: Outcome) -> EnsembleOutcome:
+    assert outcome.ensemble is not None
+    return outcome.ensemble
+
+
+def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str, float]]]:
+    """Replay the members as arrays, let them vote, and return errors and weights by cell."""
+    trace = covey.replay(
+        config_of(None),
+        predictions=[columns[name] for name in ["nb", "tree", "svm", "knn", "rules"]],
+        labels=columns["label"],
+        contexts=np.array(columns["hour"])[:, None],
+        revealed=columns["seen"],
+        delay=columns["late"],
+    )
+    rows = trace.columns()
+    ensemble = covey.Ensemble(SITES, classes=CLASSES, label_wait=30, **settings)
+    due: dict[int, list[tuple[int, str]]] = {}
+    errors = 0
+    for slot, (truth, seen, late) in enumerate(
+        zip(columns["label"], columns["seen"], columns["late"], strict=True)
+    ):
+        first = 3 * slot
+        label, ticket = ensemble.vote(
+            rows["prediction"][first : first + 3], cell=rows["cell"][first]
+        )
+        errors += truth not in ("", label)
+        if seen and late <= 30:
+            due.setdefault(slot + late, []).append((ticket, truth))
+        for known, answer in due.pop(slot, []):
+            ensemble.learn(known, answer)
+    is_local = settings.get("weights") == "cell"
+    cells = sorted(set(rows["cell"])) if is_local else ["all"]
+    return errors, {cell: ensemble.weights(cell) for cell in cells}
+
+
+@pytest.mark.parametrize("weights", ["global", "cell"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"update": "gradient", "step": 0.05},
+        {"update": "gradient", "step": 0.5, "decay": True},
+        {"update": "majority", "beta": 0.8},
+        {"update": "hedge"},
+        {"update": "hedge", "predict": "sample", "seed": 4},
+        {"update": "fixed-share", "share": 0.02, "rate": 0.3},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_a_replay_equals_the_ensemble_class_driven_directly(
+    settings: Config, weights: str, tmp_path: Path
+) -> None:
+    chosen = {**settings, "weights": weights}
+    columns = stream(400)
+    found = ensemble_of(play(columns, config_of(chosen), tmp_path))
+
+    assert (found.errors, found.weights) == by_hand(columns, chosen)
+
+
+def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of({"update": "hedge", "predict": "sample"})
+    whole = play(stream(400), config, tmp_path)
+    monkeypatch.setattr(logs, "ROWS_PER_CHUNK", 37)
+
+    assert play(stream(400), config, tmp_path) == whole
+
+
+def test_weights_per_cell_survive_a_new_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each epoch of an unknown horizon has a finer grid, and numbers its cells from 0."""
+    config = config_of({"update": "hedge", "weights": "cell"})
+    config["policy"] = {"horizon": "doubling", "first-epoch": 16}
+    whole = play(stream(400), config, tmp_path)
+    monkeypatch.setattr(logs, "ROWS_PER_CHUNK", 37)
+
+    assert ensemble_of(play(stream(400), config, tmp_path)) == ensemble_of(whole)
+    assert {name.split(":")[0] for name in ensemble_of(whole).weights} > {"g2", "g3"}
+
+
+def test_members_choose_among_their_own_functions_only(tmp_path: Path) -> None:
+    config = config_of({})
+    for learner in config["learner"]:
+        del learner["peers"]
+    outcome = play(stream(300), config, tmp_path)
+
+    assert {one.name: set(one.arms) for one in outcome.learners} == {
+        "north": {"nb", "tree"},
+        "south": {"svm"},
+        "west": {"knn"},
+        "far": set(),
+    }
+
+
+def test_the_global_ensemble_beats_its_best_member_on_a_stream_that_switches(
+    tmp_path: Path,
+) -> None:
+    learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
+    outcome = play(switching(6_000, 1_000), {"ensemble": {}, "learner": learners}, tmp_path)
+    found = ensemble_of(outcome)
+
+    # Members err on 28 % (5 % for a third of the time, 40 % else); slack of 10 points of 15.
+    assert found.best_member_errors == min(one.errors for one in outcome.learners)
+    assert found.errors < found.best_member_errors - 600
+
+
+def test_exploitation_errors_are_those_of_slots_in_which_every_member_exploits(
+    tmp_path: Path,
+) -> None:
+    """North explores each of its two functions once, the others their one; then all exploit."""
+    config: Config = {
+        "policy": {"explore": {"scale": 0.0, "power": 0.0}},
+        "ensemble": {"update": "majority"},
+        "learner": [{"name": name, "functions": FUNCTIONS[name]} for name in SITES],
+    }
+    columns = {
+        "label": [0, 1, 0, 1],
+        "nb": [0, 1, 1, 1],
+        "tree": [0, 1, 1, 1],
+        "svm": [1, 1, 1, 1],
+        "knn": [1, 1, 1, 1],
+    }
+    found = ensemble_of(play(columns, config, tmp_path))
+
+    # Wrong in slots 1 (while exploring) and 3.
+    assert (found.errors, found.exploit_errors) == (2, 1)
+
+
+def test_the_best_member_is_one_that_votes(tmp_path: Path) -> None:
+    found = ensemble_of(play(stream(300), config_of({}), tmp_path))
+
+    # Far has made no mistake, for want of rows.
+    assert found.best_member in SITES
+
+
+def test_hidden_labels_count_as_errors_but_do_not_train(tmp_path: Path) -> None:
+    columns = {**stream(100), "seen": [0] * 100, "late": [0] * 100}
+    found = ensemble_of(play(columns, config_of({"update": "hedge"}), tmp_path))
+
+    assert found.weights == {"all": dict.fromkeys(SITES, 1 / 3)}
+    assert 0 < found.errors < found.judged == sum(map(bool, columns["label"]))
+
+
+def test_labels_later_than_the_label_wait_do_not_train(tmp_path: Path) -> None:
+    columns = {**stream(100), "seen": [1] * 100, "late": [4] * 100}
+    columns["label"] = [label or "ham" for label in columns["label"]]
+    waits = [
+        ensemble_of(play(columns, config_of({"update": "hedge"}, label_wait=wait), tmp_path))
+        for wait in (3, 4, None)
+    ]
+
+    assert [one.weights["all"]["north"] == 1 / 3 for one in waits] == [True, False, False]
+
+
+def test_the_base_may_be_named(tmp_path: Path) -> None:
+    """Each of the votes weighs a third at first, so that nothing but the base is answered."""
+    columns = {"label": ["ham"], "nb": ["ham"], "svm": ["spam"], "knn": ["scam"]}
+    learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
+    bases: list[Config] = [{}, {"base": "ham"}, {"base": "spam"}]
+    errors = [
+        ensemble_of(play(columns, {"ensemble": base, "learner": learners}, tmp_path)).errors
+        for base in bases
+    ]
+
+    assert errors == [0, 0, 1]
+
+
+def test_a_base_that_the_log_does_not_hold_is_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"base is 'hamm', which is not a label of the log"):
+        play(stream(50), config_of({"base": "hamm"}), tmp_path)
+
+
+def test_a_base_of_another_kind_than_the_labels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match=r"but column 'base of \[ensemble\]' \(row 0\) holds num"):
+        play(stream(50), config_of({"base": 3}), tmp_path)
+
+
+def test_the_history_of_weights_is_bounded_and_ends_near_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "MOST_POINTS", 8)
+    found = ensemble_of(play(stream(100), config_of({"update": "hedge"}), tmp_path))
+
+    # Points 16, 32, ... 96.
+    assert (found.slots_per_point, len(found.history)) == (16, 6)
+    assert {len(point) for point in found.history} == {3}
+
+
+def test_weights_over_time_end_in_the_final_ones(tmp_path: Path) -> None:
+    found = ensemble_of(play(stream(100), config_of({"update": "hedge"}), tmp_path))
+
+    assert (found.slots_per_point, found.history[-1]) == (1, list(found.weights["all"].values()))
+
+
+def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> None:
+    columns = stream(300)
+    found = ensemble_of(play(columns, config_of({"update": "hedge", "weights": "cell"}), tmp_path))
+    visits = np.bincount((np.array(columns["hour"]) * 3).astype(int))
+    souths = [found.weights[f"g3:{cell}"]["south"] for cell in range(3)]
+
+    assert found.mean_weights["south"] == pytest.approx(np.average(souths, weights=visits))
+
+
+def test_an_ensemble_with_rows_for_one_site_is_refused() -> None:
+    config = config_of({})
+    config["data"]["at"] = "site"
+
+    with pytest.raises(ConfigError) as caught:
+        load(config)
+    assert str(caught.value) == (
+        "[ensemble] needs a vote of every learner on every row, but [data] has at = 'site'; remove "
+        "one of them"
+    )
+
+
+def test_an_ensemble_with_an_array_at_is_refused() -> None:
+    config = {"ensemble": {}, "learner": [{"name": "north", "functions": ["nb"]}]}
+
+    with pytest.raises(ConfigError, match="every learner's vote on every row; leave out at"):
+        covey.replay(config, predictions=[[1]], labels=[1], contexts=[[0.5]], at=["north"])
+
+
+def test_an_empty_ensemble_is_refused() -> None:
+    learners = [{"name": "north", "functions": ["nb"], "arrivals": False}]
+
+    with pytest.raises(ConfigError, match=r"\[ensemble\] has no voters"):
+        load({"ensemble": {}, "learner": learners})
+
+
+def test_a_wrong_key_of_the_table_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"'stpe' in \[ensemble\]; did you mean 'step'\?"):
+        load({"ensemble": {"stpe": 1}, "learner": [{"name": "north", "functions": ["nb"]}]})
+
+
+def test_the_trace_equals_that_of_members_without_peers(tmp_path: Path) -> None:
+    for name, ensemble in (("with.csv", {}), ("without.csv", None)):
+        with covey.data.logs.TraceFile(tmp_path / name) as trace:
+            replay_file(write(stream(200), tmp_path), load(config_of(ensemble)), trace=trace)
+
+    assert (tmp_path / "with.csv").read_text() == (tmp_path / "without.csv").read_text()
+
+
+def test_the_summary_holds_the_ensemble(tmp_path: Path) -> None:
+    outcome = play(stream(200), config_of({"update": "hedge"}), tmp_path)
+    found = ensemble_of(outcome)
+
+    assert replay_report.summary(outcome)["ensemble"] == {
+        "title": "hedge, global weights, by vote",
+        "errors": found.errors,
+        "error_percent": 100 * found.errors / found.judged,
+        "exploit_errors": found.exploit_errors,
+        "exploit_error_percent": 100 * found.exploit_errors / found.judged,
+        "best_member": found.best_member,
+        "best_member_error_percent": 100 * found.best_member_errors / found.judged,
+        "weights": found.weights,
+    }
+
+
+def test_the_text_reports_the_ensemble(tmp_path: Path) -> None:
+    outcome = play(
+        switching(600, 100),
+        {
+            "ensemble": {},
+            "learner": [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES],
+        },
+        tmp_path,
+    )
+    found = ensemble_of(outcome)
+    said = " ".join(replay_report.text(outcome).split())
+
+    assert f"(gradient, global weights, by vote) was wrong on {found.errors / 6:.2f}%" in said
+    assert f"members, {found.best_member}, on {found.best_member_errors / 6:.2f}%" in said
+    assert "cooperation" not in said
+
+
+def test_without_true_labels_the_ensemble_is_not_judged(tmp_path: Path) -> None:
+    columns = {**stream(50), "seen": [0] * 50, "label": [""] * 50}
+    outcome = play(columns, config_of({}), tmp_path)
+
+    assert "The gain of the ensemble is unknown" in replay_report.text(outcome)
+    assert replay_report.summary(outcome)["ensemble"]["error_percent"] is None
+    assert "The ensemble" in replay_report.html(outcome, title="x")
+
+
+@pytest.mark.parametrize(("weights", "figures"), [("global", 1), ("cell", 0)])
+def test_the_page_shows_members_weights_and_how_they_moved(
+    weights: str, figures: int, tmp_path: Path
+) -> None:
+    outcome = play(stream(200), config_of({"weights": weights}), tmp_path)
+    page = replay_report.html(outcome, title="x")
+    section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
+
+    assert (section.count("<svg"), section.count("<tr>")) == (figures, 1 + 3 + 1)
+
+
+def test_the_command_line_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(switching(300, 100), tmp_path)
+    toml = tmp_path / "sites.toml"
+    toml.write_text(
+        "[ensemble]\nupdate = 'fixed-share'\nshare = 0.02\n"
+        + "".join(f"[[learner]]\nname = '{s}'\nfunctions = ['{FUNCTIONS[s][0]}']\n" for s in SITES)
+    )
+    code = main(["replay", str(log), "--config", str(toml), "--json", "--quiet"])
+    summary = json.loads(capsys.readouterr().out)
+
+    assert (code, summary["ensemble"]["title"]) == (0, "fixed-share, global weights, by vote")
+    assert sum(summary["ensemble"]["weights"]["all"].values()) == pytest.approx(1)
+
+
+def test_a_step_that_loses_the_weights_raises_an_error(tmp_path: Path) -> None:
+    learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
+    config = {"ensemble": {"step": 1e200}, "learner": learners}
+
+    with pytest.raises(ConfigError, match="the update rule 'gradient' would give learner"):
+        play(switching(300, 100), config, tmp_path)

@@ -1,0 +1,254 @@
+"""Reports of a replay: summary, text and files."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from covey.replay.outcome import BaselineOutcome, Outcome
+from covey.report import replay as replay_report
+from support.outcomes import (
+    HOSTILE,
+    NONE,
+    SITES,
+    idle_learner,
+    make_outcome,
+    small_learner,
+    small_outcome,
+)
+
+
+def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
+    outcome = small_outcome(small_learner("a", slots=200, errors=20, alone_errors=30))
+
+    assert replay_report.summary(outcome) == {
+        "learners": {
+            "a": {
+                "slots": 200,
+                "errors": 20,
+                "error_percent": 10.0,
+                "train_percent": 10.0,
+                "explore_percent": 20.0,
+                "exploit_percent": 70.0,
+                "cost_total": 2.0,
+                "arms": {"a-tree": 170, "peer": 30},
+                "alone": 15.0,
+            }
+        },
+        "functions": {"a-tree": 25.0, "b-tree": 12.5, "unheard": None},
+    }
+
+
+def test_the_error_percent_is_of_the_judged_slots_only() -> None:
+    learner = small_learner("a", slots=200, errors=20, alone_errors=40)
+    half = msgspec.structs.replace(learner, judged=100)
+    numbers = replay_report.summary(small_outcome(half))["learners"]["a"]
+
+    assert (numbers["error_percent"], numbers["alone"]) == (20.0, 40.0)
+
+
+def test_a_learner_without_rows_has_no_numbers_but_its_slots() -> None:
+    numbers = replay_report.summary(small_outcome(idle_learner("a")))["learners"]["a"]
+
+    assert numbers == {
+        "slots": 0,
+        "errors": None,
+        "error_percent": None,
+        "train_percent": None,
+        "explore_percent": None,
+        "exploit_percent": None,
+        "cost_total": None,
+        "arms": {},
+        "alone": None,
+    }
+
+
+def test_without_true_labels_the_summary_knows_phases_but_no_errors() -> None:
+    outcome = make_outcome(["north"], is_judged=False)
+    numbers = replay_report.summary(outcome)["learners"]["north"]
+
+    assert numbers["error_percent"] is None
+    assert numbers["alone"] is None
+    assert numbers["train_percent"] > 0
+
+
+def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
+    first = small_learner("a", slots=200, errors=20, alone_errors=30)
+    second = small_learner("b", slots=100, errors=40, alone_errors=31)
+    lines = replay_report.text(small_outcome(first, second)).splitlines()
+
+    assert [line.split() for line in lines[5:8]] == [
+        ["a", "200", "10.00", "15.00", "+5.00", "25.00", "0.0100", "10.0", "20.0", "70.0"],
+        ["b", "100", "40.00", "31.00", "-9.00", "12.50", "0.0100", "10.0", "20.0", "70.0"],
+        ["all", "300", "20.00", "20.33", "+0.33", NONE, "0.0100", "10.0", "20.0", "70.0"],
+    ]
+
+
+def with_baselines() -> Outcome:
+    found = {"win-stay": BaselineOutcome(3, 8), "oza-russell": BaselineOutcome(0, 0)}
+    return msgspec.structs.replace(make_outcome(SITES[:2]), baselines=found)
+
+
+def test_the_summary_holds_the_errors_of_the_baselines() -> None:
+    assert replay_report.summary(with_baselines())["baselines"] == {
+        "win-stay": {"errors": 3, "error_percent": 37.5},
+        "oza-russell": {"errors": 0, "error_percent": None},
+    }
+
+
+def test_the_text_ends_with_a_table_of_the_baselines() -> None:
+    lines = replay_report.text(with_baselines()).splitlines()
+
+    assert [line.split() for line in lines[-4:]] == [
+        ["baseline", "error", "%"],
+        ["-" * 20],
+        ["win-stay", "37.50"],
+        ["oza-russell", NONE],
+    ]
+
+
+def test_the_page_lists_the_baselines_best_first() -> None:
+    found = {"oza-russell": (0, 0), "win-stay": (3, 8), "adaboost": (1, 8)}
+    baselines = {name: BaselineOutcome(*counts) for name, counts in found.items()}
+    page = replay_report.html(
+        msgspec.structs.replace(make_outcome(SITES[:2]), baselines=baselines), title="Replay"
+    )
+
+    listed = page[page.index("Error % of each baseline") :]
+    assert re.findall(r'<li title="([^"]*)">', listed) == ["adaboost", "win-stay", "oza-russell"]
+
+
+def test_without_baselines_the_report_omits_them() -> None:
+    outcome = make_outcome(SITES[:2])
+
+    assert "baseline" not in replay_report.text(outcome) + replay_report.html(
+        outcome, title="Replay"
+    )
+    assert "baselines" not in replay_report.summary(outcome)
+
+
+def test_the_columns_of_the_text_line_up() -> None:
+    lines = replay_report.text(make_outcome(SITES)).splitlines()
+    table = lines[lines.index("") + 1 :]
+    table = table[: table.index("")]
+
+    assert len(table) == 11
+    assert len({len(line) for line in table}) == 1
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_the_text_fits_a_terminal_of_100_columns_when_names_are_short(count: int) -> None:
+    lines = replay_report.text(make_outcome(SITES[:count])).splitlines()
+
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_text_shows_no_number_for_a_learner_without_rows() -> None:
+    busy = small_learner("a", slots=200, errors=20, alone_errors=30)
+    lines = replay_report.text(small_outcome(busy, idle_learner("b"))).splitlines()
+
+    assert lines[6].split() == ["b", "0", *[NONE] * 8]
+
+
+def test_the_text_names_the_best_single_function_of_the_network() -> None:
+    outcome = small_outcome(small_learner("a", slots=200, errors=20, alone_errors=30))
+
+    assert "best single function in hindsight is b-tree, wrong on 12.50%" in replay_report.text(
+        outcome
+    )
+
+
+@pytest.mark.parametrize(
+    ("alone_errors", "sentence"),
+    [
+        (60, "cooperation gained 10.00 points: the error fell from 20.00% alone to 10.00%"),
+        (15, "cooperation lost 5.00 points: the error rose from 5.00% alone to 10.00%"),
+        (30, "cooperation changed nothing: 10.00% wrong either way"),
+    ],
+)
+def test_the_text_reports_gain_and_loss_of_cooperation(alone_errors: int, sentence: str) -> None:
+    first = small_learner("a", slots=300, errors=30, alone_errors=alone_errors)
+    printed = " ".join(replay_report.text(small_outcome(first, idle_learner("b"))).split())
+
+    assert f"Over all sites {sentence}" in printed
+
+
+@pytest.mark.parametrize(
+    ("cost_total", "price"),
+    [
+        (12.0, "at a cost of 0.0400 per slot, equal to 4.00 points."),
+        (0.0, "at no cost."),
+    ],
+)
+def test_the_text_reports_the_cost_of_the_gain(cost_total: float, price: str) -> None:
+    first = small_learner("a", slots=300, errors=30, alone_errors=60)
+    first = msgspec.structs.replace(first, cost_total=cost_total)
+    printed = " ".join(replay_report.text(small_outcome(first, idle_learner("b"))).split())
+
+    assert printed.endswith(price)
+
+
+def test_the_gain_of_cooperation_is_weighted_by_slots() -> None:
+    large = small_learner("a", slots=300, errors=30, alone_errors=90)
+    small = small_learner("b", slots=100, errors=50, alone_errors=30)
+    printed = replay_report.text(small_outcome(large, small))
+
+    assert "cooperation gained 10.00 points" in printed
+
+
+def test_without_true_labels_the_text_does_not_judge() -> None:
+    printed = replay_report.text(make_outcome(["north", "east"], is_judged=False))
+
+    assert "The gain of cooperation is unknown" in printed
+    assert "Functions cannot be judged" in printed
+
+
+def test_the_text_of_a_single_learner_does_not_speak_of_cooperation() -> None:
+    printed = replay_report.text(make_outcome(["north"]))
+
+    assert "no peer" in printed
+    assert "cooperation" not in printed
+
+
+def test_a_name_cannot_send_control_characters_to_the_terminal() -> None:
+    printed = replay_report.text(make_outcome(HOSTILE))
+
+    assert all(letter.isprintable() for letter in printed.replace("\n", ""))
+
+
+def test_write_makes_the_folder_and_returns_the_page(tmp_path: Path) -> None:
+    outcome = make_outcome(["north", "east"])
+    path = replay_report.write(outcome, tmp_path / "new" / "folder", title="A replay")
+
+    assert path == tmp_path / "new" / "folder" / "report.html"
+    assert path.read_text(encoding="utf-8") == replay_report.html(outcome, title="A replay")
+
+
+def test_the_written_summary_is_indented_json_of_the_summary(tmp_path: Path) -> None:
+    outcome = make_outcome(["north", "東京"])
+    replay_report.write(outcome, tmp_path, title="A replay")
+    written = (tmp_path / "summary.json").read_text(encoding="utf-8")
+
+    assert json.loads(written) == replay_report.summary(outcome)
+    assert written.startswith('{\n  "learners": {\n    "north"')
+
+
+def test_write_replaces_an_older_report_without_other_files(tmp_path: Path) -> None:
+    replay_report.write(make_outcome(["north"]), tmp_path, title="Older")
+    path = replay_report.write(make_outcome(["north"]), tmp_path, title="Newer")
+
+    assert "<h1>Newer</h1>" in path.read_text(encoding="utf-8")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["report.html", "summary.json"]
+
+
+def test_a_failed_write_keeps_the_older_file_and_no_part(tmp_path: Path) -> None:
+    older = replay_report.write(make_outcome(["north"]), tmp_path, title="Older")
+    (tmp_path / "summary.json").unlink()
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(OSError, match=re.escape("summary.json")):
+        replay_report.write(make_outcome(["north"]), tmp_path, title="Newer")
+
+    assert "<h1>Older</h1>" in older.read_text(encoding="utf-8")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["report.html", "summary.json"]

@@ -1,0 +1,136 @@
+"""Reports of a simulation: terminal table and page."""
+
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from covey.report import simulation as simulation_report
+from covey.simulation.comparison import Comparison, compare
+from support.compared import CHOSEN, runs
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare(CHOSEN, runs())
+
+
+@pytest.fixture(scope="module")
+def page(found: Comparison) -> str:
+    return simulation_report.html(found)
+
+
+def test_the_table_has_a_line_per_environment_and_policy(found: Comparison) -> None:
+    lines = simulation_report.text(found).splitlines()
+
+    assert lines[0] == "simulation: 2 policies, 2 environments, 2 seeds, 10,000 slots each"
+    assert [line.split()[:2] for line in lines[4:8]] == [
+        ["one", "grid"], ["one", "zoom"], ["all", "grid"], ["all", "zoom"],
+    ]  # fmt: skip
+    assert len({len(line) for line in lines[2:8]}) == 1
+
+
+def test_the_numbers_of_a_line_are_those_of_its_score(found: Comparison) -> None:
+    line = simulation_report.text(found).splitlines()[5]
+
+    # 2 and 6 times 10,000 ** 0.75 over 10,000 slots: 400 per 1,000 on average.
+    assert line.split()[2:4] == ["400.0", "±"]
+    assert line.split()[5:8] == ["0.75", "±", "0.00"]
+    assert line.split()[8:-1] == ["20", "(20–20)", "11.00", "0.1500", "50", "0.0", "10.0"]  # noqa: RUF001
+    assert line.split()[-1] == f"{found.scores[1].exploits_from}"
+
+
+def test_a_slot_too_far_to_write_out_is_a_power_of_ten(found: Comparison) -> None:
+    for slot, printed in ((9_999_999, "9,999,999"), (12_345_678, "1.23e+07"), (None, "–")):  # noqa: RUF001
+        changed = [msgspec.structs.replace(each, exploits_from=slot) for each in found.scores]
+        text = simulation_report.text(msgspec.structs.replace(found, scores=changed))
+
+        assert [line.split()[-1] for line in text.splitlines()[4:8]] == [printed] * 4
+
+
+def test_the_verdict_counts_only_significant_ratios(found: Comparison) -> None:
+    assert (
+        "zoom had less regret than grid in 0 of 2 environments, more in 2."
+        in simulation_report.text(found)
+    )
+
+
+def test_an_interval_around_1_is_undecided() -> None:
+    grid = [run for run in runs() if run.policy == "grid"]
+    zoom = [
+        msgspec.structs.replace(run, policy="zoom", seed=1 - run.seed)
+        if run.environment == "one"
+        else msgspec.structs.replace(run, policy="zoom", regret={"exploration": [0.0] * 4})
+        for run in grid
+    ]
+
+    text = simulation_report.text(compare(CHOSEN, [*grid, *zoom]))
+
+    assert "less regret than grid in 1 of 2 environments, more in 0; 1 undecided" in text
+
+
+def test_one_seed_gives_no_confidence_interval() -> None:
+    lonely = compare(CHOSEN._replace(seeds=(0,)), [run for run in runs() if run.seed == 0])
+
+    text = " ".join(simulation_report.text(lonely).split())
+    assert "One seed gives no confidence interval" in text
+    assert "±" not in text
+    assert "2 undecided" in text
+    assert simulation_report.html(lonely).startswith("<!doctype html>")
+
+
+def test_without_regret_there_is_a_page_all_the_same() -> None:
+    calm = [msgspec.structs.replace(run, regret={"exploration": [0.0] * 4}) for run in runs()]
+
+    found = compare(CHOSEN, calm)
+
+    assert "–" in simulation_report.text(found).splitlines()[4]  # noqa: RUF001
+    assert simulation_report.html(found).count("<svg") == 4
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            assert tag not in ("script", "link", "img", "iframe", "object")
+            assert not any(name.startswith("on") for name, _ in attrs)
+
+    Tags().feed(page)
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_the_page_has_a_drawing_of_growth_and_of_causes_per_environment(page: str) -> None:
+    drawings = [part.split("</svg>")[0] + "</svg>" for part in page.split("<svg")[1:]]
+
+    labels = [ElementTree.fromstring("<svg" + drawn).get("aria-label") for drawn in drawings]  # noqa: S314
+    assert labels == [
+        "regret in one over time, on logarithmic axes",
+        "regret in all over time, on logarithmic axes",
+        "causes of regret in one",
+        "causes of regret in all",
+    ]
+
+
+def test_the_page_has_every_number_of_the_table(page: str, found: Comparison) -> None:
+    cells = [line.split("  ") for line in simulation_report.text(found).splitlines()[4:8]]
+    numbers = {cell.strip() for line in cells for cell in line[2:] if cell.strip()}
+
+    assert len(numbers) > 8
+    assert [number for number in numbers if f"<td>{number}</td>" not in page] == []
+
+
+def test_a_bound_is_drawn_where_there_is_one(page: str) -> None:
+    bounded = compare(CHOSEN, runs(), bound=lambda *_: [9.0, 90.0, 900.0, 9000.0])
+
+    assert "No bound is drawn" in page
+    assert "No bound is drawn" not in simulation_report.html(bounded)
+    assert simulation_report.html(bounded).count("stroke-dasharray") > page.count(
+        "stroke-dasharray"
+    )
+
+
+def test_names_are_escaped() -> None:
+    found = msgspec.structs.replace(compare(CHOSEN, runs()), name="<script>alert(1)</script>")
+
+    assert "<script>" not in simulation_report.html(found)

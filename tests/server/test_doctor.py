@@ -1,0 +1,179 @@
+"""A site is looked at before it serves: its file, its functions, its address and its store."""
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from covey import cli
+from covey.node.store import Store
+from covey.server import config
+from support.examined import examine, states
+from support.neighbourhood import SRC
+from support.served import SITE
+
+pytestmark = pytest.mark.beside_the_kernel
+
+
+def test_a_site_that_can_serve_has_nothing_to_mend(tmp_path: Path) -> None:
+    found = examine(tmp_path, SITE)
+
+    assert states(found) == {}
+    assert {"file", "store", "disk", "address", "function zero", "function one"} <= set(found)
+
+
+def test_a_file_that_cannot_be_loaded_is_one_failure_with_the_sentence_of_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.toml").write_text(SITE.replace("store =", "stroe ="))
+
+    code = cli.main(["doctor", str(tmp_path / "site.toml")])
+
+    assert code == 1
+    assert capsys.readouterr().out == (
+        "failure  file  unknown key 'stroe' in [node]; did you mean 'store'?\n"
+    )
+
+
+def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path) -> None:
+    found = examine(tmp_path, SITE.replace("rows = 100", "rows = 100\ntickets = 200"))
+
+    assert states(found) == {"file": "failure"}
+    assert "label-wait is 20" in found["file"].said
+    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].said
+
+
+def test_a_file_that_is_not_there_is_a_failure_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(["doctor", str(tmp_path / "none.toml"), "--json"])
+
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["fine"], said["findings"][0]["what"]) == (1, False, "file")
+
+
+def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
+    text = SITE.replace('kind = "BYTES"', 'kind = "INT64"').replace(
+        'name = "one"\nkind = "constant"\nlabel = 1',
+        'name = "one"\nkind = "python"\nentry = "operator:truediv"',
+    )
+
+    found = examine(tmp_path, text)
+
+    assert states(found) == {"function one": "failure"}
+    assert "truediv expected 2 arguments" in found["function one"].said
+
+
+def test_of_a_function_that_fails_with_made_up_text_it_is_said_what_that_may_mean(
+    tmp_path: Path,
+) -> None:
+    text = SITE.replace(
+        'name = "one"\nkind = "constant"\nlabel = 1',
+        'name = "one"\nkind = "python"\nentry = "operator:truediv"',
+    )
+
+    found = examine(tmp_path, text)
+
+    assert states(found) == {"function one": "failure"}
+    assert found["function one"].said.endswith("made-up text may be none that it knows")
+
+
+def test_a_port_of_somebody_else_is_a_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # nobody will answer there
+        port = taken.getsockname()[1]
+        found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+
+    assert "is in use by another process" in found["address"].said
+    assert states(found) == {"address": "failure"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(one): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
+
+
+def store_of(folder: Path, text: str = SITE, *, name: str = "north") -> Store:
+    (folder / "site.toml").write_text(text)
+    store = Store(folder / "north.store")
+    store.load(name, config.load(folder / "site.toml").fingerprint)
+    return store
+
+
+def test_a_store_that_a_process_has_open_is_left_alone(tmp_path: Path) -> None:
+    with contextlib.closing(store_of(tmp_path)):
+        before = content(tmp_path)
+        found = examine(tmp_path, SITE)
+
+        assert "a node is running" in found["store"].said
+        (tmp_path / "examined.toml").unlink()
+        assert content(tmp_path) == before
+
+
+def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, sys\n"
+        "from covey.server import config as sites\n"
+        "from covey.node.store import Store\n"
+        "site = sites.load(__import__('pathlib').Path('site.toml'))\n"
+        "Store('north.store').load('north', site.fingerprint)\n"
+        "os._exit(1)\n"
+    )
+    (tmp_path / "site.toml").write_text(SITE)
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        check=False,
+    )
+    before = content(tmp_path)
+    assert str(tmp_path / "north.store-wal") in before
+
+    found = examine(tmp_path, SITE)
+
+    assert "1 starts so far" in found["store"].said
+    (tmp_path / "examined.toml").unlink()
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (SITE, "south", "is the store of site 'south', not of 'north'"),
+        (SITE.replace("slices = 4", "slices = 2"), "north", "would mean something else"),
+    ],
+)
+def test_a_store_of_another_site_or_shape_is_a_failure(
+    tmp_path: Path, text: str, name: str, said: str
+) -> None:
+    store_of(tmp_path, text, name=name).close()
+
+    found = examine(tmp_path, SITE)
+
+    assert states(found) == {"store": "failure"}
+    assert said in found["store"].said
+    assert str(tmp_path / "north.store") in found["store"].said
+
+
+def test_counters_that_do_not_agree_and_files_that_are_no_store_are_failures(
+    tmp_path: Path,
+) -> None:
+    store_of(tmp_path).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "north.store")) as base, base:
+        base.execute("INSERT INTO counters VALUES ('g4:1', '', 'zero', 3, 1)")
+    assert "is damaged: cell g4:1" in examine(tmp_path, SITE)["store"].said
+
+    (tmp_path / "north.store").write_bytes(b"no store" * 1000)
+    assert states(examine(tmp_path, SITE)) == {"store": "failure"}
+
+
+def test_a_folder_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    text = SITE.replace("north.store", "elsewhere/north.store")
+
+    assert states(examine(tmp_path, text)) == {"store": "failure"}

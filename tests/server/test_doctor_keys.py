@@ -1,0 +1,111 @@
+"""Certificates, keys and tokens are looked at before a site serves."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.errors import ConfigError
+from covey.server import app, config, keys, tokens
+from support.examined import FEATURES, FUNCTION, examine, states
+from support.neighbourhood import Offices, table
+
+pytestmark = pytest.mark.beside_the_kernel
+
+
+@pytest.fixture
+def offices(tmp_path: Path) -> Offices:
+    return Offices(tmp_path, ["north", "south"])
+
+
+def lasting(folder: Path, days: int) -> None:
+    """Give north a certificate that ends in so many days."""
+    for end in ("crt", "key"):
+        (folder / f"north.{end}").unlink()
+    keys.new_site(
+        "north", hosts=["127.0.0.1"], authority=folder / "office", folder=folder, days=days
+    )
+
+
+def alone(offices: Offices, **more: Any) -> str:
+    return "\n".join(
+        [
+            offices.node("north", features=FEATURES, dimension=1, **more),
+            table("[[learner]]", {"name": "north", "functions": ["zero"]}),
+            FUNCTION,
+        ]
+    )
+
+
+def test_a_certificate_that_ends_soon_is_a_warning(offices: Offices) -> None:
+    lasting(offices.folder, 15)
+    assert states(examine(offices.folder, alone(offices))) == {}
+
+    lasting(offices.folder, 14)
+    found = examine(offices.folder, alone(offices))
+    assert states(found) == {"certificate": "warning"}
+    assert "covey keys renew" in found["certificate"].said
+
+
+def test_keys_that_do_not_belong_together_are_a_failure(offices: Offices) -> None:
+    found = examine(offices.folder, alone(offices, key="south.key"))
+    assert "is not the key of" in found["certificate"].said
+
+    keys.new_authority(offices.folder / "other")
+    found = examine(offices.folder, alone(offices, authority="other/ca.crt"))
+    assert "was not signed by" in found["certificate"].said
+
+
+def test_a_certificate_of_another_site_is_a_failure(offices: Offices) -> None:
+    text = alone(offices, key="south.key", certificate="south.crt")
+
+    found = examine(offices.folder, text)
+
+    assert states(found) == {"certificate": "failure"}
+    assert "is of site 'south'" in found["certificate"].said
+
+
+def test_a_site_does_not_serve_with_the_certificate_of_another(offices: Offices) -> None:
+    text = alone(offices, key="south.key", certificate="south.crt")
+    (offices.folder / "site.toml").write_text(text)
+    site = config.load(offices.folder / "site.toml")
+
+    with pytest.raises(
+        ConfigError, match=r"south\.crt is of site 'south', and this one is 'north'"
+    ):
+        asyncio.run(app.serve(site, is_up=lambda *_: None))
+
+    assert not (offices.folder / "north.store").exists()
+
+
+def test_a_clock_before_the_start_of_the_certificate_is_a_failure(offices: Offices) -> None:
+    for end in ("crt", "key"):
+        (offices.folder / f"north.{end}").unlink()
+    later = datetime.now(UTC) + timedelta(days=2)
+    keys.new_site("north", authority=offices.folder / "office", folder=offices.folder, now=later)
+
+    assert "check the clock" in examine(offices.folder, alone(offices))["certificate"].said
+
+
+def test_files_that_others_can_read_are_told(offices: Offices) -> None:
+    tokens.new(offices.folder / "tokens.json", "camera", scopes=["infer"])
+    text = alone(offices, tokens="tokens.json")
+    assert states(examine(offices.folder, text)) == {}
+
+    (offices.folder / "tokens.json").chmod(0o644)
+    (offices.folder / "north.key").chmod(0o640)
+    assert states(examine(offices.folder, text)) == {"tokens": "warning", "key": "warning"}
+
+    (offices.folder / "north.key").chmod(0o644)
+    assert states(examine(offices.folder, text))["certificate"] == "failure"
+
+
+def test_tokens_that_let_nobody_in_are_told(offices: Offices) -> None:
+    text = alone(offices, tokens="tokens.json")
+    assert states(examine(offices.folder, text)) == {"tokens": "failure"}
+
+    before = datetime.now(UTC) - timedelta(days=9)
+    tokens.new(offices.folder / "tokens.json", "camera", scopes=["infer"], days=3, now=before)
+    assert states(examine(offices.folder, text)) == {"tokens": "warning"}

@@ -1,0 +1,378 @@
+"""Who gets in, and to what: tokens and their scopes, TLS, tickets of somebody else."""
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from covey.node.store import Store
+from covey.server import certificates, keys, tokens
+from covey.server.client_api import OPEN_PATHS
+from covey.server.http import Address, HttpProblem, HttpRequest, HttpResponse, SiteLimits
+from covey.server.listener import Caller, CertificateAuth, Listener, LoopbackOnly, TokenAuth
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+WITH_TOKENS = SITE.replace("dimension", 'tokens = "tokens.json"\ndimension')
+WITH_TLS = WITH_TOKENS.replace(
+    "dimension",
+    'tls = true\ncertificate = "north.crt"\nkey = "north.key"\nauthority = "ca/ca.crt"\ndimension',
+)
+LABEL = {"id": "a", "truth": 0}
+Story = Callable[[Client, dict[str, str]], Awaitable[None]]
+CLIENTS = {
+    "camera": ["infer", "feedback"],
+    "door": ["infer", "feedback"],
+    "mute": ["infer"],
+    "expert": ["feedback-any"],
+    "dashboard": ["read", "metrics"],
+}
+
+
+def told(folder: Path, story: Story) -> None:
+    secrets = {
+        name: tokens.new(folder / "tokens.json", name, scopes=scopes)[0]
+        for name, scopes in CLIENTS.items()
+    }
+
+    async def with_secrets(client: Client) -> None:
+        await story(client, secrets)
+
+    run(folder, with_secrets, WITH_TOKENS)
+
+
+def test_without_a_token_nothing_but_health_is_answered(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        assert await client.get("/v2/health/live") == (200, {"live": True})
+        assert await client.get("/v2/health/ready") == (200, {"ready": True})
+        for one in (client, client.known_by(secrets["camera"][:-1] + "!"), client.known_by("")):
+            for path in ("/v2", "/v2/models/north", "/v2/models/north/ready", "/nowhere"):
+                status, problem = await one.get(path)
+                assert (status, problem["code"]) == (401, "no_token")
+            assert (await one.post(INFER, infer()))[0] == 401
+            assert (await one.post(FEEDBACK, LABEL))[0] == 401
+
+    told(tmp_path, story)
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
+
+
+def test_a_token_opens_what_its_scopes_say(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        statuses = {
+            name: [
+                (await client.known_by(secrets[name]).get("/v2/models/north"))[0],
+                (await client.known_by(secrets[name]).post(INFER, infer()))[0],
+                (await client.known_by(secrets[name]).post(FEEDBACK, LABEL))[0],
+            ]
+            for name in CLIENTS
+        }
+
+        assert statuses == {
+            "camera": [200, 200, 202],
+            "door": [200, 200, 202],
+            "mute": [200, 200, 403],
+            "expert": [200, 403, 404],
+            "dashboard": [200, 403, 403],
+        }
+
+    told(tmp_path, story)
+
+
+def test_state_and_metrics_are_for_who_may_see_them(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        for path in ("/v2/models/north/state", "/metrics"):
+            for name in CLIENTS:
+                one = client.known_by(secrets[name])
+                headers = {"Authorization": f"Bearer {secrets[name]}"}
+                async with one.session.get(client.root + path, headers=headers) as response:
+                    assert response.status == (200 if name == "dashboard" else 403)
+            assert (await client.get(path))[0] == 401
+
+    told(tmp_path, story)
+
+
+def test_somebody_elses_ticket_is_unknown_like_one_that_never_was(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        camera, door = client.known_by(secrets["camera"]), client.known_by(secrets["door"])
+        await camera.post(INFER, infer("a"))
+
+        foreign = await door.post(FEEDBACK, LABEL)
+        never = await door.post(FEEDBACK, {"id": "b", "truth": 0})
+
+        assert foreign[0] == never[0] == 404
+        assert str(foreign[1]).replace("'a'", "'b'") == str(never[1])
+        assert (await camera.post(FEEDBACK, LABEL))[0] == 202
+
+    told(tmp_path, story)
+    store = Store(tmp_path / "north.store")
+    assert store.counters() == {("g4:1", "client/camera", "zero"): (1, 1)}
+
+
+def test_two_clients_may_use_the_same_id(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        for name in ("camera", "door"):
+            one = client.known_by(secrets[name])
+            assert (await one.post(INFER, infer("a")))[0] == 200
+            assert (await one.post(FEEDBACK, LABEL))[0] == 202
+
+    told(tmp_path, story)
+    assert Store(tmp_path / "north.store").size()["labels"] == 2
+
+
+def test_who_labels_for_everybody_says_for_whom(tmp_path: Path) -> None:
+    def label(client: object) -> dict[str, object]:
+        return {**LABEL, "parameters": {"client": client}}
+
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        await client.known_by(secrets["camera"]).post(INFER, infer("a"))
+        expert, door = client.known_by(secrets["expert"]), client.known_by(secrets["door"])
+
+        said = [
+            (await door.post(FEEDBACK, label("camera")))[0],
+            (await expert.post(FEEDBACK, LABEL))[0],
+            (await expert.post(FEEDBACK, label("door")))[0],
+            (await expert.post(FEEDBACK, label(7)))[0],
+            (await expert.post(FEEDBACK, label("camera")))[0],
+            (await door.post(FEEDBACK, label("door")))[0],
+        ]
+
+        assert said == [403, 404, 404, 422, 202, 404]
+        hints = [
+            '"parameters": {"client"'
+            in (await one.post(FEEDBACK, {**LABEL, "id": "x"}))[1]["detail"]
+            for one in (expert, door)
+        ]
+        assert hints == [True, False]  # who may not label for others need not know of them
+
+    told(tmp_path, story)
+
+
+def test_tokens_that_are_made_or_revoked_count_at_once(tmp_path: Path) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        path = tmp_path / "tokens.json"
+        late = tokens.new(path, "late", scopes=["infer"])[0]
+        assert (await client.known_by(late).post(INFER, infer()))[0] == 200
+
+        tokens.revoke(path, "late")
+        assert (await client.known_by(late).post(INFER, infer()))[0] == 401
+
+    told(tmp_path, story)
+
+
+def test_a_broken_file_of_tokens_changes_nothing_and_none_lets_nobody_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(client: Client, secrets: dict[str, str]) -> None:
+        path, camera = tmp_path / "tokens.json", client.known_by(secrets["camera"])
+        whole = path.read_bytes()
+
+        async def status(content: bytes) -> int:
+            path.write_bytes(content)
+            os.kill(os.getpid(), signal.SIGHUP)
+            return (await camera.post(INFER, infer()))[0]
+
+        assert [await status(broken) for broken in (b"", whole[:-9], b"[]", b"\xff")] == [200] * 4
+        assert caplog.text.count("the known tokens stay valid") >= 4
+        path.unlink()
+        assert (await camera.post(INFER, infer()))[0] == 401
+        assert "every client is refused" in caplog.text
+        assert await status(whole) == 200
+
+    told(tmp_path, story)
+
+
+def test_clients_are_served_over_tls_and_a_new_certificate_is_taken_up(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
+
+    async def shown(port: int) -> bytes:
+        trust = ssl.create_default_context(cafile=tmp_path / "ca" / "ca.crt")
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return der
+
+    async def main() -> None:
+        async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
+            port = int(client.root.rpartition(":")[2])
+            assert client.root.startswith("https://")
+            assert (await client.known_by(secret).post(INFER, infer()))[0] == 200
+            before = await shown(port)
+
+            keys.renew(tmp_path / "north.crt", authority=tmp_path / "ca", days=30)
+            os.kill(os.getpid(), signal.SIGHUP)
+            while await shown(port) == before:
+                pass  # the signal comes when the loop turns
+
+            assert (await client.known_by(secret).post(INFER, infer("b")))[0] == 200
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_certificate_that_cannot_be_used_leaves_the_old_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
+
+    async def main() -> None:
+        async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
+            (tmp_path / "north.crt").write_bytes(b"")
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not caplog.records:
+                await asyncio.sleep(0)
+
+            assert (await client.known_by(secret).post(INFER, infer()))[0] == 200
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert "certificate not reloaded" in caplog.text
+
+
+def test_who_speaks_plainly_to_a_port_with_tls_hears_nothing(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+
+    async def main() -> None:
+        async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
+            port = int(client.root.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"200" not in await reader.read()
+            writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("host", "is_let_in"),
+    [
+        (None, True),
+        ("localhost", True),
+        ("LOCALHOST:8080", True),
+        ("127.0.0.1:8080", True),
+        ("127.1.2.3", True),
+        ("[::1]:8080", True),
+        ("[::1]", True),
+        ("", False),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example:8080", False),
+        ("192.168.1.1:8080", False),
+        ("localhost.evil.example", False),
+    ],
+)
+def test_without_tokens_a_request_must_be_meant_for_this_machine(
+    host: str | None, is_let_in: bool
+) -> None:
+    head = HttpRequest("GET", "/v2", {} if host is None else {"host": host})
+
+    if is_let_in:
+        assert LoopbackOnly().admit(head, None) == Caller("", frozenset(tokens.SCOPES))
+    else:
+        with pytest.raises(HttpProblem) as refused:
+            LoopbackOnly().admit(head, None)
+        assert (refused.value.status, refused.value.code) == (403, "not_allowed")
+
+
+def test_a_header_on_an_open_path_is_not_looked_at(tmp_path: Path) -> None:
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+    gate = TokenAuth(tmp_path / "tokens.json", open_paths=OPEN_PATHS)
+
+    head = HttpRequest("GET", "/v2/health/live", {"authorization": "Bearer nonsense"})
+
+    assert gate.admit(head, None) == Caller()
+
+
+def test_a_peer_without_tls_is_refused() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        CertificateAuth({}).admit(HttpRequest("POST", "/", {}), None)
+
+    assert refused.value.status == 403
+
+
+class Echo:
+    """Answers every call with the name of its caller."""
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        return HttpResponse(body=call.who.encode(), kind="text/plain")
+
+
+@asynccontextmanager
+async def called_by_south(
+    folder: Path, allowed: dict[str, str]
+) -> AsyncIterator[Callable[[], Awaitable[tuple[int, str]]]]:
+    """Yield a call that site south makes at north, always on the same connection."""
+
+    def files(name: str) -> tuple[Path, Path, Path]:
+        return folder / f"{name}.crt", folder / f"{name}.key", folder / "ca" / "ca.crt"
+
+    listener = Listener(
+        Echo(),
+        Address("127.0.0.1", 0),
+        gate=CertificateAuth(allowed),
+        limits=SiteLimits(),
+        tls=partial(keys.server_context, *files("north")),
+    )
+    url, context = await listener.open(), keys.client_context(*files("south"))
+    connected: list[None] = []
+
+    async def count(*_: object) -> None:
+        connected.append(None)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(count)
+    async with aiohttp.ClientSession(trace_configs=[trace]) as session:
+
+        async def call() -> tuple[int, str]:
+            async with session.post(url, ssl=context, server_hostname="north") as response:
+                return response.status, await response.text()
+
+        yield call
+    await listener.close()
+    assert len(connected) == 1
+
+
+@pytest.fixture
+def two_sites(tmp_path: Path) -> Path:
+    keys.new_authority(tmp_path / "ca")
+    for name in ("north", "south"):
+        keys.new_site(name, authority=tmp_path / "ca", folder=tmp_path)
+    return tmp_path
+
+
+def test_a_peers_certificate_is_parsed_once_for_many_requests(two_sites: Path) -> None:
+    allowed = {"south": keys.show(two_sites / "south.crt").key_hash}
+
+    async def main() -> tuple[set[tuple[int, str]], int]:
+        async with called_by_south(two_sites, allowed) as call:
+            before = certificates.read_verified.cache_info().misses
+            answers = {await call() for _ in range(20)}
+            return answers, certificates.read_verified.cache_info().misses - before
+
+    assert asyncio.run(main()) == ({(200, "south")}, 1)
+
+
+def test_a_change_of_the_allow_list_counts_on_an_open_connection(two_sites: Path) -> None:
+    key, other = (keys.show(two_sites / f"{name}.crt").key_hash for name in ("south", "north"))
+    allowed = {"south": key}
+
+    async def main() -> list[int]:
+        async with called_by_south(two_sites, allowed) as call:
+            statuses = []
+            for listed in ({"south": key}, {}, {"south": key}, {"south": other}):
+                allowed.clear()
+                allowed.update(listed)
+                statuses.append((await call())[0])
+            return statuses
+
+    assert asyncio.run(main()) == [200, 403, 200, 403]

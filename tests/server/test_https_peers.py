@@ -1,0 +1,294 @@
+"""Letters over real sockets and mutual TLS: to the right site and its key, or to nobody."""
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from covey.errors import PeerError
+from covey.node.peers import CircuitBreaker, PeerTimeouts
+from covey.node.requests import AskRow
+from covey.server import keys, peer_messages
+from covey.server.config import PeerConfig
+from covey.server.peer_client import HttpsPeers
+
+pytestmark = pytest.mark.beside_the_kernel
+
+HELLO = peer_messages.HelloReply(version=1, request="an older one", name="south", incarnation=7)
+Files = tuple[Path, Path, Path]
+Answer = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sites")
+    for office in ("office", "elsewhere"):
+        keys.new_authority(folder / office)
+    for name in ("north", "south", "east"):
+        keys.new_site(name, authority=folder / "office", folder=folder)
+    keys.new_site("south", authority=folder / "office", folder=folder / "again")
+    keys.new_site("south", authority=folder / "elsewhere", folder=folder / "other")
+    return folder
+
+
+def files(sites: Path, name: str, folder: str = "", office: str = "office") -> Files:
+    return (
+        sites / folder / f"{name}.crt",
+        sites / folder / f"{name}.key",
+        sites / office / "ca.crt",
+    )
+
+
+async def greet(request: web.Request, body: bytes) -> web.StreamResponse:
+    asked = peer_messages.read(body, peer_messages.HelloQuery)
+    told = peer_messages.HelloReply(version=1, request=asked.request, name="south", incarnation=7)
+    return web.Response(body=peer_messages.write(told), content_type=peer_messages.KIND)
+
+
+@asynccontextmanager
+async def site(
+    context: ssl.SSLContext, answer: Answer = greet
+) -> AsyncIterator[tuple[str, list[bytes], set[Any]]]:
+    """Serve as a site would; yield where, the bodies that came, and the connections they took."""
+    bodies: list[bytes] = []
+    connections: set[Any] = set()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        connections.add(request.transport.get_extra_info("peername"))
+        bodies.append(await request.read())
+        return await answer(request, bodies[-1])
+
+    app = web.Application()
+    app.router.add_post("/covey/v1/{call}", handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}", bodies, connections
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def north(sites: Path, url: str, key: str, caller: str = "north") -> AsyncIterator[Any]:
+    """Yield the way to south from a site that knows it by this key."""
+    known = {"south": PeerConfig(name="south", key=key, url=url, share="data")}
+    chance = random.Random(2)  # noqa: S311
+    peers = HttpsPeers(known, partial(keys.client_context, *files(sites, caller)), chance)
+    try:
+        yield peers.by_name["south"]
+    finally:
+        await peers.close()
+
+
+def key_of(folder: Path, name: str = "south") -> str:
+    return keys.show(folder / f"{name}.crt").key_hash
+
+
+async def greeted(sites: Path, answer: Answer = greet, times: int = 1) -> Any:
+    async with (
+        site(keys.server_context(*files(sites, "south")), answer) as (url, _, connections),
+        north(sites, url, key_of(sites)) as peer,
+    ):
+        said = [await peer.hello() for _ in range(times)]
+        return said, connections
+
+
+def test_a_site_is_found_by_its_name_whatever_its_address(sites: Path) -> None:
+    (said,), _ = asyncio.run(greeted(sites))
+
+    assert (said.name, said.incarnation) == ("south", 7)
+
+
+def test_connections_are_used_again(sites: Path) -> None:
+    said, connections = asyncio.run(greeted(sites, times=5))
+
+    assert len(said) == 5
+    assert len(connections) == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "office"),
+    [("again", "south", "office"), ("other", "south", "elsewhere"), ("", "east", "office")],
+    ids=["another key", "another authority", "another name"],
+)
+def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
+    sites: Path, folder: str, name: str, office: str
+) -> None:
+    async def main() -> tuple[list[bytes], str]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it lets everybody in
+        context.load_cert_chain(sites / folder / f"{name}.crt", sites / folder / f"{name}.key")
+        async with (
+            site(context) as (url, bodies, _),
+            north(sites, url, key_of(sites)) as peer,
+        ):
+            with pytest.raises(PeerError) as refused:
+                await peer.ask([AskRow("r", "g1:0", 1, [0.5])])
+            return bodies, str(refused.value)
+
+    bodies, said = asyncio.run(main())
+
+    assert bodies == []
+    assert "ertificate" in said or "another key" in said
+
+
+def test_the_key_that_was_shown_is_named_in_the_own_log(sites: Path) -> None:
+    async def main() -> None:
+        async with (
+            site(keys.server_context(*files(sites, "south"))) as (url, _, _),
+            north(sites, url, "sha256:" + "0" * 64) as peer,
+        ):
+            await peer.hello()
+
+    with pytest.raises(PeerError, match=f"presented key {key_of(sites)}"):
+        asyncio.run(main())
+
+
+def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
+    sites: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown: list[int] = []
+
+    async def look(request: web.Request, body: bytes) -> web.StreamResponse:
+        assert request.transport is not None
+        shown.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        answer = await greet(request, body)
+        answer.force_close()
+        return answer
+
+    own = tmp_path / "north.crt", tmp_path / "north.key"
+
+    def take(*parts: str) -> None:
+        for file in own:
+            file.write_bytes(sites.joinpath(*parts, file.name).read_bytes())
+            file.chmod(0o600)
+
+    async def main() -> None:
+        keys.new_site("north", authority=sites / "office", folder=sites / "later")
+        take()
+        office = sites / "office" / "ca.crt"
+        async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
+            south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
+            identify = partial(keys.client_context, *own, office)
+            peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
+            await peers.by_name["south"].hello()
+            take("later")
+            await peers.reload()
+            await peers.by_name["south"].hello()
+            own[0].write_text("nothing")
+            await peers.reload()
+            await peers.by_name["south"].hello()
+            await peers.close()
+
+    asyncio.run(main())
+
+    first, second, third = shown
+    assert (first != second, second == third) == (True, True)
+    assert "certificate not reloaded" in caplog.text
+
+
+def test_nobody_at_the_address_is_a_peer_error(sites: Path) -> None:
+    async def main() -> None:
+        async with north(sites, "https://127.0.0.1:1", key_of(sites)) as peer:
+            await peer.hello()
+
+    with pytest.raises(PeerError, match=r"^no answer: 127\.0\.0\.1:1: [^<>]*[Cc]onnect[^<>]*$"):
+        asyncio.run(main())
+
+
+async def _plain(request: web.Request, body: bytes) -> web.StreamResponse:
+    return web.Response(text="hello")
+
+
+async def _cut(request: web.Request, body: bytes) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={"Content-Type": peer_messages.KIND, "Content-Length": "9"}
+    )
+    await response.prepare(request)
+    await response.write(b"1234")
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def _gone(request: web.Request, body: bytes) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def _endless(request: web.Request, body: bytes) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": peer_messages.KIND})
+    await response.prepare(request)
+    while True:
+        await response.write(bytes(1 << 20))
+
+
+async def _elsewhere(request: web.Request, body: bytes) -> web.StreamResponse:
+    raise web.HTTPTemporaryRedirect(f"https://127.0.0.1:{request.url.port}/covey/v1/again")
+
+
+async def _replayed(request: web.Request, body: bytes) -> web.StreamResponse:
+    return web.Response(body=peer_messages.write(HELLO), content_type=peer_messages.KIND)
+
+
+async def _noise(request: web.Request, body: bytes) -> web.StreamResponse:
+    return web.Response(body=b"\xc1" * 40, content_type=peer_messages.KIND)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (_plain, "unexpected content type"),
+        (_cut, "no answer"),
+        (_gone, "no answer"),
+        (_endless, "more than"),
+        (_elsewhere, "status 307"),
+        (_replayed, "another request"),
+        (_noise, "cannot be read"),
+    ],
+)
+def test_whatever_a_site_answers_instead_is_a_peer_error(
+    sites: Path, answer: Answer, sentence: str
+) -> None:
+    with pytest.raises(PeerError, match=sentence):
+        asyncio.run(greeted(sites, answer))
+
+
+def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
+    async def hang(request: web.Request, body: bytes) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    async def main() -> None:
+        async with (
+            site(keys.server_context(*files(sites, "south")), hang) as (url, _, _),
+            north(sites, url, key_of(sites)) as peer,
+        ):
+            chance = random.Random(3)  # noqa: S311
+            breaker = CircuitBreaker("south", peer, PeerTimeouts(timeout_s=0.1), chance)
+            with pytest.raises(PeerError, match="no answer in time"):
+                await breaker.report("g1:0", 1, breaker.deadline_s())
+
+    asyncio.run(main())
+
+
+def test_who_is_not_let_in_gets_a_peer_error(sites: Path) -> None:
+    async def main() -> None:
+        context = keys.server_context(*files(sites, "south", "other", "elsewhere"))
+        async with (
+            site(context) as (url, _, _),
+            north(sites, url, key_of(sites)) as peer,
+        ):
+            await peer.hello()
+
+    with pytest.raises(PeerError):
+        asyncio.run(main())

@@ -1,0 +1,263 @@
+"""A site accepts the labels of its classes and no others, from clients and from peers."""
+
+import asyncio
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.data.inputs import LabelSet
+from covey.errors import ConfigError, UnfitLabel
+from covey.node.requests import AskRow
+from covey.node.store import Store
+from covey.server import config as server_config
+from covey.server import doctor
+from support import virtual
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run
+from support.virtual import World
+
+SET = SITE.replace("dimension = 1", "dimension = 1\nclasses = [0, 1]")
+UNFIT: list[Any] = [2, "1", True, "", 0.5, "zero"]
+SCALARS = st.one_of(st.booleans(), st.integers(-2, 2), st.sampled_from(["", "0", "1", "a", 0.5]))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return, slowly, whether two labels are one and the same in JSON."""
+    return one == other and all(
+        isinstance(one, kind) == isinstance(other, kind) for kind in (str, bool)
+    )
+
+
+@given(st.lists(SCALARS.filter(lambda one: one != ""), min_size=1), SCALARS)
+def test_a_label_fits_if_it_is_one_of_the_classes_in_kind_and_value(
+    classes: Any, label: Any
+) -> None:
+    labels = LabelSet(classes)
+    fits = any(is_same(label, one) for one in classes)
+
+    assert labels.has(label) == fits
+    if fits:
+        labels.check([label])
+    else:
+        with pytest.raises(UnfitLabel):
+            labels.check([classes[0], label])
+
+
+def test_a_message_names_a_few_of_many_classes() -> None:
+    with pytest.raises(UnfitLabel) as caught:
+        LabelSet(range(100)).check([100])
+
+    assert str(caught.value) == (
+        "truth is 100, which is not one of the classes 0, 1, 2, 3, 4 and 95 more"
+    )
+
+
+def test_a_label_outside_the_classes_is_rejected_without_effect(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        for truth in UNFIT:
+            status, told = await client.post(FEEDBACK, {"id": "a", "truth": truth})
+            assert (status, told["code"]) == (422, "invalid")
+            assert "truth is" in told["detail"]
+        assert "one of the classes 0, 1" in told["detail"]
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 1.0}))[0] == 202
+        told = await metrics_of(client)
+        assert (told["covey_labels_total", "unfit"], told["covey_labels_total", "joined"]) == (6, 1)
+
+    run(tmp_path, story, SET)
+    store = Store(tmp_path / "north.store")
+    assert sum(count for count, _ in store.counters().values()) == 1
+    store.close()
+
+
+def test_the_empty_text_is_never_a_label(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": ""}))[0] == 422
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": "any other"}))[0] == 202
+
+    run(tmp_path, story)
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {**one, "shape": [count, *one["shape"][1:]], "data": one["data"] * count} for one in INPUTS
+    ]
+
+
+def test_one_invalid_label_rejects_all_rows(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a", inputs=rows(3)))
+        for truth in ([0, 1, "1"], [True, 0, 1], [2, 0, 0]):
+            told = await client.post(FEEDBACK, {"id": "a", "rows": [0, 1, 2], "truth": truth})
+            assert told[0] == 422
+        status, told = await client.post(FEEDBACK, {"id": "a", "rows": [1, 2], "truth": [0, 1]})
+        assert (status, told["new"]) == (202, [True, True])
+
+    run(tmp_path, story, SET)
+
+
+def test_an_unfit_label_in_bytes_is_refused(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a", inputs=rows(2)))
+        statuses = [await in_bytes(client, truths) for truths in ([0, 7], [0, 1])]
+
+        assert statuses == [422, 202]
+
+    run(tmp_path, story, SET)
+
+
+async def in_bytes(client: Client, truths: list[int]) -> int:
+    size = 8 * len(truths)
+    inputs = [
+        {
+            "name": name,
+            "shape": [len(truths)],
+            "datatype": "INT64",
+            "parameters": {"binary_data_size": size},
+        }
+        for name in ("rows", "truth")
+    ]
+    head = json.dumps({"id": "a", "inputs": inputs}).encode()
+    tail = struct.pack(f"<{2 * len(truths)}q", *range(len(truths)), *truths)
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Inference-Header-Content-Length": str(len(head)),
+    }
+    status, _ = await client.post(FEEDBACK, head + tail, **headers)
+    return status
+
+
+PYTHON = '\n[[function]]\nname = "{}"\nkind = "python"\nentry = "labelled:Pupil"\nclasses = {}\n'
+MODULE = """
+class Pupil:
+    def predict(self, instance):
+        return 5
+
+    def learn(self, instance, label):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ('["a", "b"]', None, ("a", "b")),
+        ('["a", "b"]', '["b", "a"]', ("a", "b")),
+        ('["a", "b"]', '["a", "c"]', ()),
+        ("[0, 1]", "[false, true]", ()),
+    ],
+)
+def test_classes_are_those_of_the_functions_if_these_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str | None, found: Any
+) -> None:
+    text = SITE.replace('["zero", "one"]', '["zero", "one", "x", "y"]')
+    text += PYTHON.format("x", first)
+    text += (
+        PYTHON.format("y", second)
+        if second
+        else '\n[[function]]\nname = "y"\nkind = "constant"\nlabel = 3\n'
+    )
+
+    assert loaded(tmp_path, monkeypatch, text).labels.classes == found
+
+
+def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> server_config.SiteConfig:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "labelled.py").write_text(MODULE)
+    (folder / "site.toml").write_text(text)
+    return server_config.load(folder / "site.toml")
+
+
+def test_classes_of_the_site_override_those_of_its_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SET.replace('["zero", "one"]', '["zero", "one", "x"]') + PYTHON.format("x", '["a"]')
+
+    assert loaded(tmp_path, monkeypatch, text).labels.classes == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ("[]", "two or more"),
+        ("[1]", "two or more"),
+        ("[1, 1.0]", "two or more different labels"),
+        ('["", "a"]', "without empty text"),
+        ("[nan, 1]", "not a label"),
+        ("[[1], 2]", r"\[node\] classes"),
+    ],
+)
+def test_invalid_classes_are_rejected(tmp_path: Path, classes: str, says: str) -> None:
+    (tmp_path / "site.toml").write_text(SET.replace("[0, 1]", classes))
+
+    with pytest.raises(ConfigError, match=says):
+        server_config.load(tmp_path / "site.toml")
+
+
+def test_classes_must_be_valid_previous_labels(
+    tmp_path: Path,
+) -> None:
+    data = '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1] }]\n'
+    text = SET.replace("dimension = 1\n", "").replace("[0, 1]", "[0, 1, 2]")
+    (tmp_path / "site.toml").write_text(text.replace("[policy]", f"{data}\n[policy]"))
+
+    with pytest.raises(ConfigError, match=r"\[node\] classes: the label 2 is not one of"):
+        server_config.load(tmp_path / "site.toml")
+
+
+def test_the_doctor_reports_answers_outside_the_classes(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SET.replace("label = 1\n", 'label = "1"\n'))
+    found = {one.what: one for one in doctor.examine(tmp_path / "site.toml")}
+
+    assert found["function zero"].state == "ok"
+    assert found["function one"].state == "failure"
+    assert "with '1', which is not one of the classes 0, 1" in found["function one"].said
+
+
+class Choosy(World):
+    labels = LabelSet([0, 1])
+
+
+class Pupil:
+    def __init__(self) -> None:
+        self.lessons: list[Any] = []
+
+    def predict(self, instance: Any) -> int:
+        return 1
+
+    def learn(self, instance: Any, label: Any) -> None:
+        self.lessons.append(label)
+
+
+def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
+    pupil = Pupil()
+
+    async def main() -> None:
+        config = {
+            "policy": {"preset": "cos", "slices": 1},
+            "learner": [
+                {"name": "north", "functions": ["pupil"], "peers": {}},
+                {"name": "south", "functions": ["other"], "peers": {"north": 0.0}},
+            ],
+        }
+        functions = {"pupil": pupil, "other": int}
+        world = Choosy(config, functions, dimension=1, trust="full")
+        north, south = world.nodes["north"], world.nodes["south"]
+        asked = []
+        for k in range(40):
+            request = await south.answer([k], [(0.5,)])
+            await south.learn(request.id, "maligant")
+            asked += [request.group(0).cell] if request.group(0).peer else []
+        await asyncio.wait_for(south.drained(), 60)
+        assert north.state().open_tickets == len(asked) > 0
+        await north.assist([AskRow("q", asked[0], 1, 3)], source="south")
+        outcomes = [await north.take_labels([("q", label)], source="south") for label in ("", 0)]
+        assert outcomes == [["unfit"], ["taken"]]
+
+    virtual.run(main())
+    assert pupil.lessons == [0]

@@ -1,0 +1,366 @@
+"""Letters come over as they were written, and whatever else comes is refused with a sentence."""
+
+import contextlib
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.bandit.learner import NO_ANSWER
+from covey.data.inputs import MOST_TEXT
+from covey.errors import DataError, PeerError
+from covey.node.peers import OUTCOMES
+from covey.node.requests import AskRow, Assistance
+from covey.server import peer_messages
+from covey.server.http import HttpProblem
+from covey.server.peer_messages import (
+    MOST_ROWS,
+    VERSION,
+    AskQuery,
+    AskReply,
+    DeliveryReply,
+    EstimateQuery,
+    EstimateReply,
+    HelloQuery,
+    HelloReply,
+    LabelsQuery,
+    ReportQuery,
+    ReportReply,
+)
+
+LETTERS = (AskQuery, ReportQuery, EstimateQuery, LabelsQuery, HelloQuery)
+ANSWERS = (AskReply, ReportReply, EstimateReply, DeliveryReply, HelloReply)
+HEAD: dict[str, Any] = {"version": VERSION, "request": "m1", "deadline_ms": 900}
+SAID: dict[str, Any] = {"version": VERSION, "request": "m1"}
+
+wholes = st.integers(-(2**53), 2**53)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(max_size=20)
+scalars = st.none() | st.booleans() | wholes | numbers | texts
+plain = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+).filter(lambda value: depth(value) <= peer_messages.MOST_DEPTH)
+labels = st.text(max_size=MOST_TEXT) | wholes | numbers | st.booleans()
+ids = st.text(min_size=1, max_size=32)
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 1
+
+
+def typed(value: Any) -> Any:
+    """Return a value in which 1, 1.0 and True differ."""
+    if isinstance(value, dict):
+        return {key: typed(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [typed(inner) for inner in value]
+    return type(value).__name__, value
+
+
+def through(instances: list[Any]) -> tuple[AskQuery, list[Any]]:
+    """Return the letter that shows instances, and those that its reader finds."""
+    asked = [AskRow(f"r{k}", "g2:1", 7, one) for k, one in enumerate(instances)]
+    letter = peer_messages.ask(asked, request="m1", deadline_ms=900)
+    read = peer_messages.read(peer_messages.write(letter), AskQuery)
+    found = peer_messages.requests_of(read)
+    assert [(one.id, one.cell, one.slot) for one in found] == [
+        (one.id, one.cell, one.slot) for one in asked
+    ]
+    return read, [one.instance for one in found]
+
+
+@given(st.lists(plain, min_size=1, max_size=5))
+def test_plain_instances_come_over_as_they_are(instances: list[Any]) -> None:
+    _, found = through(instances)
+
+    assert typed(found) == typed(instances)
+
+
+@given(st.data(), st.sampled_from([(numbers, "f8"), (wholes, "i8")]), st.booleans())
+def test_rows_and_records_of_numbers_come_over_as_one_block(
+    data: st.DataObject, kind: tuple[Any, str], is_record: bool
+) -> None:
+    values, code = kind
+    width = data.draw(st.integers(1, 5))
+    rows = data.draw(st.lists(st.lists(values, min_size=width, max_size=width), min_size=1))
+    keys = [f"k{k}" for k in range(width)]
+    instances = [dict(zip(keys, row, strict=True)) for row in rows] if is_record else rows
+
+    letter, found = through(instances)
+
+    assert letter.block is not None
+    assert (letter.block.kind, len(letter.block.numbers)) == (code, 8 * width * len(rows))
+    assert letter.values == peer_messages.NONE
+    assert typed(found) == typed(instances)
+
+
+@pytest.mark.parametrize(
+    "instances", [[{"a": 1.0}, {"b": 1.0}], [[1.0], [1.0, 2.0]], [[1.0], [1]], [[True]], [[]]]
+)
+def test_instances_that_are_not_alike_are_no_block(instances: list[Any]) -> None:
+    letter, found = through(instances)
+
+    assert letter.block is None
+    assert typed(found) == typed(instances)
+
+
+def test_a_question_by_the_cell_alone_shows_nothing() -> None:
+    letter = peer_messages.ask([AskRow("r", "g2:1", 7)], request="m1", deadline_ms=900)
+
+    assert peer_messages.requests_of(peer_messages.read(peer_messages.write(letter), AskQuery)) == [
+        AskRow("r", "g2:1", 7)
+    ]
+    assert set(msgspec.msgpack.decode(peer_messages.write(letter))) == {
+        "version",
+        "request",
+        "deadline_ms",
+        "rows",
+        "block",
+        "values",
+    }
+    assert (letter.block, letter.values) == (None, peer_messages.NONE)
+
+
+@pytest.mark.parametrize(
+    ("instances", "sentence"),
+    [
+        ([1.0, ...], "every instance or none"),
+        ([object()], "holds a object"),
+        ([[math.nan, "x"]], "not finite"),
+        ([2**53 + 1], "beyond 2\\*\\*53"),
+        ([{1: "x"}], "key that is no text"),
+        ([[[[["x"]]]]], "nested more than 4 deep"),
+        (["\ud800"], "UTF-8"),
+        ([{"\ud800": 1.0}], "UTF-8"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sentence: str) -> None:
+    asked = [
+        AskRow("r", "g1:0", 1) if one is ... else AskRow("r", "g1:0", 1, one) for one in instances
+    ]
+    with pytest.raises(DataError, match=sentence):
+        peer_messages.write(peer_messages.ask(asked, request="m1", deadline_ms=900))
+
+
+@given(st.lists(labels | st.just(NO_ANSWER), max_size=5))
+def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
+    letter = peer_messages.ask([AskRow("r", "g1:0", 1)], request="m1", deadline_ms=900)
+    helps = [Assistance(label, "f", 3) for label in given_]
+    body = peer_messages.write(peer_messages.helped(letter, helps))
+
+    found = peer_messages.helps_of(peer_messages.read_answer(body, AskReply, letter))
+
+    assert typed([one.label for one in found]) == typed(given_)
+    assert [(one.function, one.width) for one in found] == [("f", 3)] * len(helps)
+
+
+@given(st.lists(st.tuples(ids, labels), min_size=1, max_size=5))
+def test_labels_come_over_as_they_are(sent: list[tuple[str, Any]]) -> None:
+    body = peer_messages.write(peer_messages.told(sent, request="m1", deadline_ms=900))
+
+    found = peer_messages.read(body, LabelsQuery).labels
+
+    assert typed([(one.id, one.label) for one in found]) == typed(sent)
+
+
+# -- what others may send -----------------------------------------------------------------------
+
+
+def valid() -> list[bytes]:
+    row = ["r", "g1:0", 1]
+    block = {"kind": "f8", "width": 2, "numbers": bytes(16), "keys": ["a", "b"]}
+    return [
+        msgspec.msgpack.encode(letter)
+        for letter in (
+            {**HEAD, "rows": [row, row], "block": None, "values": [[1, "x"], {"a": [None]}]},
+            {**HEAD, "rows": [row], "block": block, "values": None},
+            {**HEAD, "cell": "g1:0", "slot": 5},
+            {**HEAD, "cell": "g1:0", "slot": 5, "is_by_context": True},
+            {**HEAD, "labels": [["r", "attack"], ["s", 0.5]]},
+            HEAD,
+            {**SAID, "given": [["attack", "f", 0], [None, "f", 1]]},
+            {**SAID, "arrivals": 5, "low": 0.0, "high": 1.0},
+            {**SAID, "accuracy": 0.5, "labels": 7},
+            {**SAID, "words": list(OUTCOMES)},
+            {**SAID, "name": "south", "incarnation": 3},
+            {
+                **SAID,
+                "name": "south",
+                "incarnation": 3,
+                "preset": "auto",
+                "spaces": [["", "2 and 8 slices per dimension at once", 1]],
+                "instance": "record",
+                "features": [["size", "FP64"]],
+            },
+        )
+    ]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Bytes of a good letter of which some were changed, left out, put in or repeated."""
+    body = bytearray(draw(st.sampled_from(valid())))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(len(body), start + 4)))
+        middle = draw(st.binary(max_size=4) | st.just(bytes(body[start:end]) * 2))
+        body[start:end] = middle
+    return bytes(body)
+
+
+def read_all(body: bytes) -> None:
+    """Read bytes as everything that they could be; raise anything but what is promised."""
+    refused: list[HttpProblem] = []
+    for kind in LETTERS:
+        try:
+            letter = peer_messages.read(body, kind)
+            if isinstance(letter, AskQuery):
+                peer_messages.requests_of(letter)
+        except HttpProblem as problem:
+            refused.append(problem)
+    for kind in ANSWERS:
+        with contextlib.suppress(PeerError):
+            answer = peer_messages.read_answer(body, kind, HelloQuery(**HEAD))
+            if isinstance(answer, DeliveryReply):
+                peer_messages.words_of(answer)
+            if isinstance(answer, AskReply):
+                peer_messages.helps_of(answer)
+    assert {one.status for one in refused} <= {400, 413, 422}
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_with_a_sentence(body: bytes) -> None:
+    read_all(body)
+
+
+@given(mutated())
+def test_letters_with_damage_are_read_or_refused_with_a_sentence(body: bytes) -> None:
+    read_all(body)
+
+
+@pytest.mark.parametrize("place", range(11))
+def test_a_good_letter_is_what_it_is_and_nothing_else(place: int) -> None:
+    body = valid()[place]
+    good = []
+    for kind in LETTERS:
+        try:
+            peer_messages.read(body, kind)
+        except HttpProblem:
+            continue
+        good.append(kind)
+    for kind in ANSWERS:
+        try:
+            peer_messages.read_answer(body, kind, HelloQuery(**HEAD))
+        except PeerError:
+            continue
+        good.append(kind)
+
+    assert good == [[AskQuery, *LETTERS, *ANSWERS][place]]
+
+
+ROW = ["r", "g1:0", 1]
+VALUES = b"\x81\xa6values"
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "sentence"),
+    [
+        ({"rows": []}, 422, "rows"),
+        ({"rows": [ROW] * (MOST_ROWS + 1)}, 422, "rows"),
+        ({"rows": [["", "g1:0", 1]]}, 422, "rows"),
+        ({"rows": [["r" * 201, "g1:0", 1]]}, 422, "rows"),
+        ({"rows": [["r", "g" * 1025, 1]]}, 422, "rows"),
+        ({"rows": [["r", "g1:0", 0]]}, 422, "rows"),
+        ({"rows": [["r", "g1:0", 2**53 + 1]]}, 422, "rows"),
+        ({"rows": [["r", "g1:0", True]]}, 422, "rows"),
+        ({"rows": [["r", "g1:0", 1, 1]]}, 422, "rows"),
+        ({"deadline_ms": -1}, 422, "deadline_ms"),
+        ({"deadline_ms": 600_001}, 422, "deadline_ms"),
+        ({"request": ""}, 422, "request"),
+        ({"other": 1}, 422, "other"),
+        ({"o" * 100_000: 1}, 422, "unknown field"),
+        ({"version": 3}, 422, "version 3; this site speaks 1"),
+        ({"version": 3, "other": 1}, 422, "version 3; this site speaks 1"),
+        ({"values": []}, 422, "0 instances for 1 rows"),
+        ({"values": [1, 2]}, 422, "2 instances for 1 rows"),
+        ({"values": {"a": 1}}, 422, "array"),
+        ({"values": [[[[[1]]]]]}, 422, "nested"),
+        ({"values": [math.inf]}, 422, "not finite"),
+        ({"values": [b"x"]}, 422, "holds a bytes"),
+        ({"values": [msgspec.msgpack.Ext(5, b"x")]}, 422, "holds a Ext"),
+        ({"values": ["x" * (1024 * 1024 + 1)]}, 413, "plain instances"),
+        ({"block": {"kind": "f8", "width": 1, "numbers": b"\0" * 7}}, 422, "7 bytes"),
+        ({"block": {"kind": "f8", "width": 0, "numbers": b""}}, 422, "width"),
+        ({"block": {"kind": "f4", "width": 1, "numbers": b""}}, 422, "f4"),
+        ({"block": {"kind": "f8", "width": 1, "numbers": b"\xff" * 8}}, 422, "not finite"),
+        ({"block": {"kind": "i8", "width": 1, "numbers": b"\x7f" * 8}}, 422, "beyond 2"),
+        (
+            {"block": {"kind": "i8", "width": 2, "numbers": b"\0" * 16, "keys": ["a", "a"]}},
+            422,
+            "one twice",
+        ),
+        ({"block": {"kind": "i8", "width": 1, "numbers": b"\0" * 16}}, 422, "2 instances"),
+        ({"block": {"kind": "i8", "width": 1, "numbers": b"\0" * 8}, "values": [1]}, 422, "one of"),
+    ],
+)
+def test_a_question_out_of_bounds_is_refused(
+    changed: dict[str, Any], status: int, sentence: str
+) -> None:
+    body = msgspec.msgpack.encode({**HEAD, "rows": [ROW], **changed})
+
+    with pytest.raises(HttpProblem) as refused:
+        peer_messages.requests_of(peer_messages.read(body, AskQuery))
+
+    assert refused.value.status == status
+    assert sentence in refused.value.detail
+    assert len(refused.value.detail) < 500
+
+
+@pytest.mark.parametrize(
+    "label",
+    [None, "x" * (MOST_TEXT + 1), 2**53 + 1, math.nan, math.inf, b"x", [1], {"a": 1}],
+)
+def test_what_is_no_label_is_refused(label: Any) -> None:
+    body = msgspec.msgpack.encode({**HEAD, "labels": [["r", label]]})
+
+    with pytest.raises(HttpProblem, match="labels"):
+        peer_messages.read(body, LabelsQuery)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", VALUES + b"\x91" * 100_000, VALUES + b"\xdd\xff\xff\xff\xff"]
+)
+def test_bytes_that_are_no_letter_are_a_bad_request(body: bytes) -> None:
+    with pytest.raises(HttpProblem) as refused:
+        peer_messages.read(body, AskQuery)
+
+    assert (refused.value.status, refused.value.code) == (400, "bad_letter")
+
+
+def test_a_letter_that_is_too_long_is_not_even_looked_at() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        peer_messages.read(bytes(peer_messages.MOST_BYTES + 1), AskQuery)
+
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize("changed", [{"request": "m2"}, {"version": 2}])
+def test_the_answer_to_another_letter_is_none(changed: dict[str, Any]) -> None:
+    answer = {**SAID, "name": "south", "incarnation": 3, **changed}
+
+    with pytest.raises(PeerError, match="another request"):
+        peer_messages.read_answer(msgspec.msgpack.encode(answer), HelloReply, HelloQuery(**HEAD))
+
+
+def test_a_word_that_is_not_known_is_a_peer_error() -> None:
+    answer = msgspec.msgpack.encode({**SAID, "words": ["taken", "perhaps"]})
+
+    with pytest.raises(PeerError, match="perhaps"):
+        peer_messages.words_of(peer_messages.read_answer(answer, DeliveryReply, HelloQuery(**HEAD)))

@@ -1,0 +1,485 @@
+"""What a listener takes: how much, from how many, how fast, and for how long."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey import cli
+from covey.bandit.learner import UNKNOWN
+from covey.errors import ConfigError, StoreError, StoreFull
+from covey.node.requests import Commit, Request, RowGroup
+from covey.node.store import Store
+from covey.server import config, http, keys
+from covey.server.http import (
+    Address,
+    AdmissionQueue,
+    ConnectionLimit,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    SiteLimits,
+    problem_of,
+)
+from covey.server.listener import Listener, LoopbackOnly
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
+
+pytestmark = pytest.mark.beside_the_kernel
+
+GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+DOCS = Path(__file__).parents[2] / "docs" / "operations" / "operating.md"
+
+
+class Echo:
+    """Answers with what was sent, when it is let."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.calls = 0
+        self.copies = 1
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        self.calls += 1
+        await self.may_answer.wait()
+        return HttpResponse(body=call.body * self.copies)
+
+
+class Port:
+    """A listener, and what comes over its connections."""
+
+    def __init__(self, port: int, echo: Echo) -> None:
+        self.port = port
+        self.echo = echo
+
+    async def open(self, sent: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(sent)
+        return reader, writer
+
+    async def answers(self, sent: bytes) -> bytes:
+        """All that comes until the connection is closed; nothing if it is reset."""
+        reader, writer = await self.open(sent)
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(
+    *, tls: Callable[[], ssl.SSLContext] | None = None, **changes: Any
+) -> AsyncIterator[Port]:
+    echo = Echo()
+    address = Address("127.0.0.1", 0)
+    listener = Listener(
+        echo,
+        address,
+        gate=LoopbackOnly(),
+        limits=SiteLimits(**{"finish_s": 1.0} | changes),
+        tls=tls,
+    )
+    url = await listener.open()
+    try:
+        yield Port(int(url.rpartition(":")[2]), echo)
+    finally:
+        await listener.close()
+
+
+def told(story: Callable[[Port], Awaitable[None]], **changes: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), listening(**changes) as port:
+            await story(port)
+
+    asyncio.run(main())
+
+
+def post(body: bytes, *, kind: str = "application/json", length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {size}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", GET[:-1]])
+def test_a_head_that_does_not_come_closes_the_connection(sent: bytes) -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(sent)
+
+        assert answer.startswith(b"HTTP/1.1 408" if sent else b"")
+        assert (b'"code":"too_slow"' in answer) == bool(sent)
+        assert port.echo.calls == 0
+
+    told(story, head_s=0.2)
+
+
+def test_a_head_may_be_slow_after_another_request_no_more_than_at_first() -> None:
+    async def story(port: Port) -> None:
+        reader, writer = await port.open(GET)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"GET")
+
+        assert b"too_slow" in await reader.read()
+        writer.close()
+
+    told(story, head_s=0.2)
+
+
+def test_a_connection_is_closed_when_nothing_is_asked_for_long() -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(GET)
+
+        assert [answer.count(word) for word in (b"HTTP/1.1", b"200 OK")] == [1, 1]
+
+    told(story, idle_s=0.2)
+
+
+def test_a_body_that_does_not_come_is_408() -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(post(b"{", length=2))
+
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert port.echo.calls == 0
+
+    told(story, body_s=0.2)
+
+
+def test_who_does_not_take_the_answer_is_cut_off() -> None:
+    async def story(port: Port) -> None:
+        port.echo.copies = 64
+        _, writer = await port.open(post(bytes(2**20), kind="x"))
+        while not port.echo.calls:
+            await asyncio.sleep(0)
+
+        while not await port.answers(GET):
+            pass  # until there is room for another
+        writer.close()
+
+    told(story, answer_s=0.2, connections=1, idle_s=0.2)
+
+
+def test_who_does_not_agree_on_tls_is_cut_off(tmp_path: Path) -> None:
+    from covey.server import keys
+
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    files = (tmp_path / "north.crt", tmp_path / "north.key", tmp_path / "ca" / "ca.crt")
+
+    async def story(port: Port) -> None:
+        assert await port.answers(b"") == b""
+        assert await port.answers(b"\x16\x03\x01") == b""
+        garbage = await port.answers(b"nonsense" * 100)
+        assert b"HTTP" not in garbage
+        assert port.echo.calls == 0
+
+    told(story, handshake_s=0.2, tls=lambda: keys.open_context(*files))
+
+
+# -- size -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET[:-2] + b"X: " + b"y" * 1_100 + b"\r\n\r\n",
+        GET[:-2] + b"X: " + b"y" * 1_100,
+        GET[:-2] + b"".join(b"X%d: yyyyyyyy\r\n" % k for k in range(90)) + b"\r\n",
+        GET.replace(b"/v2", b"/" + b"y" * 1_100),
+    ],
+    ids=["a long line", "one that never ends", "many lines", "a long path"],
+)
+def test_a_head_beyond_its_size_is_431(head: bytes) -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(head)
+
+        assert answer.split()[1] == b"431"
+        assert b"head_too_large" in answer
+        assert port.echo.calls == 0
+
+    told(story, head_kib=1, head_s=0.5, idle_s=0.5)
+
+
+def test_a_body_in_the_same_packet_does_not_count_as_head() -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(post(b"7" * 200_000))
+
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.count(b"7" * 200_000) == 1
+
+    told(story, head_kib=1, idle_s=0.2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "status"),
+    [
+        ("application/json", 1_024, b"200"),
+        ("application/json", 1_025, b"413"),
+        ("application/json; charset=utf-8", 1_025, b"413"),
+        ("application/octet-stream", 2_048, b"200"),
+        ("application/octet-stream", 2_049, b"413"),
+        ("", 2_049, b"413"),
+    ],
+)
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_json_and_other_bodies_have_a_size_each(
+    kind: str, size: int, status: bytes, is_chunked: bool
+) -> None:
+    sent = post(bytes(size), kind=kind)
+    if is_chunked:
+        head, _, body = sent.partition(b"\r\n\r\n")
+        head = head.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
+        sent = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (size, body)
+
+    async def story(port: Port) -> None:
+        answer = await port.answers(sent)
+
+        assert answer.split()[1] == status
+        assert port.echo.calls == (status == b"200")
+
+    told(story, json_kib=1, binary_kib=2, idle_s=0.2)
+
+
+def test_all_bodies_together_have_a_size() -> None:
+    async def story(port: Port) -> None:
+        port.echo.may_answer.clear()
+        first = asyncio.create_task(port.answers(post(bytes(600_000), kind="x")))
+        while not port.echo.calls:
+            await asyncio.sleep(0)
+        second = await port.answers(post(bytes(600_000), kind="x"))
+        port.echo.may_answer.set()
+
+        assert second.startswith(b"HTTP/1.1 503")
+        assert (await first).startswith(b"HTTP/1.1 200")
+        assert (await port.answers(post(bytes(600_000), kind="x"))).startswith(b"HTTP/1.1 200")
+
+    told(story, bodies_mib=1, idle_s=0.2)
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["connections", "connections_per_address"])
+def test_connections_beyond_their_number_are_closed_until_others_leave(key: str) -> None:
+    async def story(port: Port) -> None:
+        inside = [await port.open() for _ in range(3)]
+        assert await port.answers(GET) == b""
+        assert port.echo.calls == 0
+
+        inside[0][1].close()
+        await inside[0][1].wait_closed()
+        while not (await port.answers(GET)):
+            pass  # until the other end has noticed
+        for _, writer in inside:
+            writer.close()
+
+    told(story, **{key: 3}, idle_s=0.2)
+
+
+def test_a_crowd_counts_each_address_and_all() -> None:
+    crowd = ConnectionLimit(3, 2)
+
+    assert [crowd.enter(one) for one in "aaabb"] == [True, True, False, True, False]
+    crowd.leave("a")
+    assert [crowd.enter(one) for one in "ba"] == [True, False]
+    assert len(crowd) == 3
+
+
+def test_requests_beyond_their_number_wait_and_then_are_503() -> None:
+    async def story(port: Port) -> None:
+        port.echo.may_answer.clear()
+        inside = [asyncio.create_task(port.answers(GET)) for _ in range(3)]
+        while port.echo.calls < 2:
+            await asyncio.sleep(0)
+        refused = b""
+        while b"503" not in refused:  # as soon as the third waits
+            refused = await port.answers(GET) if port.echo.calls == 2 else b"more were served"
+        port.echo.may_answer.set()
+
+        assert b"Retry-After: 1" in refused
+        assert [(await one).split()[1] for one in inside] == [b"200"] * 3
+        assert port.echo.calls == 3
+
+    told(story, in_flight=2, queue=1, idle_s=0.2)
+
+
+def test_turns_are_taken_in_order() -> None:
+    async def main() -> None:
+        turns, order = AdmissionQueue(1, 5), []
+        inside = asyncio.Event()
+
+        async def one(k: int) -> None:
+            async with turns:
+                order.append(k)
+                await inside.wait()
+
+        tasks = [asyncio.create_task(one(k)) for k in range(6)]
+        await asyncio.sleep(0)
+        with pytest.raises(HttpProblem):
+            await one(6)
+        tasks[1].cancel()
+        inside.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert order == [0, 2, 3, 4, 5]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_calls_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+    text = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
+
+    async def story(client: Client) -> None:
+        assert (await client.get("/v2"))[0] == 200
+        status, told = await client.get("/v2")
+        assert (status, told["code"]) == (429, "too_often")
+        async with client.session.get(client.root + "/v2") as response:
+            assert 900 < int(response.headers["Retry-After"]) <= 1_000
+
+    run(tmp_path, story, text)
+
+
+def test_only_clients_of_other_machines_are_slowed_if_nothing_is_said(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    identity = 'certificate = "north.crt"\nkey = "north.key"\nauthority = "ca/ca.crt"\n'
+    outside = SITE.replace("127.0.0.1:0", "0.0.0.0:0").replace(
+        "dimension", identity + 'tokens = "tokens.json"\ndimension'
+    )
+    for text, rate in ((SITE, None), (outside, 1_000.0)):
+        (tmp_path / "site.toml").write_text(text)
+
+        assert config.load(tmp_path / "site.toml").requests_per_s == rate
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "north.store")
+    store.load("north", "fingerprint")
+    pages = store._base.execute("PRAGMA page_count").fetchone()[0]
+    store._base.execute(f"PRAGMA max_page_count = {pages}")
+    request = Request(
+        number=1,
+        source="",
+        id="a",
+        digest="x" * 100_000,
+        slot=1,
+        groups=[RowGroup(0, "g1:0", "explore", "zero", 0.0)],
+        contexts=[()],
+        predictions=[0],
+        answers=[0],
+        truths=[UNKNOWN],
+    )
+
+    with pytest.raises(StoreFull) as refused:
+        store.commit(Commit(requests=[request]))
+
+    problem = problem_of(refused.value)
+    assert (problem.status, problem.code) == (507, "store_full")
+    assert problem_of(StoreError("a disk error")).status == 503
+    assert store.size()["rows"] == 0
+
+
+# -- banners, files, documents --------------------------------------------------------------------
+
+
+def test_no_answer_tells_what_answers(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for path in ("/v2", "/nowhere", INFER, FEEDBACK):
+            async with client.session.get(client.root + path) as response:
+                assert "Server" not in response.headers
+        await client.post(INFER, infer())
+
+    run(tmp_path, story)
+
+    async def broken(port: Port) -> None:
+        answer = await port.answers(b"nonsense\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.0 400")
+        assert b"bad_http" in answer
+        assert b"Server" not in answer
+        assert b"Python" not in answer
+
+    told(broken)
+
+
+@pytest.mark.parametrize("key", http.RANGES)
+def test_a_limit_has_a_range_and_stands_in_the_documents(key: str) -> None:
+    name, (low, high) = key.replace("_", "-"), http.RANGES[key]
+    default = getattr(SiteLimits(), key)
+    kind = type(default) if default is not None else float
+
+    for outside in (low - max(1, low / 2), high * 2):
+        with pytest.raises(ConfigError, match=rf"\[limits\] {name} is .* must lie from"):
+            http.read_limits({name: kind(outside)}, label_wait=0)
+    assert getattr(http.read_limits({name: kind(high)}, label_wait=0), key) == high
+    assert f"| `{name}` |" in DOCS.read_text()
+
+
+def test_every_limit_has_a_range() -> None:
+    assert list(http.RANGES) == [field.name for field in msgspec.structs.fields(SiteLimits)]
+    with pytest.raises(ConfigError, match="unknown key 'row' in .limits.; did you mean 'rows'"):
+        http.read_limits({"row": 1}, label_wait=0)
+
+
+@pytest.mark.parametrize(
+    ("table", "wait", "says"),
+    [
+        (
+            {"tickets": 12_047},
+            10_000,
+            "[limits] tickets = 12047 is no room; make that 12048 or more",
+        ),
+        ({"tickets": 39, "rows": 10}, 20, "[limits] tickets = 39 is no room; make that 40"),
+        (
+            {"peer-tickets": 12_047},
+            10_000,
+            "[limits] peer-tickets = 12047 is no room; make that 12048",
+        ),
+        ({}, 10**8, "[policy] label-wait is 100000000, and the tickets of so many slots are held"),
+    ],
+)
+def test_room_for_fewer_tickets_than_are_waited_for_is_refused(
+    table: dict[str, int], wait: int, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        http.read_limits(table, label_wait=wait)
+
+
+def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
+    few, many = (http.read_limits({"rows": 10}, label_wait=wait) for wait in (10, 5_000_000))
+
+    assert (few.tickets, few.peer_tickets) == (1_000_000, 100_000)
+    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_002_048)
+    assert http.read_limits({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
+
+
+def test_with_as_little_room_as_is_allowed_a_site_never_refuses_for_good(tmp_path: Path) -> None:
+    text = SITE.replace("rows = 100", "rows = 3\ntickets = 26")  # 20 slots, and twice three rows
+    inputs = [{**one, "shape": [3, *one["shape"][1:]], "data": one["data"] * 3} for one in INPUTS]
+
+    async def story(client: Client) -> None:
+        for k in range(100):
+            body = infer(str(k), inputs=inputs) if k % 7 < 4 else infer(str(k))
+            assert (await client.post(INFER, body))[0] == 200
+
+    run(tmp_path, story, text)
+
+
+def test_a_limit_that_makes_no_sense_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.toml").write_text(SITE.replace("rows = 100", "head-s = nan"))
+
+    assert cli.main(["serve", str(tmp_path / "site.toml")]) == 2
+    assert "[limits] head-s is nan" in capsys.readouterr().err

@@ -1,0 +1,312 @@
+"""What a site tells of itself: its state, and its metrics."""
+
+import asyncio
+import contextlib
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.bandit.learner import UNKNOWN
+from covey.errors import LateLabel, PeerBusy
+from covey.node.node import Node
+from covey.node.peers import PeerTimeouts
+from covey.node.requests import AskRow, Assistance, is_own
+from covey.node.status import Counters
+from covey.node.tables import ALL
+from covey.node.workers import Observer
+from covey.server.metrics import MOST_BITS, Metrics, ObservedPeer, _cumulated
+from support import virtual
+from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run
+from support.virtual import World
+
+STATE = "/v2/models/north/state"
+CONFIG = {
+    "policy": {"preset": "cos", "slices": 2, "label-wait": 200},
+    "learner": [
+        {
+            "name": f"site{k}",
+            "functions": [f"f{k}0", f"f{k}1"],
+            "peers": {f"site{j}": 0.1 for j in range(3) if j != k},
+        }
+        for k in range(3)
+    ],
+}
+FUNCTIONS = {
+    f"f{k}{f}": (lambda instance, n=k + f: (instance + n) % 2) for k in range(3) for f in range(2)
+}
+
+
+def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for k in range(3):
+            await client.post(INFER, infer(str(k)))
+        for id_, truth in (("0", 0), ("0", 0), ("0", 1), ("never", 0)):
+            await client.post(FEEDBACK, {"id": id_, "truth": truth})
+        await client.get("/nowhere/1")
+        await client.get("/nowhere/2")
+
+        told = await metrics_of(client)
+
+        assert told["covey_decisions_total", "own", "explore"] == 3
+        for word in ("joined", "repeated", "conflict", "unknown"):
+            assert told["covey_labels_total", word] == 1
+        assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 3
+        assert told["covey_http_requests_total", "other", "front", "404"] == 2
+        assert told["covey_http_request_duration_seconds_count", "other", "front"] == 2
+        assert told["covey_pending_labels",] == 2
+        assert told["covey_reward_ratio",] == 1.0
+        assert told["covey_label_delay_slots_count",] == 1
+        assert told["covey_label_delay_slots_sum",] == 2
+        assert told["covey_active_cells",] == 1
+        assert told["covey_ready",] == 1
+        assert told["covey_store_write_duration_seconds_count",] >= 2
+        assert told["covey_store_write_failures_total",] == 0
+        assert told["covey_cost_total", "own"] == 0.0
+
+    run(tmp_path, story)
+
+
+def test_every_metric_stands_in_the_documents_and_the_other_way_round() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations" / "operating.md").read_text()
+    documented = set(re.findall(r"^\| `(covey_[a-z_]+)", text, re.MULTILINE))
+
+    async def main() -> None:
+        world = World(CONFIG, FUNCTIONS, dimension=1)
+        metrics = Metrics({})
+        metrics.follow(world.nodes["site0"])
+        told = re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE)
+        made = {one for one in told if not one.endswith("_created")}
+
+        assert made == documented
+        assert all(one.startswith("covey_") for one in made)
+
+    virtual.run(main())
+
+
+def test_what_strangers_send_makes_no_new_series() -> None:
+    metrics = Metrics({"/v2": "/v2"})
+    metrics.answer("front", "/v2", 200, 0.1)
+    metrics.answer("front", "/0", 404, 0.1)
+    size = len(metrics.page().body)
+
+    for k in range(1, 100):
+        metrics.answer("front", f"/{k}", 404, 0.1)
+
+    assert abs(len(metrics.page().body) - size) < 100
+
+
+@given(st.lists(st.integers(0, 2**30)))
+def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
+    counters = Counters({})
+    for wait in waits:
+        counters.waits[wait.bit_length()] += 1
+
+    found = dict(_cumulated(counters.waits))
+
+    bounds = [2**bits - 1 for bits in range(MOST_BITS + 1)]
+    expected = {str(float(bound)): sum(wait <= bound for wait in waits) for bound in bounds}
+    assert found == {**expected, "+Inf": len(waits)}
+
+
+def test_the_state_of_a_site_is_told_to_who_may_read(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for id_ in "abc":
+            await client.post(INFER, infer(id_))
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})
+        status, told = await client.get(STATE)
+
+        assert status == 200
+        assert told.pop("uptime_s") >= 0
+        assert told == {
+            "name": "north",
+            "is_ready": True,
+            "starts": 1,
+            "slot": 3,
+            "phases": {"explore": 3},
+            "arms": [arm("zero", 2, 1, 1), arm("one", 1, 0, 0)],
+            "peers": [],
+            "open_tickets": 2,
+            "cells": 1,
+            "owed": 0,
+            "for_peers": {"open_tickets": 0, "labels": 0, "cells": 0},
+        }
+
+    run(tmp_path, story)
+
+    async def again(client: Client) -> None:
+        _, told = await client.get(STATE)
+        assert (told["starts"], told["phases"], told["open_tickets"]) == (2, {}, 2)
+        assert told["arms"] == [arm("zero", 0, 1, 1), arm("one", 0, 0, 0)]
+
+    run(tmp_path, again)
+
+
+def arm(name: str, decisions: int, labels: int, right: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "own",
+        "price": 0.0,
+        "decisions": decisions,
+        "spent": 0.0,
+        "labels": labels,
+        "right": right,
+    }
+
+
+@pytest.mark.parametrize("trust", ["isolated", "full"])
+def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
+    async def main() -> None:
+        world = World(CONFIG, FUNCTIONS, dimension=1, seed=5, trust=trust)
+        chance = random.Random(5)  # noqa: S311 - seeded
+        for k in range(300):
+            name = f"site{chance.randrange(3)}"
+            instance = chance.randrange(2)
+            await world.predict(name, str(k), instance, (chance.random(),))
+            if chance.random() < 0.8:
+                await world.learn(name, str(k), instance)
+        for name, node in world.nodes.items():
+            await node.drained()
+            check(world, name)
+            world.crash(name)
+            world.boot(name)
+            check(world, name)
+
+    virtual.run(main())
+
+
+def check(world: World, name: str) -> None:
+    """Compare a node's state with all that its store has."""
+    state, store = world.nodes[name].state(), world.stores[name]
+    requests = store._requests(ALL)
+    rows = [(request, row) for request in requests for row in range(len(request))]
+    assert len(rows) > 100
+    labelled = [
+        (request, row)
+        for request, row in rows
+        if request.truths[row] is not UNKNOWN and request.group(row).is_counted
+    ]
+    for one in state.arms:
+        right = [
+            request.predictions[row] == request.truths[row]
+            for request, row in labelled
+            if request.group(row).arm == one.name and is_own(request.source)
+        ]
+        assert (one.labels, one.right) == (len(right), sum(right))
+    if state.starts == 1:
+        assert sum(state.phases.values()) == len(rows)
+        spent = sum(request.group(row).price for request, row in rows)
+        assert sum(one.spent for one in state.arms) == pytest.approx(spent)
+    own_cells = {cell.name for cell in store._load().cells[""] if cell.counters[0] >= 0}
+    assert state.cells == len(own_cells)
+    assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
+    assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
+
+
+def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
+    async def main() -> None:
+        timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
+        quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}
+        world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
+        world.down.update(["site1", "site2"])
+        for k in range(50):
+            await world.predict("site0", str(k), 0, (0.5,))
+            await world.learn("site0", str(k), 0)
+        state = world.nodes["site0"].state()
+        kinds = [(one.kind, one.price) for one in state.arms]
+
+        assert {peer.state for peer in state.peers} == {"resting"}
+        assert kinds == [("own", 0.0)] * 2 + [("peer", 0.1)] * 2
+
+    virtual.run(main())
+
+
+class Moody:
+    """A peer that answers, fails, is busy, or takes for ever."""
+
+    async def ask(self, requests: Any) -> list[Assistance]:
+        if requests[0].slot == 2:
+            raise ConnectionError
+        if requests[0].slot == 3:
+            raise PeerBusy("busy", wait_s=1.0)
+        if requests[0].slot == 4:
+            await asyncio.sleep(1e9)
+        return []
+
+    report = estimate = deliver = ask
+
+
+def test_calls_to_peers_are_watched_however_they_end() -> None:
+    heard = []
+
+    class Ears(Observer):
+        def ask(self, peer: str, word: str, took_s: float) -> None:
+            heard.append((peer, word, took_s))
+
+    async def main() -> None:
+        peer = ObservedPeer("south", Moody(), Ears())  # type: ignore[arg-type]
+        for slot in (1, 2, 3, 4):
+            try:
+                async with asyncio.timeout(5):
+                    await peer.ask([AskRow("a", "g1:0", slot)])
+            except (ConnectionError, TimeoutError):
+                pass
+
+    virtual.run(main())
+    words = ("answered", "failed", "busy", "given_up")
+    assert heard == [("south", word, 5 * (word == "given_up")) for word in words]
+
+
+STEPS = st.tuples(
+    st.sampled_from(["ask", "rows", "assist", "label", "restart"]), st.integers(0, 1_000)
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(STEPS, max_size=40))
+def test_open_tickets_are_counted_as_a_walk_over_all_would_count_them(
+    steps: list[tuple[str, int]],
+) -> None:
+    async def main() -> None:
+        policy = {**CONFIG["policy"], "label-wait": 7}
+        world = World({**CONFIG, "policy": policy}, FUNCTIONS, dimension=1, trust="full")
+        given_out: list[tuple[str, str, int]] = []
+        for number, (step, chosen) in enumerate(steps):
+            if step == "restart":
+                world.crash("site0")
+                world.boot("site0")
+            node = world.nodes["site0"]
+            await taken(node, step, (number, chosen), given_out)
+
+            waiting = sum(len(one.pending) for one in node._state._open if one.is_open)
+            assert node.state().open_tickets == waiting
+
+    virtual.run(main())
+
+
+async def taken(
+    node: Node, step: str, numbers: tuple[int, int], given_out: list[tuple[str, str, int]]
+) -> None:
+    """Take a step of a site's life; `given_out` has sources, ids, and how many rows."""
+    number, chosen = numbers
+    if step == "ask":
+        given_out.append(("", (await node.predict(1, (0.5,))).ticket, 1))
+    elif step == "rows":
+        rows = 2 + chosen % 3
+        request = await node.answer([1] * rows, [(0.5,)] * rows)
+        given_out.append(("", request.id, rows))
+    elif step == "assist":
+        asked = AskRow(str(number), "g2:1", max(1, node.learner.slot), 1)
+        await node.assist([asked], source="site1")
+        given_out.append(("site1", str(number), 1))
+    elif step == "label" and given_out:
+        source, id_, rows = given_out[chosen % len(given_out)]
+        with contextlib.suppress(LateLabel):
+            if rows == 1:
+                await node.learn(id_, 1, source=source)
+            else:
+                await node.learn_rows(id_, [chosen % rows], [1])

@@ -1,0 +1,288 @@
+"""A site's file says which sites it knows and what each may; whatever it does not say is denied."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.bandit.learner import Learner
+from covey.errors import ConfigError, PeerError
+from covey.node.requests import AskRow
+from covey.node.state import SiteState
+from covey.server import config
+from covey.server.config import PeerConfig
+from support.served import CONSTANTS
+
+KEY = "sha256:" + "0" * 64
+SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'
+SITE = (
+    """
+[node]
+name = "north"
+features = { size = "FP64" }
+store = "north.store"
+dimension = 1
+certificate = "north.crt"
+key = "north.key"
+authority = "ca.crt"
+peer-address = "127.0.0.1:0"
+
+[policy]
+preset = "cos"
+slices = 2
+
+[[learner]]
+name = "north"
+functions = ["zero", "one"]
+PEERS
+"""
+    + CONSTANTS
+)
+
+
+def load(
+    folder: Path, peers: str, tables: str, policy: str = "cos", site: str = SITE
+) -> config.SiteConfig:
+    path = folder / "site.toml"
+    text = site.replace("PEERS", peers).replace('preset = "cos"', f'preset = "{policy}"')
+    path.write_text(text + tables)
+    return config.load(path)
+
+
+def test_the_default_permissions_deny() -> None:
+    (one,) = config.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
+
+    assert one == PeerConfig(
+        name="south", key=KEY, url=None, share="none", trust="isolated", may_ask=False
+    )
+    assert not one.asks_by_context
+
+
+def test_the_keys_make_the_allow_list() -> None:
+    known = config.read_peers([{"name": "south", "key": KEY}], own_name="north")
+
+    assert config.pinned_keys(known) == {"south": KEY}
+
+
+@pytest.mark.parametrize(
+    ("share", "is_shown_cells", "is_shown_data"),
+    [("none", False, False), ("context", True, False), ("data", True, True)],
+)
+def test_a_neighbour_is_shown_what_it_may_see(
+    share: Any, is_shown_cells: bool, is_shown_data: bool
+) -> None:
+    one = PeerConfig(name="south", key=KEY, share=share)
+    cell, data = AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, [1.0])
+
+    def is_shown(*requests: AskRow) -> bool:
+        try:
+            return one.shows(requests) == requests
+        except PeerError:
+            return False
+
+    assert is_shown(cell) == is_shown_cells
+    assert is_shown(data) == is_shown_data
+    assert is_shown(cell, data) == is_shown_data
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"name": "south"}, "[[peer]] 'south': missing required field key"),
+        ({"key": KEY}, "[[peer]] 1: missing required field name"),
+        ({"name": "south", "key": "00"}, "key of south: not a key hash"),
+        ({"name": "South", "key": KEY}, "[[peer]] 'South' name: 'South' is not a valid site name"),
+        ({"name": "north", "key": KEY}, "is this site itself"),
+        ({"name": "south", "key": KEY, "shares": "data"}, "did you mean 'share'?"),
+        ({"name": "south", "key": KEY, "share": "all"}, "share: invalid enum value 'all'"),
+        ({"name": "south", "key": KEY, "trust": "yes"}, "trust: invalid enum value 'yes'"),
+        ({"name": "south", "key": KEY, "may-ask": 1}, "may-ask: expected bool"),
+        ({"name": "south", "key": KEY, "rate-per-s": 0}, "rate-per-s is 0.0; it must be above 0"),
+        ({"name": "south", "key": KEY, "functions": 0}, "functions: expected int >= 1"),
+        ({"name": "south", "key": KEY, "in-flight": 0}, "in-flight: expected int >= 1"),
+        ({"name": "south", "key": KEY, "asks-by-context": True}, "without may-ask"),
+        ({"name": "south", "key": KEY, "url": "http://s:1"}, "only https"),
+        ({"name": "south", "key": KEY, "url": "south:1"}, "only https"),
+        ({"name": "south", "key": KEY, "url": "https://:1"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s:99999"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s/path"}, "without a path"),
+        ({"name": "south", "key": KEY, "url": "https://me@s"}, "write it like https://"),
+        ({"name": "south", "key": KEY, "url": "https://s?x=1"}, "without ? and #"),
+        ({"name": "south", "key": KEY, "url": "https://s_1"}, "is not a valid host"),
+        ("south", "[[peer]] 1 is not a table"),
+    ],
+)
+def test_every_invalid_table_has_a_message(table: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.read_peers([table], own_name="north")
+
+    assert sentence in str(refused.value)
+
+
+def test_duplicate_peer_tables_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="duplicate"):
+        config.read_peers([{"name": "south", "key": KEY}] * 2, own_name="north")
+
+
+def test_one_table_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="two brackets"):
+        config.read_peers({"name": "south"}, own_name="north")
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("https://South.Example", "https://south.example:443"),
+        ("https://10.0.0.7:8443/", "https://10.0.0.7:8443"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_a_site_is_reached_at_a_host_and_a_port(url: str, root: str) -> None:
+    known = config.read_peers([{"name": "south", "key": KEY, "url": url}], own_name="north")
+
+    assert known["south"].url == root
+
+
+# -- with the learner ---------------------------------------------------------------------------
+
+THEOREM = 'cos"\nparameters = "theorem'
+URL = 'url = "https://127.0.0.1:8443"\n'
+
+
+def test_a_site_without_listed_peers_queries_none(tmp_path: Path) -> None:
+    served = load(tmp_path, "", SOUTH + "may-ask = true\n" + URL + 'share = "data"\n')
+
+    assert served.learner.behind() == []
+    assert served.neighbours["south"].may_ask
+
+
+def test_peers_are_arms_in_the_order_of_the_file(tmp_path: Path) -> None:
+    east = SOUTH.replace("south", "east")
+    served = load(
+        tmp_path,
+        "peers = { east = 0.1, south = 0.2 }",
+        SOUTH + URL + 'share = "data"\n' + east + URL + 'share = "data"\n',
+    )
+
+    assert served.learner.arms == ("zero", "one", "south", "east")
+    assert served.learner.costs == (0.0, 0.0, 0.2, 0.1)
+
+
+def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) -> None:
+    served = load(
+        tmp_path,
+        "peers = {}\ncontext-peers = { south = 0.1 }",
+        SOUTH + URL + 'share = "context"\n',
+    )
+
+    assert served.learner.behind() == [("south", True)]
+
+
+def test_training_of_peers_depends_on_their_number_of_functions(tmp_path: Path) -> None:
+    table = SOUTH + URL + 'share = "data"\n'
+
+    def train_at(functions: str) -> float:
+        served = load(tmp_path, "peers = { south = 0.1 }", table + functions, policy=THEOREM)
+        (policy,) = served.learner.policies.values()
+        return policy.train.at(100)
+
+    # D2(t) = F_max t^z ln t; this site has two functions itself.
+    assert train_at("functions = 6\n") == pytest.approx(3 * train_at(""))
+    assert train_at("functions = 2\n") == train_at("")
+
+
+def label(learner: Learner, truth: int, *, slot: int) -> str:
+    """Let a learner decide and learn a label; return the cell."""
+    state = SiteState(learner)
+    code = learner.decide((0.1,), slot)
+    answered: Any = {"predictions": [0], "answers": [0], "contexts": [(0.1,)]}
+    request = state.accept([code], space=learner.space, slot=slot, **answered)
+    state.settle(request, {0: truth})
+    return request.group(0).cell
+
+
+def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> None:
+    def has_memory(more: str) -> bool:
+        learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
+        label(learner, 0, slot=1)
+        return bool(learner.snapshot().seen)
+
+    assert has_memory("asks-by-context = true\n")
+    assert not has_memory("")
+
+
+@pytest.mark.parametrize("policy", ["", 'preset = "auto"', "slices = 4"])
+def test_asks_by_context_does_not_change_decisions(tmp_path: Path, policy: str) -> None:
+    site = SITE.replace('preset = "cos"\nslices = 2', policy)
+    asks = SOUTH + "may-ask = true\n"
+    by_data = load(tmp_path, "", asks, site=site)
+    by_context = load(tmp_path, "", asks + "asks-by-context = true\n", site=site)
+
+    assert by_context.setup.settings.preset == "auto"
+    assert by_context.fingerprint == by_data.fingerprint
+
+
+def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:
+    asks = SOUTH + "may-ask = true\nasks-by-context = true\n"
+    learner = load(tmp_path, "", asks, "auto").learner
+    for slot, truth in enumerate([1, 0, 1], 1):
+        cell = label(learner, truth, slot=slot)
+
+    assert learner.recall(learner.names.parse(cell), 5)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("peers", "tables", "sentence"),
+    [
+        ("peers = { south = 0.1 }", "", "'south' in peers, but [[peer]] 'south' is missing"),
+        ("peers = { suoth = 0.1 }", SOUTH, "did you mean 'south'?"),
+        ("peers = { north = 0.1 }", SOUTH, "lists itself"),
+        ("peers = { south = 0.1 }", SOUTH + 'share = "data"\n', "has no url"),
+        ("peers = { south = 0.1 }", SOUTH + URL, "which needs share = 'data'"),
+        (
+            "peers = { south = 0.1 }",
+            SOUTH + URL + 'share = "context"\n',
+            "which needs share = 'data'",
+        ),
+        (
+            "peers = {}\ncontext-peers = { south = 0.1 }",
+            SOUTH + URL,
+            "which needs share = 'context'",
+        ),
+        (
+            "[[link]]\nbetween = ['north', 'south']\ncost = 0.1",
+            SOUTH,
+            "has no url",
+        ),
+    ],
+)
+def test_a_queried_peer_needs_the_matching_share(
+    tmp_path: Path, peers: str, tables: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, peers, tables)
+
+    assert sentence in str(refused.value)
+
+
+def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
+    links = "".join(
+        f"[[link]]\nbetween = ['{one}', '{other}']\ncost = 0.1\n"
+        for one, other in (("north", "east"), ("east", "south"))
+    )
+    east = SOUTH.replace("south", "east")
+    served = load(
+        tmp_path, links, SOUTH + URL + 'share = "data"\n' + east + URL + 'share = "data"\n'
+    )
+
+    assert dict(zip(served.learner.arms, served.learner.costs, strict=True)) == {
+        "zero": 0.0,
+        "one": 0.0,
+        "south": pytest.approx(0.2),
+        "east": pytest.approx(0.1),
+    }
+
+
+def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="include them in the prices"):
+        load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')

@@ -1,0 +1,149 @@
+"""The document of a site says all that it answers, and nothing else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import covey
+from covey.server import client_api, oip
+from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, OPEN_PATHS, ROUTES
+from covey.server.http import STATUSES, HttpProblem
+from support.served import INFER, Client, run
+
+pytestmark = pytest.mark.beside_the_kernel
+
+SOURCES = Path(covey.__file__).parent
+# What clients may meet on their way: letters and peers have problems of their own.
+FRONT = ["client_api", "http", "listener", "oip", "tensors"]
+PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
+DOCUMENT = client_api.openapi_document("north", has_tokens=True)
+
+
+def raised() -> Iterator[tuple[int, str]]:
+    """Yield status and code of every problem that the sources for clients speak of."""
+    for name in FRONT:
+        path = SOURCES / "server" / f"{name}.py"
+        tree = ast.parse(path.read_text()) if path.exists() else ast.Module([], [])
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HttpProblem":
+                given = [getattr(one, "value", None) for one in node.args[:2]]
+                if all(given):
+                    yield tuple(given)  # type: ignore[misc]
+    yield from ((status, code) for _, status, code in STATUSES)
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method.upper(), path, operation)
+        for path, item in DOCUMENT["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def test_every_problem_that_can_be_raised_has_its_code_and_every_code_is_raised() -> None:
+    assert dict(map(reversed, raised())) == CODES
+    assert len(set(raised())) == len(CODES)
+
+
+def test_every_code_is_answered_by_some_route_or_where_there_is_none() -> None:
+    answered = set().union(*(route.codes() for route in ROUTES)) | set(NOWHERE)
+
+    assert answered == set(CODES)
+    assert set(CODES) >= EVERYWHERE
+
+
+def test_every_route_stands_in_the_document_and_nothing_else() -> None:
+    assert [(method, path) for method, path, _ in operations()] == [
+        (route.method, route.at("north")) for route in ROUTES
+    ]
+    assert len({operation["operationId"] for *_, operation in operations()}) == len(ROUTES)
+
+
+@pytest.mark.parametrize("place", range(len(ROUTES)), ids=[route.path for route in ROUTES])
+def test_an_operation_has_every_status_and_code_of_its_route(place: int) -> None:
+    route, (_, path, operation) = ROUTES[place], operations()[place]
+    codes = {
+        code
+        for response in operation["responses"].values()
+        for content in response["content"].values()
+        if "allOf" in content["schema"]
+        for code in content["schema"]["allOf"][1]["properties"]["code"]["enum"]
+    }
+
+    assert codes == route.codes()
+    assert {int(status) for status in operation["responses"]} == {
+        *route.gives,
+        *(CODES[code] for code in codes),
+    }
+    assert ("security" in operation) == (path not in OPEN_PATHS)
+    assert ("requestBody" in operation) == (route.method == "POST")
+
+
+def test_where_tensors_may_come_in_bytes_the_document_says_so() -> None:
+    takes = {
+        route.name: "application/octet-stream" in operation["requestBody"]["content"]
+        for route, (*_, operation) in zip(ROUTES, operations(), strict=True)
+        if "requestBody" in operation
+    }
+    (infer,) = (operation for _, path, operation in operations() if path == INFER)
+
+    assert takes == {"infer": True, "feedback": True}
+    assert "application/octet-stream" in infer["responses"]["200"]["content"]
+    assert [one["name"] for one in infer["parameters"]] == [oip.LENGTH]
+    assert list(infer["responses"]["200"]["headers"]) == [oip.LENGTH]
+
+
+def test_references_lead_somewhere() -> None:
+    def references(tree: Any) -> Iterator[str]:
+        if isinstance(tree, dict):
+            yield from (one for key, one in tree.items() if key == "$ref")
+            tree = list(tree.values())
+        for one in tree if isinstance(tree, list) else ():
+            yield from references(one)
+
+    found = {one.removeprefix("#/components/schemas/") for one in references(DOCUMENT)}
+    assert found == set(DOCUMENT["components"]["schemas"])
+    assert len(found) > 10
+
+
+def test_without_tokens_nobody_needs_one() -> None:
+    told = msgspec.json.encode(client_api.openapi_document("north", has_tokens=False))
+
+    assert b"security" not in told
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_in_the_pages_with_its_status(code: str) -> None:
+    lines = [line for page in PAGES for line in page.read_text().splitlines()]
+    tables = [line for line in lines if line.startswith("|")]
+    rows = [one for one in tables if f"`{code}`" in one.split("|")[1].replace(",", " ").split()]
+    rows = [one for one in rows if " " not in one.split("|")[1].strip().replace(", ", "")]
+
+    assert len(rows) == 1
+    codes, statuses = (
+        [one.strip(" `") for one in cell.split(",")] for cell in rows[0].split("|")[1:3]
+    )
+    assert dict(zip(codes, statuses, strict=True))[code] == str(CODES[code])
+
+
+def test_the_document_is_served(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        status, told = await client.get("/v2/openapi.json")
+
+        assert (status, told["openapi"]) == (200, "3.1.0")
+        operation = told["paths"][INFER]["post"]
+        example = operation["requestBody"]["content"]["application/json"].pop("example")
+        assert told == client_api.openapi_document("north", has_tokens=False)
+        assert (await client.post(INFER, example))[0] == 200
+
+    run(tmp_path, story)
+
+
+def test_a_problem_says_when_to_come_back_if_that_helps() -> None:
+    assert HttpProblem(503, "busy", "x").headers == {"Retry-After": "1"}
+    assert HttpProblem(429, "too_often", "x", {"Retry-After": "7"}).headers == {"Retry-After": "7"}
+    assert HttpProblem(400, "bad_json", "x").headers == {}

@@ -1,0 +1,264 @@
+"""A site that is served to its peers: who is let in, and what a peer that hangs does to it."""
+
+import asyncio
+import os
+import random
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from covey.errors import ConfigError, PeerError
+from covey.node.requests import AskRow
+from covey.server import config, peer_messages
+from covey.server import keys as site_keys
+from covey.server.config import PeerConfig
+from covey.server.peer_client import HttpsPeers, PeerClient
+from support.neighbourhood import Offices, table
+from support.served import FEEDBACK, INFER, Client, infer, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+MORE = 100
+NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
+POLICY = table(
+    "[policy]",
+    {
+        "preset": "cos",
+        "slices": 1,
+        "explore": {"scale": 0.0, "power": 0.0},  # so peers are asked from the first slot on
+        "train": {"scale": 1.0, "power": 0.5},
+        "explore-peers": {"scale": 1.0, "power": 0.5},
+    },
+)
+FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})
+
+
+@pytest.fixture
+def offices(tmp_path: Path) -> Offices:
+    return Offices(tmp_path, ["north", "south", "west"])
+
+
+def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, **peer: Any) -> str:
+    """Return the file of north, which knows south, and west not."""
+    learner = {"name": "north", "functions": ["zero"], "peers": {"south": 0.0} if asks else {}}
+    return "\n".join(
+        [
+            offices.node("north", **NODE, **(node or {})),
+            POLICY,
+            table("[[learner]]", learner),
+            FUNCTION,
+            offices.peer("south", **peer),
+        ]
+    )
+
+
+# -- who is let in ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def way(offices: Offices, name: str) -> AsyncIterator[PeerClient]:
+    """Yield the way of a site to north."""
+    folder = offices.folder
+    files = (folder / f"{name}.crt", folder / f"{name}.key", folder / "office" / "ca.crt")
+    known = PeerConfig(
+        name="north", key=offices.key("north"), url=offices.url("north"), share="data"
+    )
+    chance = random.Random(3)  # noqa: S311
+    peers = HttpsPeers({"north": known}, partial(site_keys.client_context, *files), chance)
+    try:
+        yield peers.by_name["north"]
+    finally:
+        await peers.close()
+
+
+def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offices) -> None:
+    async def main() -> None:
+        async with (
+            serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
+            way(offices, "south") as peer,
+        ):
+            (helped,) = await peer.ask([AskRow("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
+            said = await peer.deliver([("r", 1)])
+
+            assert (helped.label, helped.function, said) == (0, "zero", ["taken"])
+            assert (await peer.hello()).name == "north"
+
+    asyncio.run(main())
+
+
+def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices) -> None:
+    async def main() -> None:
+        async with (
+            serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
+            way(offices, "west") as peer,
+        ):
+            for call in (peer.hello(), peer.ask([AskRow("r", "g1:0", 1, 1)])):
+                with pytest.raises(PeerError, match=r"403 \(not_allowed\)"):
+                    await call
+
+    asyncio.run(main())
+
+
+def test_who_shows_no_certificate_gets_no_byte(offices: Offices) -> None:
+    async def main() -> None:
+        context = ssl.create_default_context(cafile=offices.folder / "office" / "ca.crt")
+        context.check_hostname = False
+        async with (
+            serving(offices.folder, north(offices, asks=False)),
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        ):
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+                await session.post(f"{offices.url('north')}{peer_messages.ROOT}/hello", data=b"")
+
+    asyncio.run(main())
+
+
+def test_clients_find_nothing_at_the_port_for_peers_nor_peers_at_that_for_clients(
+    offices: Offices,
+) -> None:
+    async def main() -> None:
+        async with serving(offices.folder, north(offices, asks=False)) as client:
+            status, told = await client.post(f"{peer_messages.ROOT}/hello", {})
+
+            assert (status, told["code"]) == (404, "not_found")
+
+    asyncio.run(main())
+
+
+def test_a_new_authority_is_taken_up_while_a_site_serves(offices: Offices) -> None:
+    folder = offices.folder
+    site_keys.new_authority(folder / "second")
+    site_keys.new_site("south", authority=folder / "second", folder=folder / "new")
+    for end in ("crt", "key"):
+        (folder / "new" / f"south.{end}").replace(folder / f"south.{end}")
+
+    async def is_let_in() -> bool:
+        async with way(offices, "south") as peer:
+            try:
+                return (await peer.hello()).name == "north"
+            except PeerError:
+                return False
+
+    async def main() -> None:
+        async with serving(folder, north(offices, asks=False)):
+            both = [(folder / office / "ca.crt").read_bytes() for office in ("office", "second")]
+            (folder / "office" / "ca.crt").write_bytes(b"".join(both))
+            assert not await is_let_in()
+
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not await is_let_in():
+                pass  # the signal comes when the loop turns
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+# -- what the file must say ---------------------------------------------------------------------
+
+
+def refused(offices: Offices, text: str) -> str:
+    (offices.folder / "site.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        config.load(offices.folder / "site.toml")
+    return str(error.value)
+
+
+def without(text: str, *keys: str) -> str:
+    return "\n".join(
+        line for line in text.splitlines() if not line.startswith(tuple(f"{key} =" for key in keys))
+    )
+
+
+def test_a_learner_with_peers_needs_keys(offices: Offices) -> None:
+    text = north(offices, asks=True, share="data")
+    node, policy, rest = text.partition("[policy]")
+    bare = without(node, "certificate", "key", "authority", "peer-address")
+
+    assert "with `covey keys`" in refused(offices, f"{bare}\n{policy}{rest}")
+
+
+def test_who_may_ask_needs_somewhere_to(offices: Offices) -> None:
+    text = without(north(offices, asks=False, **{"may-ask": True}), "peer-address")
+
+    assert "[[peer]] 'south' has may-ask = true; [node] needs peer-address" in refused(
+        offices, text
+    )
+
+
+# -- a peer that hangs --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def hanging(offices: Offices, *, shakes_hands: bool) -> AsyncIterator[list[Any]]:
+    """Be south, accept connections and say nothing; yield the connections."""
+    came: list[Any] = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+        await reader.read()  # until the other side has had enough
+        writer.close()
+
+    folder = offices.folder
+    files = (folder / "south.crt", folder / "south.key", folder / "office" / "ca.crt")
+    context = site_keys.server_context(*files) if shakes_hands else None
+    server = await asyncio.start_server(hang, "127.0.0.1", offices.ports["south"], ssl=context)
+    try:
+        yield came
+    finally:
+        server.close()
+        for writer in came:
+            writer.close()
+        await server.wait_closed()
+
+
+async def answered(client: Client, id_: str) -> str:
+    """Ask as a client and say the label; return which function answered."""
+    status, told = await client.post(INFER, infer(id_))
+    assert status == 200
+    status, _ = await client.post(FEEDBACK, {"id": id_, "truth": 0})
+    assert status == 202
+    function: str = told["parameters"]["function"]
+    return function
+
+
+@pytest.mark.parametrize("shakes_hands", [True, False])
+def test_a_peer_that_hangs_is_left_alone_and_own_clients_are_answered(
+    offices: Offices, *, shakes_hands: bool
+) -> None:
+    async def main() -> None:
+        text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
+        async with (
+            hanging(offices, shakes_hands=shakes_hands) as came,
+            serving(offices.folder, text) as client,
+        ):
+            first = [await answered(client, f"a{k}") for k in range(3)]
+            asked = len(came)
+            later = [await answered(client, f"b{k}") for k in range(MORE)]
+
+            assert {*first, *later} == {"zero"}
+            assert 1 <= asked <= 3  # one try each, and the deadline is that of the whole decision
+            # The breaker lets it be tried after a second, two, four...: not by every request.
+            assert len(came) < asked + MORE / 5
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_hangs_keeps_nobody_who_asks_at_the_same_time(offices: Offices) -> None:
+    async def main() -> None:
+        text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
+        async with (
+            hanging(offices, shakes_hands=False) as came,
+            serving(offices.folder, text) as client,
+        ):
+            said = await asyncio.gather(*(answered(client, f"a{k}") for k in range(MORE)))
+
+            assert set(said) == {"zero"}
+            assert 1 <= len(came) < MORE / 2  # so many connections as there are to one peer
+
+    asyncio.run(main())

@@ -1,0 +1,490 @@
+"""A served site over real HTTP on the loopback: the protocol, labels, and whatever else is sent."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import cli
+from covey.errors import StoreError
+from covey.node.store import Store
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
+
+pytestmark = pytest.mark.beside_the_kernel
+
+
+def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        assert await client.get("/v2/health/live") == (200, {"live": True})
+        assert await client.get("/v2/health/ready") == (200, {"ready": True})
+        assert await client.get("/v2/models/north/ready") == (200, {"ready": True})
+        status, told = await client.get("/v2")
+        assert (status, told["extensions"]) == (200, ["covey_feedback", "binary_tensor_data"])
+        status, told = await client.get("/v2/models/north")
+        assert [one["name"] for one in told["inputs"]] == ["size", "kind", "context"]
+        assert told["inputs"][2] == {"name": "context", "datatype": "FP64", "shape": [-1, 1]}
+
+    run(tmp_path, story)
+
+
+def test_an_answer_echoes_the_id_and_says_how_it_came_about(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a"))
+
+        assert status == 200
+        assert (told["model_name"], told["id"]) == ("north", "a")
+        assert told["outputs"] == [
+            {"name": "label", "shape": [1], "datatype": "INT64", "data": [0]},
+            {"name": "ticket", "shape": [1], "datatype": "BYTES", "data": ["a"]},
+        ]
+        assert told["parameters"] == {
+            "phase": "explore",
+            "arm": "zero",
+            "function": "zero",
+            "price": 0.0,
+        }
+
+    run(tmp_path, story)
+
+
+def test_a_label_is_202_then_200_then_409_and_404_where_unknown(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        told = [
+            await client.post(FEEDBACK, {"id": id_, "truth": truth})
+            for id_, truth in (("a", 0), ("a", 0), ("a", 1), ("b", 0))
+        ]
+
+        assert [status for status, _ in told] == [202, 200, 409, 404]
+        assert told[0][1] == {"id": "a", "new": True, "right": True}
+        assert [body["code"] for _, body in told[2:]] == ["conflict", "ticket_unknown"]
+
+    run(tmp_path, story)
+    assert Store(tmp_path / "north.store").counters() == {("g4:1", "", "zero"): (1, 1)}
+
+
+def test_a_label_that_comes_too_late_is_410(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for k in range(30):
+            await client.post(INFER, infer(str(k)))
+
+        status, told = await client.post(FEEDBACK, {"id": "0", "truth": 0})
+
+        assert (status, told["code"]) == (410, "label_too_late")
+
+    run(tmp_path, story)
+
+
+def test_the_same_request_again_gets_the_same_answer_and_another_409(tmp_path: Path) -> None:
+    other = [{**INPUTS[0], "data": [2.5]}, *INPUTS[1:]]
+
+    async def story(client: Client) -> None:
+        first = await client.post(INFER, infer("a"))
+        again = await client.post(INFER, infer("a"))
+        status, told = await client.post(INFER, infer("a", inputs=other))
+
+        assert again == first
+        assert (status, told["code"]) == (409, "conflict")
+
+    run(tmp_path, story)
+
+
+def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
+    rows = 100
+    inputs = [
+        {"name": "size", "shape": [rows], "datatype": "FP32", "data": [1] * rows},
+        {"name": "kind", "shape": [rows, 1], "datatype": "BYTES", "data": [["a"]] * rows},
+        {"name": "context", "shape": [rows, 1], "datatype": "FP64", "data": [0.5] * rows},
+    ]
+
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a", inputs=inputs))
+
+        assert status == 200
+        assert told["outputs"][1]["data"] == [f"a:{k}" for k in range(rows)]
+
+    run(tmp_path, story)
+
+
+def test_how_rows_were_decided_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+    how = ("phase", "arm", "function", "price")
+    outputs = [{"name": name} for name in ("label", *how)]
+    two = [{**one, "shape": [2, *one["shape"][1:]], "data": one["data"] * 2} for one in INPUTS]
+
+    async def story(client: Client) -> None:
+        _, one = await client.post(INFER, infer("a", outputs=outputs))
+        _, many = await client.post(INFER, infer("b", inputs=two, outputs=outputs))
+
+        told = {output["name"]: output["data"] for output in one["outputs"]}
+        assert {name: [one["parameters"][name]] for name in how} == {k: told[k] for k in how}
+        told = {output["name"]: output["data"] for output in many["outputs"]}
+        assert list(told) == ["label", *how]
+        assert told["arm"] == told["function"] == ["one", "zero"]
+        assert told["label"] == [1, 0]
+        assert (told["phase"], told["price"]) == (["explore"] * 2, [0.0] * 2)
+        assert (await client.post(INFER, infer("c", outputs=[{"name": "labels"}])))[0] == 422
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
+def test_labels_under_way_count_unless_the_policy_says_otherwise(
+    tmp_path: Path, pending: str, says: list[int]
+) -> None:
+    text = SITE.replace("slices = 4\n", "slices = 4\n" + pending)
+
+    async def story(client: Client) -> None:
+        told = [(await client.post(INFER, infer(id_)))[1] for id_ in "ab"]
+
+        assert [one["outputs"][0]["data"][0] for one in told] == says
+
+    run(tmp_path, story, text)
+
+
+def test_where_slots_are_given_the_node_goes_by_them(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for slot in (5, 40, 12):
+            status, _ = await client.post(INFER, infer(str(slot), parameters={"slot": slot}))
+            assert status == 200
+        status, state = await client.get("/v2/models/north/state")
+
+        assert (status, state["slot"]) == (200, 40)
+        assert (await client.post(INFER, infer("none")))[0] == 422
+
+    run(tmp_path, story, SITE.replace("[node]", '[node]\nslots = "given"'))
+
+
+def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
+    text = SITE.replace("dimension = 1\n", "").replace(
+        "[policy]",
+        '[data]\ncontext = [{ column = "size", scale = "linear", low = 0, high = 10 }]\n[policy]',
+    )
+
+    async def story(client: Client) -> None:
+        assert (await client.post(INFER, infer("a", inputs=INPUTS[:2])))[0] == 200
+        status, told = await client.post(INFER, infer("b"))
+        assert (status, "remove input 'context'" in told["detail"]) == (422, True)
+        far = [{**INPUTS[0], "data": [11]}, INPUTS[1]]
+        status, told = await client.post(INFER, infer("c", inputs=far))
+        assert (status, told["code"]) == (422, "invalid")
+
+    run(tmp_path, story, text)
+    found = Store(tmp_path / "north.store").find("", "a")
+    assert found is not None
+    assert (found[0].group(0).cell, found[0].context(0)) == ("g4:0", (0.15,))
+
+
+LOOKS_BACK = SITE.replace("dimension = 1\n", "").replace(
+    "[policy]",
+    '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1, 2] }]\n[policy]',
+)
+
+
+def test_the_previous_label_of_a_site_places_the_next_instance(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for id_ in "abc":
+            assert (await client.post(INFER, infer(id_, inputs=INPUTS[:2])))[0] == 200
+        await client.post(FEEDBACK, {"id": "b", "truth": 2})
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})  # older, and too late to be looked at
+        assert (await client.post(INFER, infer("d", inputs=INPUTS[:2])))[0] == 200
+
+    async def after_a_restart(client: Client) -> None:
+        again = infer("d", inputs=INPUTS[:2])
+        assert (await client.post(INFER, again))[0] == 200
+        assert (await client.post(INFER, infer("e", inputs=INPUTS[:2])))[0] == 200
+        await client.post(FEEDBACK, {"id": "e", "truth": 1})
+        assert (await client.post(INFER, again))[0] == 200  # the very same, whatever came since
+        two = [{**one, "shape": [2], "data": one["data"] * 2} for one in INPUTS[:2]]
+        assert (await client.post(INFER, infer("f", inputs=two)))[0] == 200
+        await client.post(FEEDBACK, {"id": "f", "rows": [1, 0], "truth": [2, 0]})
+        assert (await client.post(INFER, infer("g", inputs=INPUTS[:2])))[0] == 200
+
+    run(tmp_path, story, LOOKS_BACK)
+    run(tmp_path, after_a_restart, LOOKS_BACK)
+
+    store = Store(tmp_path / "north.store")
+    found = {id_: store.find("", id_) for id_ in "abcdefg"}
+    contexts = {
+        id_: [one[0].context(row) for row in range(len(one[0]))]
+        for id_, one in found.items()
+        if one is not None
+    }
+    assert contexts == {
+        **{id_: [(0.0,)] for id_ in "abc"},
+        **{id_: [(1.0,)] for id_ in "deg"},
+        "f": [(0.5,), (0.5,)],
+    }
+
+
+def test_a_label_that_nothing_can_look_back_at_is_refused(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a", inputs=INPUTS[:2]))
+        status, told = await client.post(FEEDBACK, {"id": "a", "truth": 7})
+        assert (status, "one of the classes" in told["detail"]) == (422, True)
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 2}))[0] == 202
+
+    run(tmp_path, story, LOOKS_BACK)
+    with pytest.raises(StoreError, match=r"classes \(0, 1, 2\), initial 0\) before, .* now"):
+        run(tmp_path, story, LOOKS_BACK.replace("[0, 1, 2]", "[0, 1]"))
+
+
+def changed(place: int, **changes: Any) -> list[dict[str, Any]]:
+    return [{**one, **changes} if k == place else one for k, one in enumerate(INPUTS)]
+
+
+DEEP = b"[" * 100_000
+BAD: dict[str, tuple[Any, int]] = {
+    "empty": (b"", 400),
+    "no JSON": (b"{", 400),
+    "NaN": (json.dumps(infer(inputs=changed(0, data=[float("nan")]))).encode(), 400),
+    "Infinity": (json.dumps(infer(inputs=changed(0, data=[float("inf")]))).encode(), 400),
+    "1e400": (json.dumps(infer()).encode().replace(b"1.5", b"1e400"), 400),
+    "4,301 digits": (json.dumps(infer()).encode().replace(b"1.5", b"9" * 4301), 400),
+    "deep": (b'{"inputs":' + DEEP[:10_000] + b"]" * 6_000, 400),
+    "deep but small": (json.dumps(infer()).replace("[1.5]", "[" * 9 + "1.5" + "]" * 9), 400),
+    "a key twice": (b'{"inputs": [], "inputs": []}', 400),
+    "not UTF-8": (b'{"id": "\xff"}', 400),
+    "a lone surrogate": (b'{"id": "\\ud800", "inputs": []}', 400),
+    "UTF-16": (json.dumps(infer()).encode("utf-16"), 400),
+    "a list": (b"[]", 422),
+    "null": (b"null", 422),
+    "an unknown field": (infer(more=1), 422),
+    "true for 1": (infer(inputs=changed(0, data=[True])), 422),
+    "text for 1": (infer(inputs=changed(0, data=["1"])), 422),
+    "2**53 + 1": (infer(inputs=changed(0, data=[2**53 + 1])), 422),
+    "a number for text": (infer(inputs=changed(1, data=[1])), 422),
+    "null in data": (infer(inputs=changed(0, data=[None])), 422),
+    "an object in data": (infer(inputs=changed(0, data=[{}])), 422),
+    "lists and values": (infer(inputs=changed(0, shape=[2], data=[1, [2]])), 422),
+    "too few values": (infer(inputs=changed(0, shape=[2])), 422),
+    "a negative shape": (infer(inputs=changed(0, shape=[-1])), 422),
+    "a huge shape": (infer(inputs=changed(0, shape=[10**30])), 422),
+    "no shape": (infer(inputs=changed(0, shape=[])), 422),
+    "no rows": (infer(inputs=changed(0, shape=[0], data=[])), 422),
+    "another datatype": (infer(inputs=changed(0, datatype="COMPLEX")), 422),
+    "an unknown feature": (infer(inputs=[*INPUTS, {**INPUTS[0], "name": "more"}]), 422),
+    "a missing feature": (infer(inputs=INPUTS[1:]), 422),
+    "an input twice": (infer(inputs=[*INPUTS, INPUTS[0]]), 422),
+    "no context": (infer(inputs=INPUTS[:2]), 422),
+    "a context outside": (infer(inputs=changed(2, data=[1.0000001])), 422),
+    "a context of two": (infer(inputs=changed(2, shape=[1, 2], data=[0.1, 0.1])), 422),
+    "an unknown output": (infer(outputs=[{"name": "x"}]), 422),
+    "an empty id": (infer(""), 422),
+    "a long id": (infer("x" * 201), 422),
+    "NUL in the id": (infer("a\0"), 422),
+    "a number for the id": (infer(id_=None, id=1), 422),
+    "too large": (infer("x" * 20_000), 413),
+}
+
+
+def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = {}
+        for name, (body, _) in BAD.items():
+            sent = body.encode() if isinstance(body, str) else body
+            status, problem = await client.post(INFER, sent)
+            told[name] = status
+            assert problem["status"] == status
+            assert {"code", "detail", "error", "title", "type"} <= problem.keys()
+
+        assert told == {name: status for name, (_, status) in BAD.items()}
+
+    run(tmp_path, story)
+    assert len(BAD) == 40
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"id": "a"},
+        {"id": "a", "truth": None},
+        {"id": "a", "truth": [0]},
+        {"id": "a", "truth": 2**60},
+        {"id": 1, "truth": 0},
+        {"id": "a", "truth": 0, "reward": 1},
+    ],
+)
+def test_feedback_that_makes_no_sense_is_422(tmp_path: Path, body: Any) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        status, told = await client.post(FEEDBACK, body)
+
+        assert (status, told["code"]) == (422, "invalid")
+
+    run(tmp_path, story)
+
+
+def test_wrong_paths_methods_and_types_are_4xx(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = [
+            await client.get("/"),
+            await client.get("/v2/models/south"),
+            await client.get(INFER),
+            await client.post("/v2/models/south/infer", infer()),
+            await client.post(INFER, infer(), **{"Content-Type": "text/plain"}),
+            await client.post(INFER, infer(), **{"Content-Encoding": "gzip"}),
+        ]
+
+        assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415]
+        assert all("code" in body for _, body in told)
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"nonsense\r\n\r\n",
+        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    ],
+)
+def test_broken_http_is_4xx_or_cut_off(tmp_path: Path, raw: bytes) -> None:
+    async def story(client: Client) -> None:
+        host, port = client.root.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(raw)
+        first = (await reader.readline()).split()
+        writer.close()
+
+        assert not first or first[1].startswith(b"4")
+        assert (await client.get("/v2/health/ready"))[0] == 200
+
+    run(tmp_path, story)
+
+
+def test_a_site_whose_functions_all_fail_is_500_with_a_code(tmp_path: Path) -> None:
+    text = SITE
+    for label in (0, 1):
+        old = f'kind = "constant"\nlabel = {label}'
+        text = text.replace(old, 'kind = "python"\nentry = "operator:truediv"')
+
+    async def story(client: Client) -> None:
+        status, told = await client.post(INFER, infer("a"))
+
+        assert (status, told["code"]) == (500, "function_failed")
+        assert "function 'zero'" in told["detail"]
+
+    run(tmp_path, story, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("127.0.0.1:0", "0.0.0.0:80", "needs TLS (certificate, key and authority"),
+        ("127.0.0.1:0", "example.org:80", "and tokens (`covey tokens new`)"),
+        ("dimension", "tls = true\ndimension", "needs certificate, key and authority"),
+        ("dimension", 'key = "k"\ndimension', "[node] certificate is missing"),
+        ("dimension", 'peer-address = "0.0.0.0:1"\ndimension', "peer-address needs certificate"),
+        ("dimension", 'tokens = "t.json"\ndimension', "t.json is not there"),
+        ("127.0.0.1:0", "127.0.0.1", "write it like 127.0.0.1:8080"),
+        ('name = "north"\nfeatures', 'name = "nort"\nfeatures', "did you mean 'north'?"),
+        ("dimension = 1", "dimension = 99", "[node] dimension is 99"),
+        ("rows = 100", "rows = 0", "[limits] rows is 0"),
+        ("size =", "context =", "'context' is a reserved name"),
+        ('"FP64"', '"FP7"', "'FP7'; known: BOOL, BYTES, FP64, INT64"),
+        ("[node]", "[nod]", "unknown table [nod]; did you mean 'node'?"),
+        ("[limits]", "[limit]", "unknown table [limit]; did you mean 'limits'?"),
+        ("slices = 4", 'slices = 4\nties = "random"', "which a node cannot restore"),
+        ('"one"]', '"one", "two"]', "has none of that name"),
+        ("[[function]]", "[[peer]]\nport = 1\n[[function]]", "unknown key 'port'"),
+    ],
+)
+def test_a_site_that_cannot_serve_is_refused_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
+) -> None:
+    assert old in SITE
+    (tmp_path / "site.toml").write_text(SITE.replace(old, new, 1))
+
+    code = cli.main(["serve", str(tmp_path / "site.toml")])
+
+    assert code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    for life in range(2):
+        process, root = started(tmp_path)
+        for k in range(10):
+            post(root + INFER, infer(f"{life}-{k}"))
+            post(root + FEEDBACK, {"id": f"{life}-{k}", "truth": 0})
+        process.kill()
+        process.communicate()
+
+    process, _ = started(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+
+    assert process.returncode == 0
+    assert cli.main(["check", str(tmp_path / "north.store")]) == 0
+    store = Store(tmp_path / "north.store")
+    kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
+    assert [one[0].truths for one in kept if one is not None] == [[0]] * 20
+
+
+def test_told_twice_to_stop_a_node_waits_for_nothing(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "waiting.py").write_text(f"def wait(instance):\n    open({str(pipe)!r}).read()\n")
+    waits = 'kind = "python"\nentry = "waiting:wait"'
+    (tmp_path / "site.toml").write_text(SITE.replace('kind = "constant"\nlabel = 0', waits))
+    process, root = started(tmp_path)
+    host, port = root.removeprefix("http://").split(":")
+    body = json.dumps(infer("a")).encode()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with pipe.open("w"):  # the function is at work
+            process.send_signal(signal.SIGTERM)
+            while is_served(host, int(port)):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+
+    assert process.returncode == -signal.SIGTERM
+
+
+def is_served(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionError:  # refused, or reset as the port was being closed
+        return False
+    return True
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+    )
+    assert process.stderr is not None
+    return process, process.stderr.readline().strip().removesuffix("/v2/models/north")
+
+
+def post(url: str, body: Any) -> None:
+    """Post over a plain socket, and wait for the status."""
+    host, port, path = url.removeprefix("http://").replace("/", ":", 1).split(":", 2)
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head.encode() + data)
+        assert connection.makefile("rb").readline().split()[1] in (b"200", b"202")

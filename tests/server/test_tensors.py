@@ -1,0 +1,396 @@
+"""Tensors in bytes are read as those in JSON are, or refused; what is written can be read again."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.functions.remote import RemoteTensor
+from covey.node.store import Store
+from covey.server import oip, tensors
+from covey.server.http import HttpProblem, HttpRequest, SiteLimits
+from support.served import FEEDBACK, INFER, SITE, Client, run
+
+FORMATS = {
+    "BOOL": "?",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+
+
+def packed(datatype: str, values: list[Any]) -> bytes:
+    """The bytes of a tensor, one value after the other."""
+    if datatype == "BYTES":
+        texts = [value.encode() for value in values]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    return b"".join(struct.pack("<" + FORMATS[datatype], value) for value in values)
+
+
+def unpacked(output: dict[str, Any], tail: bytes) -> list[Any]:
+    """The values of an output, and nothing else may be in its bytes."""
+    values: list[Any] = []
+    while tail:
+        if output["datatype"] == "BYTES":
+            (length,) = struct.unpack("<I", tail[:4])
+            values.append(tail[4 : 4 + length].decode())
+            tail = tail[4 + length :]
+        else:
+            size = struct.calcsize("<" + FORMATS[output["datatype"]])
+            values += struct.unpack("<" + FORMATS[output["datatype"]], tail[:size])
+            tail = tail[size:]
+    return values
+
+
+def read(datatype: str, part: bytes, shape: list[int], kind: Any = None) -> list[Any]:
+    tensor = RemoteTensor("x", shape, datatype)  # type: ignore[arg-type]
+    return tensors.plain(tensors.column_of(tensor, {"x": memoryview(part)}, kind))
+
+
+LIMITS = {
+    name: (0 if name[0] == "U" else -(2 ** (bits - 1)), 2 ** (bits - (name[0] != "U")) - 1)
+    for name in tensors.WHOLE
+    for bits in [int(name.lstrip("UINT"))]
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[str, list[Any]]:
+    datatype = draw(st.sampled_from([*FORMATS, "BYTES"]))
+    if datatype in LIMITS:
+        low, high = LIMITS[datatype]
+        values = st.integers(max(low, -(2**53)), min(high, 2**53))
+    else:
+        width = int(datatype[2:]) if datatype[:2] == "FP" else 64
+        usual = st.floats(allow_nan=False, allow_infinity=False, width=width)  # type: ignore[call-overload]
+        values = {"BOOL": st.booleans(), "BYTES": st.text(max_size=5)}.get(datatype, usual)
+    return datatype, draw(st.lists(values, max_size=5))
+
+
+@given(columns())
+def test_bytes_are_read_as_the_values_that_were_written(column: tuple[str, list[Any]]) -> None:
+    datatype, values = column
+
+    found = read(datatype, packed(datatype, values), [len(values)])
+
+    assert found == values
+    assert list(map(type, found)) == list(map(type, values))
+
+
+@given(columns(), st.integers(-9, 9).filter(bool))
+def test_bytes_that_are_too_many_or_too_few_are_refused(
+    column: tuple[str, list[Any]], more: int
+) -> None:
+    datatype, values = column
+    part = packed(datatype, values)
+    wrong = part + bytes(more) if more > 0 else part[:more]
+    if wrong == part:
+        wrong = part + b"\0"
+
+    with pytest.raises(HttpProblem) as refused:
+        read(datatype, wrong, [len(values)])
+
+    assert (refused.value.status, refused.value.code) == (422, "invalid")
+
+
+@given(
+    st.sampled_from([*FORMATS, "BYTES"]),
+    st.binary(max_size=24),
+    st.integers(0, 4) | st.just(10**18),
+    st.sampled_from(["BOOL", "INT64", "FP64", "BYTES"]),
+)
+def test_any_bytes_are_plain_finite_values_or_refused(
+    datatype: str, part: bytes, count: int, kind: str
+) -> None:
+    try:
+        found = read(datatype, part, [count], kind)
+    except HttpProblem as problem:
+        assert problem.status == 422  # noqa: PT017 - or else it is read whole
+    else:
+        types = {"BOOL": bool, "INT64": int, "FP64": float, "BYTES": str}
+        assert [type(value) for value in found] == [types[kind]] * count
+        assert kind == "BYTES" or all(np.isfinite(found))
+
+
+@pytest.mark.parametrize(
+    ("datatype", "part"),
+    [
+        ("FP64", struct.pack("<d", float("nan"))),
+        ("FP32", struct.pack("<f", float("-inf"))),
+        ("FP16", b"\x00\x7c"),
+        ("INT64", struct.pack("<q", 2**53 + 1)),
+        ("INT64", struct.pack("<q", -(2**63))),
+        ("UINT64", struct.pack("<Q", 2**64 - 1)),
+        ("BOOL", b"\x02"),
+        ("BYTES", struct.pack("<I", 1) + b"\xff"),
+        ("BYTES", struct.pack("<I", 2**32 - 1) + b"a"),
+    ],
+)
+def test_non_finite_values_are_rejected(datatype: str, part: bytes) -> None:
+    with pytest.raises(HttpProblem) as refused:
+        read(datatype, part, [1])
+
+    assert refused.value.code == "invalid"
+
+
+@given(
+    st.lists(st.integers(-(2**53), 2**53))
+    | st.lists(st.booleans())
+    | st.lists(st.text(max_size=4))
+    | st.lists(st.floats(allow_nan=False, allow_infinity=False))
+)
+def test_outputs_in_bytes_are_those_in_json(values: list[Any]) -> None:
+    in_json, nothing = tensors.output_of("label", values, is_binary=False)
+    in_bytes, part = tensors.output_of("label", values, is_binary=True)
+
+    told = msgspec.to_builtins(in_bytes)
+    assert nothing == b""
+    assert "data" not in told
+    assert (told["shape"], told["datatype"]) == (in_json.shape, in_json.datatype)
+    assert told["parameters"] == {"binary_data_size": len(part)}
+    assert unpacked(told, part) == in_json.data
+
+
+def call(body: bytes, length: Any, kind: str = "application/octet-stream") -> HttpRequest:
+    headers = {"content-type": kind, "inference-header-content-length": str(length)}
+    return HttpRequest("POST", INFER, headers, body)
+
+
+@pytest.mark.parametrize("length", ["", "x", "-1", "3", "+1", "1.0", "²", "9" * 30])
+def test_a_wrong_binary_size_is_400(length: str) -> None:
+    with pytest.raises(HttpProblem) as refused:
+        oip.halves(call(b"{}", length), SiteLimits())
+
+    assert (refused.value.status, refused.value.code) == (400, "broken_body")
+
+
+def test_the_json_before_bytes_is_no_longer_than_json_alone() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        oip.halves(call(b" " * 5_000, 2_000), SiteLimits(json_kib=1))
+
+    assert (refused.value.status, refused.value.code) == (413, "too_large")
+
+
+# -- served -------------------------------------------------------------------------------------
+
+
+def tensor(name: str, datatype: str, values: list[Any], width: int = 0) -> tuple[Any, bytes]:
+    part = packed(datatype, values)
+    shape = [len(values) // width, width] if width else [len(values)]
+    told = {"name": name, "shape": shape, "datatype": datatype}
+    return {**told, "parameters": {"binary_data_size": len(part)}}, part
+
+
+def rows_of(count: int) -> list[tuple[Any, bytes]]:
+    return [
+        tensor("size", "FP32", [float(k) for k in range(count)]),
+        tensor("kind", "BYTES", [f"kind {k}" for k in range(count)]),
+        tensor("context", "FP64", [k / count for k in range(count)], 1),
+    ]
+
+
+def as_json(parts: list[tuple[Any, bytes]]) -> list[Any]:
+    """The same tensors in JSON."""
+    return [
+        {key: told[key] for key in ("name", "shape", "datatype")} | {"data": unpacked(told, part)}
+        for told, part in parts
+    ]
+
+
+async def post(
+    client: Client, path: str, body: dict[str, Any], parts: list[tuple[Any, bytes]]
+) -> tuple[int, Any, bytes]:
+    """Post tensors in bytes; return status, JSON, and the bytes after it."""
+    head = json.dumps({**body, "inputs": [told for told, _ in parts]}).encode()
+    headers = {"Content-Type": "application/octet-stream", oip.LENGTH: str(len(head))}
+    data = head + b"".join(part for _, part in parts)
+    async with client.session.post(client.root + path, data=data, headers=headers) as response:
+        whole = await response.read()
+        length = int(response.headers.get(oip.LENGTH, len(whole)))
+        is_binary = response.content_type == "application/octet-stream"
+        assert is_binary == (oip.LENGTH in response.headers)
+        return response.status, json.loads(whole[:length]), whole[length:]
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_bytes_and_json_are_answered_alike(tmp_path: Path, count: int) -> None:
+    told: list[Any] = []
+
+    async def in_json(client: Client) -> None:
+        told.append(await client.post(INFER, {"id": "a", "inputs": as_json(rows_of(count))}))
+
+    async def in_bytes(client: Client) -> None:
+        told.append((await post(client, INFER, {"id": "a"}, rows_of(count)))[:2])
+
+    for story, name in ((in_json, "json"), (in_bytes, "bytes")):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, story)
+
+    assert told[0] == told[1]
+    assert told[0][0] == 200
+    tickets = told[0][1]["outputs"][1]["data"]
+    assert tickets == (["a"] if count == 1 else [f"a:{k}" for k in range(count)])
+
+
+def test_outputs_are_binary_on_request(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        _, plain, tail = await post(client, INFER, {"id": "a"}, rows_of(3))
+        assert tail == b""
+        wanted = {"id": "a", "parameters": {"binary_data_output": True}}
+        _, told, tail = await post(client, INFER, wanted, rows_of(3))
+        label, ticket = told["outputs"]
+        size = label["parameters"]["binary_data_size"]
+        assert unpacked(label, tail[:size]) == plain["outputs"][0]["data"]
+        assert unpacked(ticket, tail[size:]) == ["a:0", "a:1", "a:2"]
+        apart = [{"name": "ticket"}, {"name": "label", "parameters": {"binary_data": True}}]
+        _, told, tail = await post(client, INFER, {"id": "a", "outputs": apart}, rows_of(3))
+        assert told["outputs"][0] == plain["outputs"][1]
+        assert unpacked(told["outputs"][1], tail) == plain["outputs"][0]["data"]
+
+    run(tmp_path, story)
+
+
+def test_rows_are_one_record_and_labelled_by_id_and_row(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        _, told = await client.post(INFER, {"id": "a", "inputs": as_json(rows_of(6))})
+        said = told["outputs"][0]["data"]
+
+        labels = {"id": "a", "rows": [0, 3], "truth": [said[0], 1 - said[3]]}
+        first = await client.post(FEEDBACK, labels)
+        assert first == (202, {"id": "a", "new": [True, True], "right": [True, False]})
+        assert (await client.post(FEEDBACK, labels))[0] == 200
+        one = await client.post(FEEDBACK, {"id": "a:1", "truth": said[1]})
+        assert one == (202, {"id": "a:1", "new": True, "right": True})
+        parts = [tensor("rows", "INT32", [1, 2]), tensor("truth", "INT64", [said[1], said[2]])]
+        status, settled, _ = await post(client, FEEDBACK, {"id": "a"}, parts)
+        assert (status, settled) == (202, {"id": "a", "new": [False, True], "right": [True] * 2})
+
+    run(tmp_path, story)
+    store = Store(tmp_path / "north.store")
+    found = store.find("", "a")
+    assert found is not None
+    assert len(found[0]) == 6
+    assert sum(labels for labels, _ in store.counters().values()) == 4
+
+
+def test_rejected_labels_have_no_effect(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, {"id": "a", "inputs": as_json(rows_of(2))})
+        await client.post(INFER, {"id": "b", "inputs": as_json(rows_of(1))})
+        await client.post(FEEDBACK, {"id": "a", "rows": [1], "truth": [0]})
+        bad: dict[tuple[str, Any, Any], int] = {
+            ("a", (0, 2), (0, 0)): 404,
+            ("a", (0, 1), (0, 1)): 409,
+            ("a", (0, 0), (0, 1)): 409,
+            ("a", (0,), (0, 1)): 422,
+            ("a", (), ()): 422,
+            ("a", (-1,), (0,)): 422,
+            ("a", (0,), 0): 422,
+            ("a", None, (0,)): 422,
+            ("a", None, 0): 422,
+            ("a", (0,), (2**60,)): 422,
+            ("b", (1,), (0,)): 404,
+            ("c", (0,), (0,)): 404,
+            ("a:2", None, 0): 404,
+            ("b:1", None, 0): 404,
+            ("a:00", None, 0): 404,
+            ("a", (0,) * 101, (0,) * 101): 413,
+        }
+        told = {}
+        for id_, rows, truth in bad:
+            rows_said = {} if rows is None else {"rows": rows}
+            body = {"id": id_, "truth": truth, **rows_said}
+            told[id_, rows, truth] = (await client.post(FEEDBACK, body))[0]
+        assert told == bad
+
+    run(tmp_path, story)
+    assert sum(labels for labels, _ in Store(tmp_path / "north.store").counters().values()) == 1
+
+
+def test_a_request_of_one_row_named_like_a_row_keeps_its_own_label(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, {"id": "a", "inputs": as_json(rows_of(2))})
+        await client.post(INFER, {"id": "a:0", "inputs": as_json(rows_of(1))})
+
+        assert (await client.post(FEEDBACK, {"id": "a:0", "truth": 0}))[0] == 202
+        status, told = await client.post(FEEDBACK, {"id": "a", "rows": [0], "truth": [0]})
+        assert (status, told["new"]) == (202, [True])
+
+    run(tmp_path, story)
+
+
+def broken() -> dict[str, tuple[list[tuple[Any, bytes]], int]]:
+    size, kind, context = rows_of(2)
+    return {
+        "a context outside": ([size, kind, tensor("context", "FP64", [0.5, 1.5], 1)], 422),
+        "a context of NaN": (
+            [size, kind, tensor("context", "FP64", [0.5, float("nan")], 1)],
+            422,
+        ),
+        "a number that is none": (
+            [tensor("size", "FP64", [1.0, float("inf")]), kind, context],
+            422,
+        ),
+        "one row too few": ([tensor("size", "FP64", [1.0]), kind, context], 422),
+        "bytes cut off": ([size, kind, (context[0], context[1][:-1])], 400),
+        "bytes left over": ([size, kind, (context[0], context[1] + b"\0")], 400),
+        "too many rows": (rows_of(101), 413),
+        "no rows": (rows_of(0), 422),
+        "neither data nor bytes": (
+            [({**size[0], "parameters": {}}, b""), kind, context],
+            422,
+        ),
+        "both data and bytes": ([({**size[0], "data": [1, 2]}, size[1]), kind, context], 422),
+        "a size of text": (
+            [({**size[0], "parameters": {"binary_data_size": "8"}}, size[1]), kind, context],
+            422,
+        ),
+    }
+
+
+def test_invalid_bytes_are_rejected_without_a_decision(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = {
+            name: (await post(client, INFER, {"id": "a"}, parts))[0]
+            for name, (parts, _) in broken().items()
+        }
+        assert told == {name: status for name, (_, status) in broken().items()}
+        assert (await post(client, INFER, {"parameters": {"binary_data_output": 1}}, rows_of(2)))[
+            0
+        ] == 422
+        _, state = await client.get("/v2/models/north/state")
+        assert state["slot"] == 0
+
+    run(tmp_path, story)
+    assert Store(tmp_path / "north.store").size()["rows"] == 0
+
+
+def test_rows_of_numbers_come_to_functions_as_they_do_one_by_one(tmp_path: Path) -> None:
+    text = (
+        SITE.replace('kind = "BYTES"', 'weight = "FP64"')
+        .replace("dimension", 'instance = "row"\ndimension')
+        .replace('kind = "constant"\nlabel = 0', 'kind = "python"\nentry = "builtins:repr"')
+        .replace('kind = "constant"\nlabel = 1', 'kind = "python"\nentry = "builtins:repr"')
+    )
+
+    async def story(client: Client) -> None:
+        contexts = tensor("context", "FP64", [0.1, 0.2], 1)
+        parts = [tensor("instances", "FP32", [1.0, 2.0, 3.0, 4.0], 2), contexts]
+        _, told, _ = await post(client, INFER, {"id": "a"}, parts)
+        assert told["outputs"][0]["data"] == ["[1.0, 2.0]", "[3.0, 4.0]"]
+
+    run(tmp_path, story, text)

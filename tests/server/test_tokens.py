@@ -1,0 +1,232 @@
+"""Tokens: shown once, good for what they were made for, until they end or are revoked."""
+
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from covey import cli
+from covey.errors import ConfigError
+from covey.server import tokens
+from covey.server.tokens import Refused, Token
+
+pytestmark = pytest.mark.beside_the_kernel
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", fullmatch=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def make(path: Path, name: str = "camera", *scopes: str, days: int | None = 10) -> str:
+    return tokens.new(path, name, scopes=scopes or ["infer"], days=days, now=NOW)[0]
+
+
+def find(path: Path, header: str | None, now: datetime = NOW) -> Token | Refused:
+    return tokens.find(tokens.listed(path), header, now=now)
+
+
+def name_of(found: Token | Refused) -> str:
+    assert isinstance(found, Token)
+    return found.name
+
+
+def test_a_token_is_found_with_its_name_and_scopes(path: Path) -> None:
+    secret = make(path, "camera", "infer", "feedback")
+
+    found = find(path, f"Bearer {secret}")
+    assert isinstance(found, Token)
+    assert (found.name, found.scopes) == ("camera", ("infer", "feedback"))
+
+
+def test_a_token_ends_when_its_days_are_over(path: Path) -> None:
+    secret = make(path, days=10)
+
+    end = NOW + timedelta(days=10)
+    assert name_of(find(path, f"Bearer {secret}", end - timedelta(seconds=1))) == "camera"
+    assert find(path, f"Bearer {secret}", end) == Refused("expired")
+
+
+def test_a_revoked_token_is_unknown_and_others_stay(path: Path) -> None:
+    gone, kept = make(path, "gone"), make(path, "kept")
+
+    tokens.revoke(path, "gone")
+
+    assert find(path, f"Bearer {gone}") == Refused("unknown")
+    assert name_of(find(path, f"Bearer {kept}")) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (None, "missing"),
+        ("", "missing"),
+        ("Bearer", "malformed"),
+        ("Basic dXNlcjpwYXNz", "malformed"),
+        ("Bearer covey_short", "malformed"),
+        ("Bearer covey_" + "a" * 43, "unknown"),
+        ("Bearer covey_" + "a" * 43 + "\n", "malformed"),
+        ("Bearer" + " " * 1000 + "covey_" + "a" * 43, "malformed"),
+    ],
+)
+def test_a_header_without_a_known_token_is_refused(
+    path: Path, header: str | None, why: tokens.Why
+) -> None:
+    make(path)
+
+    assert find(path, header) == Refused(why)
+
+
+def test_the_word_bearer_may_be_written_in_any_case(path: Path) -> None:
+    secret = make(path)
+
+    assert name_of(find(path, f"bearer {secret}")) == "camera"
+
+
+@given(st.data())
+def test_a_token_with_one_character_changed_is_unknown(data: st.DataObject) -> None:
+    secret = tokens.PREFIX + "A" * 43
+    known = [
+        tokens.Token(
+            name="a", scopes=("infer",), created=NOW, expires=None, sha256=tokens._hash(secret)
+        )
+    ]
+    place = data.draw(st.integers(len(tokens.PREFIX), len(secret) - 1))
+    other = data.draw(st.sampled_from("BCxyz019-_"))
+
+    assert name_of(tokens.find(known, f"Bearer {secret}")) == "a"
+    changed = f"Bearer {secret[:place]}{other}{secret[place + 1 :]}"
+    assert tokens.find(known, changed) == Refused("unknown")
+
+
+@given(st.text(max_size=100))
+def test_no_header_gets_more_than_one_of_four_fixed_sentences(header: str) -> None:
+    said = tokens.find([], header)
+
+    assert isinstance(said, Refused)
+    assert said.sentence in tokens._SENTENCES.values()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(st.lists(NAMES, unique=True, min_size=1, max_size=4))
+def test_every_token_finds_its_own_name(tmp_path: Path, names: list[str]) -> None:
+    path = tmp_path / "many.json"
+    path.unlink(missing_ok=True)
+    made = {name: make(path, name) for name in names}
+
+    assert [name_of(find(path, f"Bearer {made[name]}")) for name in names] == names
+
+
+def test_the_file_is_the_owners_alone_and_does_not_hold_the_token(path: Path) -> None:
+    secret = make(path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert secret.removeprefix(tokens.PREFIX) not in path.read_text()
+    assert [one.name for one in path.parent.iterdir()] == ["tokens.json"]
+
+
+def test_tokens_are_256_bits_that_differ(path: Path) -> None:
+    made = {make(path, f"client-{k}") for k in range(20)}
+
+    assert len(made) == 20
+    assert {len(secret) for secret in made} == {len(tokens.PREFIX) + 43}
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "days", "sentence"),
+    [
+        ("camera", ["infr"], 1, "unknown scope 'infr'; did you mean 'infer'?"),
+        ("camera", [], 1, "needs a scope; known: infer"),
+        ("", ["infer"], 1, "cannot name a token"),
+        ("two\nlines", ["infer"], 1, "cannot name a token"),
+        ("camera", ["infer"], 0, "0 days"),
+        ("old", ["infer"], 1, "has a token named 'old'"),
+    ],
+)
+def test_a_token_that_cannot_be_made_leaves_the_file_as_it_was(
+    path: Path, name: str, scopes: list[str], days: int, sentence: str
+) -> None:
+    make(path, "old")
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigError) as caught:
+        tokens.new(path, name, scopes=scopes, days=days, now=NOW)
+
+    assert sentence in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_revoking_an_unknown_name_suggests_one(path: Path) -> None:
+    make(path, "camera-7")
+
+    with pytest.raises(ConfigError, match="no token named 'camera-8'; did you mean 'camera-7'?"):
+        tokens.revoke(path, "camera-8")
+
+
+def test_a_file_that_is_not_there_lets_nobody_in(path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not there"):
+        find(path, "Bearer covey_" + "a" * 43)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}']
+)
+def test_a_file_that_is_damaged_lets_nobody_in_and_is_not_overwritten(
+    path: Path, content: bytes
+) -> None:
+    path.write_bytes(content)
+
+    for act in (lambda: make(path), lambda: find(path, None)):
+        with pytest.raises(ConfigError, match="is not a file of tokens"):
+            act()
+    assert path.read_bytes() == content
+
+
+def test_commands_that_add_tokens_at_the_same_time_lose_none(path: Path) -> None:
+    start = threading.Barrier(4)
+
+    def add(client: int) -> None:
+        start.wait()
+        for k in range(5):
+            make(path, f"{client}-{k}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
+
+    assert len(tokens.listed(path)) == 20
+
+
+def test_the_command_prints_the_token_and_nothing_else(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tokens", "new", "camera", "--scope", "infer", "--file", str(path)]) == 0
+    secret = capsys.readouterr().out.strip()
+
+    assert name_of(find(path, f"Bearer {secret}")) == "camera"
+    assert cli.main(["tokens", "list", "--file", str(path)]) == 0
+    assert cli.main(["tokens", "list", "--file", str(path), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "camera" in shown.out
+    assert secret not in shown.out + shown.err
+    assert tokens.listed(path)[0].sha256 not in shown.out + shown.err
+    assert cli.main(["tokens", "revoke", "camera", "--file", str(path)]) == 0
+    assert tokens.listed(path) == ()
+
+
+def test_a_mistake_on_the_command_line_is_a_sentence_and_exit_code_2(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tokens", "new", "camera", "--scope", "all", "--file", str(path)]) == 2
+
+    assert capsys.readouterr().err == (
+        "covey: unknown scope 'all'; known: feedback, feedback-any, infer, metrics, read\n"
+    )
+    assert not path.exists()

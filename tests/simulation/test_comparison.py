@@ -1,0 +1,82 @@
+"""Scores are means over seeds, of one receiving learner each."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from covey.simulation.comparison import Comparison, Score, compare
+from support.compared import CHOSEN, SLOTS, runs
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare(CHOSEN, runs())
+
+
+def test_scores_are_ordered_by_environment_and_then_by_policy(found: Comparison) -> None:
+    assert [(score.environment, score.policy) for score in found.scores] == [
+        ("one", "grid"), ("one", "zoom"), ("all", "grid"), ("all", "zoom"),
+    ]  # fmt: skip
+
+
+def test_a_comparison_describes_policies_and_environments(found: Comparison) -> None:
+    assert (found.horizon_slots, found.seeds) == (10_000, [0, 1])
+    assert found.environments["all"] == "worst arrivals, best correlation"
+    assert found.policies["zoom"].startswith("DCZA (spec)")
+
+
+def test_regret_is_that_of_one_learner_however_many_receive(found: Comparison) -> None:
+    assert score(found, "grid", "one").regret.mean == pytest.approx([2 * s**0.5 for s in SLOTS])
+    assert score(found, "grid", "all").regret.mean == pytest.approx([2 * s**0.5 for s in SLOTS])
+    assert score(found, "grid", "all").regret_per_slot.mean == pytest.approx(200 / 10_000)
+
+
+def test_causes_add_up_to_the_regret_at_the_end(found: Comparison) -> None:
+    for each in found.scores:
+        assert math.fsum(each.causes.values()) == pytest.approx(each.regret.mean[-1])
+    assert score(found, "grid", "all").causes == pytest.approx(
+        {"exploration": 150.0, "wrong choice": 50.0}
+    )
+
+
+def test_exponents_are_those_of_the_laws(found: Comparison) -> None:
+    powers = [each.exponent.mean for each in found.scores if each.exponent]
+
+    assert powers == pytest.approx([0.5, 0.75, 0.5, 0.75])
+
+
+def test_ratios_are_paired_by_seed_and_to_the_first_policy(found: Comparison) -> None:
+    against = score(found, "zoom", "one").ratio
+
+    assert score(found, "grid", "one").ratio is None
+    assert against is not None
+    assert (against.low, against.mean, against.high) == pytest.approx((20.0, 20.0, 20.0))
+
+
+def test_shares_and_messages_are_means_over_seeds(found: Comparison) -> None:
+    each = score(found, "grid", "one")
+
+    assert (each.error_percent.mean, each.cost_per_slot.mean) == pytest.approx((11.0, 0.15))
+    assert each.phases == pytest.approx({"train": 0.0, "explore": 0.1, "exploit": 0.9})
+    assert each.messages == pytest.approx({"requests": 50.0})
+
+
+def test_a_bound_is_kept_where_it_is_below_one_per_slot() -> None:
+    def bound(policy: str, environment: str) -> Sequence[float] | None:
+        return [50.0, 100.0, 999.0, 2000.0] if (policy, environment) == ("grid", "one") else None
+
+    found = compare(CHOSEN, runs(), bound=bound)
+
+    assert score(found, "grid", "one").bound == [None, None, 999.0, 2000.0]
+    assert score(found, "zoom", "one").bound is None
+
+
+def test_a_bound_above_one_per_slot_everywhere_is_none() -> None:
+    found = compare(CHOSEN, runs(), bound=lambda policy, environment: [float(s) for s in SLOTS])
+
+    assert [each.bound for each in found.scores] == [None] * 4
+
+
+def score(found: Comparison, policy: str, environment: str) -> Score:
+    return next(e for e in found.scores if (e.policy, e.environment) == (policy, environment))

@@ -1,0 +1,271 @@
+"""Regret equals that of a slow oracle in exact fractions."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.bandit.policies import CoS
+from covey.config import LearnerSpec, load
+from covey.data.logs import DecisionColumns, Trace
+from covey.replay.engine import start
+from covey.simulation.environment import Environment
+from covey.simulation.run import CAUSES, Losses, Oracle, log_of, network
+from covey.simulation.world import World
+from covey.types import Phase
+
+UNIT = 2**22  # accuracies and costs are multiples of one part in so many
+CELLS = ["g4:0", "g100:7", "z0:0", "z3:5", "z9:17"]
+SIDES = [Fraction(1, 4), Fraction(1, 100), Fraction(1), Fraction(1, 8), Fraction(1, 512)]
+
+
+def sites_of(
+    counts: Sequence[int], prices: np.ndarray, costs: float, receivers: int
+) -> list[LearnerSpec]:
+    """Learners with so many functions; a price above 1 closes the way."""
+    return [
+        LearnerSpec(
+            name=f"learner-{i}",
+            functions=tuple(f"{i}.{k}" for k in range(count)),
+            peers=tuple(j for j in range(len(counts)) if j != i and prices[i, j] <= 1),
+            costs=(costs,) * count
+            + tuple(prices[i, j] for j in range(len(counts)) if j != i and prices[i, j] <= 1),
+            receives=i < receivers,
+        )
+        for i, count in enumerate(counts)
+    ]
+
+
+def owners(sites: Sequence[LearnerSpec]) -> list[int]:
+    return [place for place, site in enumerate(sites) for _ in site.functions]
+
+
+def trace_of(
+    sites: Sequence[LearnerSpec], function: np.ndarray, phase: np.ndarray, cell: Any
+) -> Trace:
+    """A trace in which learner i (columns) used that function in that slot (rows)."""
+    owner = np.array(owners(sites))
+    receivers = [place for place, site in enumerate(sites) if site.receives]
+    arm = np.where(owner[function] == receivers, function, len(owner) + owner[function])
+    columns = [np.asarray(column).reshape(-1) for column in (cell, phase, arm, function)]
+    decided = DecisionColumns(*columns, np.ones(function.size, np.int32))
+    return Trace(
+        decided,
+        None,  # type: ignore[arg-type] # nothing that follows from the log is looked at
+        first_slot=1,
+        costs=np.zeros((1, 1)),
+        receivers=receivers,
+        names={"cell": CELLS},
+    )
+
+
+def cost_of(sites: Sequence[LearnerSpec], learner: int, function: int) -> Fraction | None:
+    """What an answer costs, rounded as accuracies are; None: nobody to ask."""
+    site, owner = sites[learner], owners(sites)[function]
+    if owner == learner:
+        cost = site.costs[0]
+    elif owner in site.peers:
+        cost = site.costs[len(site.functions) + site.peers.index(owner)]
+    else:
+        return None
+    return Fraction(round(cost * UNIT), UNIT)
+
+
+def slow(
+    sites: Sequence[LearnerSpec],
+    trace: Trace,
+    accuracy: np.ndarray,
+    smoothness: tuple[float, float],
+) -> list[dict[str, Fraction]]:
+    """Return what every decision lost for every cause, one after the other."""
+    lost = []
+    receivers = [place for place, site in enumerate(sites) if site.receives]
+    of = owners(sites)
+    for row in range(len(trace)):
+        slot, learner = row // len(receivers), receivers[row % len(receivers)]
+        known = [Fraction(float(a)) for a in accuracy[learner if len(accuracy) > 1 else 0, :, slot]]
+        costs = [cost_of(sites, learner, k) for k in range(len(known))]
+        worth = [a - c for a, c in zip(known, costs, strict=True) if c is not None]
+        used, cell, phase = (int(c[row]) for c in (trace.function, trace.cell, trace.phase))
+        paid = costs[used]
+        assert paid is not None
+        total = max(worth) - (known[used] - paid)
+        causes = dict.fromkeys(CAUSES, Fraction(0))
+        if phase != Phase.EXPLOIT:
+            causes[CAUSES[phase]] = total
+        else:
+            own = of[used]
+            rivals = [a for k, a in enumerate(known) if of[k] == own]
+            by_helper = max(rivals) - known[used] if own != learner else Fraction(0)
+            lipschitz, alpha = smoothness
+            most = 2 * lipschitz * float(2**0.5 * SIDES[cell]) ** alpha
+            causes["helper's mistake"] = by_helper
+            rest = total - by_helper
+            causes["near-optimal" if rest <= most else "wrong choice"] = rest
+        lost.append(causes)
+    return lost
+
+
+@st.composite
+def played(draw: st.DrawFn) -> tuple[list[LearnerSpec], Trace, np.ndarray]:
+    counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    learners = len(counts)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    prices = rng.choice([0.0, 0.1, 0.35, 2.0], (learners, learners))
+    receivers = draw(st.sampled_from([1, learners]))
+    sites = sites_of(counts, prices, draw(st.sampled_from([0.0, 0.15])), receivers)
+    slots = draw(st.integers(1, 30))
+    streams = draw(st.sampled_from([1, learners]))
+    accuracy = np.float32(rng.integers(0, UNIT + 1, (streams, sum(counts), slots)) / UNIT)
+    usable = [
+        [k for k in range(sum(counts)) if cost_of(sites, learner, k) is not None]
+        for learner in range(receivers)
+    ]
+    function = np.array([[rng.choice(own) for own in usable] for _ in range(slots)])
+    phase = rng.choice(draw(st.sampled_from([[0, 1, 2], [2]])), function.shape).astype(np.int8)
+    cell = rng.integers(0, len(CELLS), function.shape)
+    return sites, trace_of(sites, function, phase, cell), accuracy
+
+
+def oracle(sites: Sequence[LearnerSpec], smoothness: tuple[float, float] = (1.0, 1.0)) -> Oracle:
+    return Oracle(sites, lipschitz=smoothness[0], alpha=smoothness[1], dimension=2)
+
+
+@given(played(), st.sampled_from([(0.2, 1.0), (0.7, 0.5)]))
+def test_losses_and_causes_equal_those_of_the_reference_oracle(
+    game: tuple[list[LearnerSpec], Trace, np.ndarray], smoothness: tuple[float, float]
+) -> None:
+    sites, trace, accuracy = game
+    losses = oracle(sites, smoothness).losses(trace, accuracy)
+    expected = slow(sites, trace, accuracy, smoothness)
+
+    for row, causes in enumerate(expected):
+        helped = causes.pop("helper's mistake")
+        found = dict.fromkeys(causes, Fraction(0))
+        found[CAUSES[losses.cause[row]]] = Fraction(float(losses.itself[row]))
+        assert found == causes
+        assert Fraction(float(losses.by_helper[row])) == helped
+
+
+@given(played())
+def test_causes_and_learners_add_up_to_the_regret_without_an_error(
+    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+) -> None:
+    sites, trace, accuracy = game
+    sums = oracle(sites).losses(trace, accuracy).sums()
+    expected = slow(sites, trace, accuracy, (1.0, 1.0))
+    receivers = sum(site.receives for site in sites)
+
+    for learner in range(receivers):
+        mine = expected[learner::receivers]
+        totals = [sum(causes[cause] for causes in mine) for cause in CAUSES]
+        assert [Fraction(total) for total in sums[learner].tolist()] == totals
+    everything = sum(sum(causes.values()) for causes in expected)
+    assert Fraction(float(sums.sum())) == everything
+
+
+@given(played())
+def test_the_paid_total_is_the_sum_of_the_costs(
+    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+) -> None:
+    sites, trace, accuracy = game
+    receivers = sum(site.receives for site in sites)
+    costs = [
+        cost_of(sites, row % receivers, int(function))
+        for row, function in enumerate(trace.function)
+    ]
+
+    assert Fraction(oracle(sites).losses(trace, accuracy).paid) == sum(filter(None, costs))
+
+
+@given(played())
+def test_the_oracle_itself_has_no_regret(
+    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+) -> None:
+    sites, _, accuracy = game
+    receivers = sum(site.receives for site in sites)
+    slots = accuracy.shape[2]
+    function = np.zeros((slots, receivers), np.int64)
+    for slot in range(slots):
+        for learner in range(receivers):
+            known = accuracy[learner if len(accuracy) > 1 else 0, :, slot]
+            costs = [cost_of(sites, learner, k) for k in range(len(known))]
+            worth = [
+                -9 if cost is None else Fraction(float(height)) - cost
+                for height, cost in zip(known, costs, strict=True)
+            ]
+            function[slot, learner] = int(np.argmax(np.array(worth, object)))
+    phase = np.full(function.shape, Phase.EXPLOIT, np.int8)
+    trace = trace_of(sites, function, phase, np.zeros(function.shape, np.int32))
+
+    assert oracle(sites).losses(trace, accuracy).sums().tolist() == [[0.0] * 5] * receivers
+
+
+def test_no_decision_gains_on_the_oracle() -> None:
+    environment = Environment(name="x", prices=0.05)
+    setup = network(environment, CoS(slices=3))
+    stretch = World(environment, seed=1, horizon=3_000).draw(3_000)
+    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    losses = oracle(setup.sites).losses(trace, stretch.accuracy)
+
+    assert losses.itself.min() == 0
+    assert losses.by_helper.min() == 0
+    assert losses.itself.max() > 0.1
+    assert losses.by_helper.max() > 0.1
+
+
+def one_decision(accuracy: list[float], function: int, cell: int, **prices: float) -> Losses:
+    """A decision of the first of two learners, which have two functions each."""
+    table = np.array([[0.0, prices.get("price", 0.0)], [0.0, 0.0]])
+    sites = sites_of([2, 2], table, 0.0, receivers=1)
+    trace = trace_of(sites, np.array([[function]]), np.array([[2]]), np.array([[cell]]))
+    known = np.float32(accuracy).reshape(1, 4, 1)
+    return Oracle(sites, lipschitz=1.0, alpha=1.0, dimension=1).losses(trace, known)
+
+
+def named(losses: Losses) -> dict[str, float]:
+    sums = losses.sums().sum(axis=0).tolist()
+    return {cause: lost for cause, lost in zip(CAUSES, sums, strict=True) if lost}
+
+
+# In cell z3:5, whose side is 1/8, accuracies vary by 1/8 and two of them may seem 1/4 apart.
+@pytest.mark.parametrize(
+    ("accuracy", "function", "price", "expected"),
+    [
+        ([0.5, 0.75, 0.25, 0.5], 0, 0.0, {"near-optimal": 0.25}),
+        ([0.5, 0.75 + 1 / UNIT, 0.25, 0.5], 0, 0.0, {"wrong choice": 0.25 + 1 / UNIT}),
+        ([0.5, 0.5, 0.875, 0.5], 1, 0.25, {"near-optimal": 0.125}),
+        ([0.5, 0.5, 0.875, 0.5], 3, 0.25, {"helper's mistake": 0.375}),
+        ([0.5, 0.5, 0.625, 0.5], 3, 0.25, {"helper's mistake": 0.125, "near-optimal": 0.125}),
+        ([1.0, 0.5, 0.625, 0.5], 3, 0.25, {"helper's mistake": 0.125, "wrong choice": 0.625}),
+    ],
+)
+def test_a_loss_is_split_by_hand_as_by_the_oracle(
+    accuracy: list[float], function: int, price: float, expected: dict[str, float]
+) -> None:
+    assert named(one_decision(accuracy, function, 3, price=price)) == expected
+
+
+def test_in_a_finer_cell_the_same_loss_is_a_wrong_choice() -> None:
+    accuracy = [0.5, 0.75, 0.25, 0.5]
+
+    assert named(one_decision(accuracy, 0, CELLS.index("z3:5"))) == {"near-optimal": 0.25}
+    assert named(one_decision(accuracy, 0, CELLS.index("z9:17"))) == {"wrong choice": 0.25}
+
+
+def test_a_learner_without_arrivals_has_no_regret_and_is_not_counted() -> None:
+    config = {
+        "learner": [
+            {"name": "asker", "functions": ["a"]},
+            {"name": "server", "functions": ["b"], "arrivals": False},
+        ]
+    }
+    sites = load(config).sites
+    trace = trace_of(sites, np.array([[0]]), np.array([[0]]), np.array([[0]]))
+    known = np.float32([0.5, 0.75]).reshape(1, 2, 1)
+
+    assert oracle(sites).losses(trace, known).sums().tolist() == [[0.25, 0, 0, 0, 0]]

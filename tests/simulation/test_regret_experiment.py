@@ -1,0 +1,92 @@
+"""The tables of `experiments/regret` can be made, and say what the runs say."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import covey
+from covey.bandit.policies import PRESETS
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        return importlib.import_module("tables")
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("regret")
+    make(out)
+    return out / "README.md"
+
+
+def make(out: Path) -> str:
+    (out / "policies.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    given = ["--quick", "--out", str(out), "--policies", str(out / "policies.md")]
+    command = [sys.executable, str(FOLDER / "run.py"), *given]
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    return done.stderr
+
+
+def test_every_scenario_of_the_folder_is_played(page: Path) -> None:
+    named = sorted(path.name for path in FOLDER.glob("*.toml"))
+
+    assert len(named) == 9
+    assert [name for name in named if f"({name})" not in page.read_text()] == []
+
+
+def test_every_preset_has_a_line_between_the_marks_of_the_page_on_policies(page: Path) -> None:
+    text = (page.parent / "policies.md").read_text()
+    between = text.removeprefix(f"before\n{BEGIN}\n").removesuffix(f"\n{END}\nafter\n")
+    told = [line.split("`")[1] for line in between.splitlines()]
+
+    assert sorted(told) == sorted(PRESETS)
+
+
+def test_a_page_that_is_made_again_is_the_same(page: Path) -> None:
+    before = page.read_text()
+    make(page.parent)
+
+    assert page.read_text() == before
+
+
+def test_the_page_in_the_repository_has_the_tables_that_the_script_makes(page: Path) -> None:
+    def heads(text: str) -> list[str]:
+        lines = [line.split(" (")[0] for line in text.splitlines()]
+        return [line for line in lines if line.startswith("#")]
+
+    assert heads((FOLDER / "README.md").read_text()) == heads(page.read_text())
+
+
+def test_ratios_are_to_the_one_of_the_two_that_lost_less_on_average(tables: ModuleType) -> None:
+    assert tables.better([0.1, 0.3], [0.15, 0.2]) == "dcza"
+    assert tables.better([0.1, 0.2], [0.15, 0.2]) == "cos"
+
+
+def entry(tables: ModuleType, mean: float, high: float) -> object:
+    ratio = tables.Estimate(mean, 0.1, high)
+    return tables.Entry("auto", f"world {mean}", 0.01, "cos", ratio)
+
+
+def test_a_goal_that_is_missed_is_said_with_where(tables: ModuleType) -> None:
+    found = [entry(tables, 0.5, 0.7), entry(tables, 0.9, 1.2)]
+
+    assert "**missed** in 1 of 2 (world 0.9 0.90 (0.10" in tables.goal(found, 0.8)
+    assert "**met** in 2 of 2; the largest ratio is 0.90" in tables.goal(found, 0.95)
+    assert "**missed** in 1 of 2: world 0.9" in tables.no_harm(found, 1.05)
+    assert "**met**" in tables.no_harm(found[:1], 1.05)

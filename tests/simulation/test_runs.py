@@ -1,0 +1,292 @@
+"""Runs: the same world for every policy, sums equal to a slow count, invalid input."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import covey
+from covey.bandit.policies import DCZA, CoS
+from covey.bandit.settings import Settings
+from covey.errors import ConfigError
+from covey.replay.engine import start
+from covey.simulation.environment import Drift, Environment
+from covey.simulation.run import CAUSES, Run, log_of, network, play
+from covey.simulation.world import World
+
+PRICED = Environment(name="priced", prices=0.1, lipschitz=1.2)
+
+
+def same(run: Run) -> Run:
+    """The run but for the time that it took."""
+    return msgspec.structs.replace(run, seconds=0.0)
+
+
+def lost(run: Run) -> np.ndarray:
+    """What was lost in all, at each checkpoint."""
+    return np.array([run.regret[cause] for cause in CAUSES]).sum(axis=0)
+
+
+@pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        PRICED,
+        Environment(name="C1", case="C1", dimension=2),
+        Environment(name="C4", case="C4", function_costs=0.05),
+        Environment(name="drift", drift=Drift(severity=0.4, every_slots=500), learners=2),
+        Environment(name="all in common", correlation=1.0, prices=0.05),
+    ],
+    ids=lambda environment: environment.name,
+)
+def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
+    environment: Environment, settings: Settings
+) -> None:
+    slots = 1_500
+    run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
+    stretch = World(environment, seed=3, horizon=slots).draw(slots)
+    names = environment.names
+    functions = [f"function {k}" for k in range(sum(environment.counts))]
+    owner = np.repeat(np.arange(len(names)), environment.counts)
+    first = np.cumsum([0, *environment.counts])
+    price, cost = environment.price(0, 0), environment.function_cost(0, 0)
+    trace = covey.replay(
+        {
+            "policy": msgspec.to_builtins(settings),
+            "learner": [
+                {
+                    "name": name,
+                    "functions": functions[first[k] : first[k + 1]],
+                    "function-costs": [cost] * environment.counts[k],
+                    "peers": {other: price for other in names if other != name},
+                    "arrivals": k < environment.receivers,
+                }
+                for k, name in enumerate(names)
+            ],
+        },
+        predictions=stretch.right[0],
+        labels=np.ones(slots, np.int64),
+        contexts=stretch.points[:, 0],
+    )
+    total, half, wrong, paid = 0.0, 0.0, 0, 0.0
+    for slot, learner, function in zip(trace.slot, trace.learner, trace.function, strict=True):
+        known = stretch.accuracy[0, :, slot - 1]
+        costs = np.where(owner == learner, cost, price)
+        total += float((known - costs).max() - (known - costs)[function])
+        half = total if slot <= 700 else half
+        wrong += int(stretch.right[0, function, slot - 1] == 0)
+        paid += float(costs[function])
+
+    assert lost(run) == pytest.approx([half, total], rel=1e-5)
+    assert run.errors == wrong / len(trace)
+    assert run.cost == pytest.approx(paid / len(trace), abs=1e-6)
+    assert run.phases["explore"] == (trace.phase == 1).mean()
+    assert run.learners == environment.receivers
+
+
+@pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
+@pytest.mark.parametrize("correlation", ["independent", 0.5])
+def test_regret_of_separate_streams_uses_the_accuracies_of_each_stream(
+    correlation: Any, settings: Settings
+) -> None:
+    environment = Environment(name="x", correlation=correlation, dimension=2, prices=0.05)
+    slots = 1_500
+    run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
+    stretch = World(environment, seed=3, horizon=slots).draw(slots)
+    setup = network(environment, settings)
+    trace = start(setup, setup.sites, 2, [0, 1]).play(log_of(stretch))
+    owner = np.repeat(np.arange(4), 2)
+    total, half, wrong = 0.0, 0.0, 0
+    decisions = zip(trace.slot, trace.learner, trace.function, trace.correct, strict=True)
+    for slot, learner, function, correct in decisions:
+        worth = stretch.accuracy[learner, :, slot - 1] - np.where(owner == learner, 0, 0.05)
+        total += float(worth.max() - worth[function])
+        half = total if slot <= 700 else half
+        wrong += int(correct == 0)
+        assert correct == stretch.right[learner, function, slot - 1]
+
+    assert [site.stream for site in setup.sites] == [0, 1, 2, 3]
+    assert np.array_equal(trace.prediction, trace.correct)  # the label is always 1
+    assert lost(run) == pytest.approx([half, total], rel=1e-5)
+    assert run.errors == wrong / len(trace)
+    assert run.messages["requests"] > 0
+
+
+@pytest.mark.parametrize("correlation", ["independent", 0.5])
+def test_without_peers_each_learner_depends_on_its_stream_only(
+    correlation: Any,
+) -> None:
+    environment = Environment(name="x", correlation=correlation, learners=3, prices=2.0)
+    stretch = World(environment, seed=6, horizon=1_200).draw(1_200)
+    setup = network(environment, CoS(slices=4))
+    together = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    for place in range(3):
+        alone = covey.replay(
+            {
+                "policy": {"preset": "cos", "slices": 4},
+                "learner": [{"name": "one", "functions": ["a", "b"]}],
+            },
+            predictions=stretch.right[place, 2 * place : 2 * place + 2],
+            labels=np.ones(1_200, np.int64),
+            contexts=stretch.points[:, place],
+        )
+        mine = together.learner == place
+
+        assert np.array_equal(together.function[mine] - 2 * place, alone.function)
+        assert np.array_equal(together.correct[mine], alone.correct)
+
+
+def test_the_same_run_twice_is_the_same() -> None:
+    first, second = (
+        play(PRICED, DCZA(), seed=1, horizon=2_000, checkpoints=[10, 2_000]) for _ in range(2)
+    )
+
+    assert same(first) == same(second)
+
+
+def test_checkpoints_only_look() -> None:
+    few = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1_000])
+    many = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1, 2, 30, 1_000, 1_700])
+
+    assert (few.slots, many.slots) == ([1_000], [1, 2, 30, 1_000, 1_700])
+    assert {cause: many.regret[cause][3:4] for cause in CAUSES} == few.regret
+    assert same(msgspec.structs.replace(many, slots=[], regret={})) == same(
+        msgspec.structs.replace(few, slots=[], regret={})
+    )
+
+
+def test_regret_never_falls() -> None:
+    run = play(PRICED, CoS(), seed=2, horizon=3_000, checkpoints=list(range(100, 3_001, 100)))
+
+    assert list(run.regret) == list(CAUSES)
+    for cause in CAUSES:
+        assert (np.diff(run.regret[cause]) >= 0).all()
+    assert lost(run)[-1] > 0
+
+
+def test_every_policy_meets_the_same_answers() -> None:
+    traces = []
+    for settings in (CoS(slices=5), DCZA()):
+        setup = network(PRICED, settings)
+        world = World(PRICED, seed=8, horizon=2_000)
+        traces.append(start(setup, setup.sites, 1, [0, 1]).play(log_of(world.draw(2_000))))
+    one, other = traces
+    both = one.function == other.function
+
+    assert 0.2 < both.mean() < 0.9
+    assert np.array_equal(one.correct[both], other.correct[both])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_learning_beats_choosing_by_chance(seed: int) -> None:
+    environment = Environment(name="x", lipschitz=1.2)
+    stretch = World(environment, seed=seed, horizon=8_000).draw(8_000)
+    by_chance = (stretch.accuracy[0].max(axis=0) - stretch.accuracy[0].mean(axis=0)).mean()
+    run = play(environment, CoS(), seed=seed, horizon=8_000, checkpoints=[8_000])
+
+    assert lost(run)[-1] / (8_000 * 4) < by_chance / 2
+
+
+@pytest.mark.parametrize("wait", [None, 4])
+def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None:
+    environment = Environment(name="x", delay_slots=9, label_probability=0.7)
+    settings = CoS(slices=4, label_wait=wait)
+    run = play(environment, settings, seed=5, horizon=1_000, checkpoints=[])
+    world = World(environment, seed=5, horizon=1_000)
+    setup = network(environment, settings)
+    stretch = world.draw(1_000)
+    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    requests = labels = 0
+    for slot, learner, arm in zip(trace.slot, trace.learner, trace.arm, strict=True):
+        if arm >= 8:
+            delay = stretch.delays[slot - 1]
+            requests += 1
+            comes = slot + delay <= 1_000 and (wait is None or delay <= wait)
+            labels += int(comes and stretch.shown[slot - 1, learner])
+
+    assert 0 < labels < requests
+    assert run.messages == {"requests": requests / 4, "labels": labels / 4}
+
+
+def test_with_all_labels_each_request_forwards_one() -> None:
+    run = play(PRICED, CoS(), seed=5, horizon=1_000, checkpoints=[])
+
+    assert run.messages["requests"] == run.messages["labels"] > 0
+
+
+def test_a_peer_dearer_than_a_right_answer_is_never_asked() -> None:
+    prices = ((0.0, 1.5), (0.1, 0.0))
+    environment = Environment(name="x", learners=2, prices=prices)
+    sites = network(environment, CoS()).sites
+
+    assert (sites[0].peers, sites[1].peers) == ((), (0,))
+    assert (sites[0].costs, sites[1].costs) == ((0.0, 0.0), (0.0, 0.0, 0.1))
+
+
+def test_restricted_askers_do_not_change_the_oracle() -> None:
+    alone = CoS(mode="paper")
+    run = play(PRICED, alone, seed=4, horizon=4_000, checkpoints=[4_000])
+    stretch = World(PRICED, seed=4, horizon=4_000).draw(4_000)
+    setup = network(PRICED, alone)
+    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    known = stretch.accuracy[0].reshape(4, 2, -1)
+    best = known.max(axis=1)
+    everybody = sum(
+        np.maximum(best[i], np.delete(best, i, axis=0).max(axis=0) - 0.1).sum() for i in range(4)
+    )
+    chosen = stretch.accuracy[0][trace.function, trace.slot - 1] - trace.cost
+
+    assert [site.peers for site in setup.sites[1:]] == [(), (), ()]
+    assert lost(run)[-1] == pytest.approx(everybody - chosen.sum(), rel=1e-4)
+
+
+WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
+    (
+        {"liars": {"learner-2": "false-labels"}},
+        CoS(),
+        100,
+        [],
+        "environment 'x': liars with false-labels cannot be simulated yet; remove them",
+    ),
+    (
+        {},
+        CoS(horizon=50),
+        100,
+        [],
+        "the policy's horizon is 50 slots, but the run has 100; raise horizon in [policy]",
+    ),
+    (
+        {},
+        CoS(),
+        100,
+        [10, 10],
+        "checkpoint 10 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
+        "increasing order",
+    ),
+    (
+        {},
+        CoS(),
+        100,
+        [10, 101],
+        "checkpoint 101 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
+        "increasing order",
+    ),
+    ({}, CoS(), 2**54, [], f"the horizon is {2**54}; it must lie from 1 to {2**53:g}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings", "horizon", "checkpoints", "sentence"), WRONG)
+def test_an_invalid_run_is_refused_with_a_message(
+    kind: dict[str, Any], settings: Settings, horizon: int, checkpoints: list[int], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        play(
+            Environment(name="x", **kind),
+            settings,
+            seed=1,
+            horizon=horizon,
+            checkpoints=checkpoints,
+        )
+
+    assert str(caught.value) == sentence

@@ -1,0 +1,189 @@
+"""Surfaces have the configured smoothness and drift."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.simulation.environment import Drift, Environment, Surface, spread
+from covey.simulation.world import AccuracyField, World, accuracy_at, drawn_surfaces
+
+# Accuracies are float32, and rounded to multiples of 2**-22 where they are drawn.
+ROUNDING = 1e-6
+
+
+@st.composite
+def environments(draw: st.DrawFn) -> Environment:
+    low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
+    return Environment(
+        name="x",
+        dimension=draw(st.integers(1, 4)),
+        learners=2,
+        shape=draw(st.sampled_from(["bumps", "ramps", "steps"])),
+        lipschitz=draw(st.floats(0.1, 20)),
+        alpha=draw(st.floats(0.2, 1)),
+        low=low,
+        high=high,
+    )
+
+
+def pairs(at: tuple[float, ...], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points in pairs, some very close together, half of them beginning at `at`."""
+    first = rng.random((400, len(at)))
+    first[:200] = at
+    shift = rng.uniform(-1, 1, first.shape) * 10.0 ** rng.uniform(-9, 0, (400, 1))
+    return first, np.clip(first + shift, 0, 1)
+
+
+@given(environments(), st.integers(0, 1000))
+def test_no_surface_exceeds_its_lipschitz_constant(environment: Environment, seed: int) -> None:
+    smoothness = {"lipschitz": environment.lipschitz, "alpha": environment.alpha}
+    for surface in drawn_surfaces(environment, seed):
+        first, second = pairs(surface.at, np.random.default_rng(seed))
+        here, there = (accuracy_at(surface, points, **smoothness) for points in (first, second))
+        distance = np.linalg.norm(first - second, axis=1)
+        most = environment.lipschitz * distance**environment.alpha
+
+        assert (np.abs(here - there) <= most * (1 + ROUNDING) + ROUNDING).all()
+        assert environment.low - ROUNDING <= here.min()
+        assert here.max() <= environment.high + ROUNDING
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("shape", ["bumps", "ramps", "steps"])
+def test_a_surface_attains_its_lipschitz_constant(shape: Any, alpha: float) -> None:
+    environment = Environment(name="x", shape=shape, lipschitz=2.0, alpha=alpha, low=0.0)
+    points = np.linspace(0, 1, 2001)[:, None]
+    steepest = []
+    for surface in drawn_surfaces(environment, 3):
+        heights = accuracy_at(surface, points, lipschitz=2.0, alpha=alpha)
+        steepest.append(np.abs(np.diff(heights)).max() / (2.0 * (1 / 2000) ** alpha))
+
+    # Between points of a lattice, not at the edge of the field itself, a root is less steep.
+    assert max(steepest) > (0.99 if alpha == 1 else 0.4)
+
+
+def test_a_bump_falls_from_its_point() -> None:
+    bump = Surface(at=(0.25, 0.5), high=0.9, low=0.5)
+    heights = accuracy_at(bump, np.array([[0.25, 0.5], [0.55, 0.1], [0.25, 0.6]]), lipschitz=0.4)
+
+    assert heights == pytest.approx([0.9, 0.7, 0.86], abs=ROUNDING)
+
+
+def test_a_ramp_falls_from_its_plane_and_is_level_beyond() -> None:
+    ramp = Surface(shape="ramps", at=(0.5, 0.5), toward=(3.0, 4.0), high=0.9, low=0.5)
+    heights = accuracy_at(ramp, np.array([[1.0, 1.0], [0.5, 0.5], [0.2, 0.1]]), lipschitz=0.4)
+
+    assert heights == pytest.approx([0.9, 0.9, 0.7], abs=ROUNDING)
+
+
+def test_steps_are_level_in_every_other_band() -> None:
+    steps = Surface(shape="steps", at=(0.25,), toward=(1.0,), every=0.25, high=0.9, low=0.5)
+    points = np.array([[0.25], [0.5], [0.55], [0.625], [0.7], [0.75], [1.0], [0.125]])
+    heights = accuracy_at(steps, points, lipschitz=2.0)
+
+    assert heights == pytest.approx([0.9, 0.9, 0.8, 0.65, 0.8, 0.9, 0.9, 0.65], abs=ROUNDING)
+
+
+def test_drawn_surfaces_peak_between_the_middle_and_high() -> None:
+    environment = Environment(name="x", learners=50, low=0.2, high=0.8)
+    peaks = [surface.high for surface in drawn_surfaces(environment, 1)]
+
+    assert len(peaks) == 100
+    assert 0.5 <= min(peaks) < 0.52
+    assert 0.78 < max(peaks) <= 0.8
+
+
+def test_surfaces_depend_on_the_seed_and_not_on_how_contexts_arrive() -> None:
+    one, other = Environment(name="x", case="C1"), Environment(name="y", case="C4", prices=0.3)
+
+    assert drawn_surfaces(one, 5) == drawn_surfaces(other, 5)
+    assert drawn_surfaces(one, 5) != drawn_surfaces(one, 6)
+
+
+def flat(*heights: float) -> tuple[Surface, ...]:
+    return tuple(Surface(at=(0.5,), high=height, low=height) for height in heights)
+
+
+def test_a_switch_of_full_severity_exchanges_the_surfaces() -> None:
+    drift = Drift(severity=0.5, every_slots=3)
+    environment = Environment(name="x", surfaces=(flat(0.75), flat(0.25)), drift=drift)
+    accuracy = World(environment, seed=1, horizon=7).draw(7).accuracy[0]
+
+    assert accuracy[0].tolist() == [0.75, 0.75, 0.75, 0.25, 0.25, 0.25, 0.75]
+    assert accuracy[1].tolist() == [0.25, 0.25, 0.25, 0.75, 0.75, 0.75, 0.25]
+
+
+def test_a_switch_of_half_the_severity_changes_half_as_much() -> None:
+    drift = Drift(severity=0.25, every_slots=2)
+    environment = Environment(name="x", surfaces=(flat(0.75), flat(0.25)), drift=drift)
+    accuracy = World(environment, seed=1, horizon=6).draw(6).accuracy[0]
+
+    assert accuracy[0].tolist() == [0.75, 0.75, 0.5, 0.5, 0.75, 0.75]
+
+
+def test_a_switch_permutes_the_surfaces() -> None:
+    heights = [k / 16 for k in range(1, 9)]
+    environment = Environment(
+        name="x",
+        surfaces=(flat(*heights[:5]), flat(*heights[5:])),
+        drift=Drift(severity=7 / 16, every_slots=1),
+    )
+    accuracy = World(environment, seed=1, horizon=50).draw(50).accuracy[0]
+
+    assert all(sorted(slot) == heights for slot in accuracy.T.tolist())
+    assert (np.diff(accuracy) != 0).all()
+
+
+@given(environments(), st.integers(0, 100), st.floats(0.02, 1.0), st.integers(1, 40))
+def test_a_switch_changes_no_accuracy_by_more_than_its_severity(
+    environment: Environment, seed: int, share: float, every: int
+) -> None:
+    severity = share * spread(environment)
+    if severity < 1e-3:
+        return
+    drift = Drift(severity=severity, every_slots=every)
+    changed = _with(environment, drift=drift)
+    accuracy = AccuracyField(changed, seed).measure(
+        np.full((120, 1, environment.dimension), 0.4), 1
+    )
+    steps = np.abs(np.diff(accuracy[0]))
+
+    assert steps.max() <= severity + ROUNDING
+    assert (steps[:, [k for k in range(119) if (k + 1) % every]] == 0).all()
+
+
+@given(environments(), st.integers(0, 100), st.floats(0.01, 1.0), st.integers(1, 40))
+def test_gradual_drift_changes_no_accuracy_by_more_than_its_severity_in_its_time(
+    environment: Environment, seed: int, severity: float, every: int
+) -> None:
+    drift = Drift(kind="gradual", severity=severity, every_slots=every)
+    changed = _with(environment, drift=drift)
+    accuracy = AccuracyField(changed, seed).measure(
+        np.full((120, 1, environment.dimension), 0.4), 1
+    )
+    first = AccuracyField(environment, seed).measure(np.full((1, 1, environment.dimension), 0.4), 1)
+
+    assert accuracy[:, :, :1].tolist() == first.tolist()
+    for lag in range(1, every + 1):
+        steps = np.abs(accuracy[0, :, lag:] - accuracy[0, :, :-lag])
+        assert steps.max(initial=0) <= severity * (lag / every) ** environment.alpha + ROUNDING
+
+
+def test_gradual_drift_is_reflected_at_the_walls() -> None:
+    drift = Drift(kind="gradual", severity=0.1, every_slots=100)
+    bump = Surface(at=(0.5,), high=0.9, low=0.1)
+    environment = Environment(
+        name="x", surfaces=((bump,),), drift=drift, low=0.1, high=0.9, lipschitz=1.0
+    )
+    accuracy = AccuracyField(environment, 0).measure(np.full((4001, 1, 1), 0.5), 1)[0, 0]
+
+    # Half the cube away after 500 slots, back after 1,000, on the other side after 1,500.
+    assert accuracy[::500] == pytest.approx([0.9, 0.4] * 4 + [0.9], abs=1e-5)
+
+
+def _with(environment: Environment, **changes: Any) -> Environment:
+    fields = {name: getattr(environment, name) for name in environment.__struct_fields__}
+    return Environment(**{**fields, **changes})

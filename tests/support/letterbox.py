@@ -1,0 +1,75 @@
+"""Links of a virtual network over which letters go, as bytes, to the side of a node for peers."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from covey.kernel.rules import Report
+from covey.node.node import Node
+from covey.node.requests import AskRow, Assistance
+from covey.server.config import PeerConfig
+from covey.server.http import HttpProblem, HttpRequest, HttpResponse
+from covey.server.peer_api import PeerApi
+from covey.server.peer_client import PeerClient
+from covey.server.peer_messages import KIND, HelloReply
+from covey.types import Label
+from support import virtual
+
+KEY = "sha256:" + "0" * 64
+HEADERS = {"content-type": KIND}
+
+
+def neighbour(name: str, **more: Any) -> PeerConfig:
+    """Return a neighbour that may do everything, and often."""
+    rights = {"share": "data", "may_ask": True, "asks_by_context": True, "rate_per_s": 1e9}
+    return PeerConfig(**{"name": name, "key": KEY, "in_flight": 1_024, **rights, **more})
+
+
+def letter(path: str, body: bytes, *, who: str) -> HttpRequest:
+    """Return a letter as the side of a node for peers gets it."""
+    return HttpRequest("POST", path, HEADERS, body, who)
+
+
+async def respond(back: PeerApi, call: HttpRequest) -> HttpResponse:
+    try:
+        return await back.handle(call)
+    except HttpProblem as problem:
+        return problem.reply()
+
+
+class LetterLink(virtual.Link):
+    """The way from one site to another, by letters."""
+
+    rights: ClassVar[dict[str, Any]] = {}  # of the other, besides the usual ones
+
+    def __init__(self, world: virtual.World, source: str, name: str) -> None:
+        super().__init__(world, source, name)
+        self._pen = self._write(world)
+
+    def _write(self, world: virtual.World) -> PeerClient:
+        """Return who writes the letters."""
+        return PeerClient(neighbour(self._name, **self.rights), self._post, world.chance)
+
+    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
+        return await self._pen.ask(requests)
+
+    async def report(self, cell: str, slot: int) -> Report:
+        return await self._pen.report(cell, slot)
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        return await self._pen.estimate(cell, slot, is_by_context=is_by_context)
+
+    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
+        return await self._pen.deliver(labels)
+
+    async def hello(self) -> HelloReply:
+        return await self._pen.hello()
+
+    async def _post(self, path: str, body: bytes) -> HttpResponse:
+        call = letter(path, body, who=self._source)
+        known = {self._source: neighbour(self._source)}
+
+        def say(node: Node) -> Any:
+            return respond(PeerApi(node, known), call)
+
+        reply: HttpResponse = await self._send(say)
+        return reply

@@ -1,0 +1,157 @@
+"""Sites that are served by processes of their own, with fresh keys, and clients of them."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from covey.server import keys
+
+TESTS = Path(__file__).parents[1]
+SRC = TESTS.parent / "src"
+Inputs = list[dict[str, Any]]
+
+
+def recorded(place: int) -> Callable[[list[int]], int]:
+    """Return a function that finds its answer in the instance; sites find it by its name."""
+    return itemgetter(place)
+
+
+class Client:
+    """A client of one site, over one connection."""
+
+    def __init__(self, url: str) -> None:
+        _, _, host, path = url.split("/", 3)
+        self._model = f"/{path}"
+        self._way = http.client.HTTPConnection(host, timeout=30)
+
+    def infer(self, id_: str, inputs: Inputs, **parameters: Any) -> Any:
+        body = {"id": id_, "inputs": inputs, "parameters": parameters}
+        return self._send("POST", "/infer", body)
+
+    def label(self, id_: str, truth: Any) -> Any:
+        return self._send("POST", "/feedback", {"id": id_, "truth": truth})
+
+    def drain(self) -> None:
+        """Return when peers have been told all labels."""
+        while self.state()["owed"]:
+            pass  # asking takes its time
+
+    def state(self) -> Any:
+        return self._send("GET", "/state")
+
+    def close(self) -> None:
+        self._way.close()
+
+    def _send(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body)
+        self._way.request(method, self._model + path, data, {"Content-Type": "application/json"})
+        answer = self._way.getresponse()
+        told = json.loads(answer.read())
+        assert answer.status < 300, told
+        return told
+
+
+class Offices:
+    """An authority, and the keys of sites that it signed."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self.folder = folder
+        keys.new_authority(folder / "office")
+        for name in names:
+            keys.new_site(name, authority=folder / "office", folder=folder)
+        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+
+    def node(self, name: str, **more: Any) -> str:
+        """Return the lines of `[node]` that say who a site is, and where."""
+        told = {
+            "name": name,
+            "store": f"{name}.store",
+            "address": "127.0.0.1:0",
+            "certificate": f"{name}.crt",
+            "key": f"{name}.key",
+            "authority": "office/ca.crt",
+            "peer-address": f"127.0.0.1:{self.ports[name]}",
+            **more,
+        }
+        return table("[node]", told)
+
+    def peer(self, name: str, **more: Any) -> str:
+        """Return a `[[peer]]` table."""
+        told = {
+            "name": name,
+            "key": self.key(name),
+            "url": self.url(name),
+            **more,
+        }
+        return table("[[peer]]", told)
+
+    def key(self, name: str) -> str:
+        """Return the hash of a site's key."""
+        return keys.show(self.folder / f"{name}.crt").key_hash
+
+    def url(self, name: str) -> str:
+        """Return where peers reach a site."""
+        return f"https://127.0.0.1:{self.ports[name]}"
+
+
+def table(head: str, values: Mapping[str, Any]) -> str:
+    """Return a table of TOML."""
+    return "\n".join([head, *(f"{key} = {_toml(value)}" for key, value in values.items()), ""])
+
+
+@contextmanager
+def served(folder: Path, sites: Mapping[str, str]) -> Iterator[dict[str, Client]]:
+    """Serve sites, each in a process, and yield a client of each; files are named by site."""
+    with ExitStack() as stack:
+        started = {}
+        for name, text in sites.items():
+            (folder / f"{name}.toml").write_text(text)
+            started[name] = _start(folder / f"{name}.toml")
+            stack.callback(_stop, started[name])
+        yield {name: _client(process, stack) for name, process in started.items()}
+
+
+def _start(site: Path) -> "subprocess.Popen[str]":
+    paths = os.pathsep.join([str(SRC), str(TESTS)])
+    return subprocess.Popen(
+        [sys.executable, "-m", "covey", "serve", str(site)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def _client(process: "subprocess.Popen[str]", stack: ExitStack) -> Client:
+    assert process.stderr is not None
+    line = process.stderr.readline().strip()
+    assert line.startswith("http"), line
+    client = Client(line)
+    stack.callback(client.close)
+    return client
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    more = [line for line in said.splitlines() if not line.startswith("for peers: https://")]
+    assert (process.returncode, more) == (0, [])  # nothing was left open, nothing went wrong
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in taken]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)

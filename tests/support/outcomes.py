@@ -1,0 +1,167 @@
+"""Outcomes of replays, made up; and what a browser would see of their pages."""
+
+import itertools
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+
+from covey.replay.engine import CellView
+from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
+from covey.types import Context
+
+SITES = ["north", "east", "south", "west", "harbour", "airport", "uptown", "campus"]
+HOSTILE = ["<b>a&b</b>", "$x_1$ \\frac", "_hidden", "w" * 90, '"quoted" <script>', "東京\x1b\n"]
+VOID = {"meta"}
+NONE = "\N{EN DASH}"
+
+
+def make_learner(
+    name: str,
+    rng: np.random.Generator,
+    *,
+    peers: list[str],
+    dimension: int,
+    side: int = 3,
+    is_judged: bool = True,
+) -> LearnerOutcome:
+    functions = [f"{name}-tree", f"{name}-bayes"]
+    arms = [*functions, *peers]
+    slots = rng.integers(40, 50, size=30)
+    judged = slots if is_judged else 0 * slots
+    errors = rng.binomial(judged, 0.2)
+    train = rng.binomial(slots, 0.1)
+    explore = rng.binomial(slots - train, 0.2)
+    total = int(slots.sum())
+    chosen = rng.multinomial(total, np.full(len(arms), 1 / len(arms)))
+    return LearnerOutcome(
+        name=name,
+        functions=functions,
+        slots=total,
+        judged=int(judged.sum()),
+        errors=int(errors.sum()),
+        train=int(train.sum()),
+        explore=int(explore.sum()),
+        exploit=total - int(train.sum() + explore.sum()),
+        cost_total=0.05 * float(chosen[2:].sum()),
+        arms=dict(zip(arms, chosen.tolist(), strict=True)),
+        alone_errors=int(errors.sum() * 1.5),
+        timeline=Timeline(50, *(x.tolist() for x in (slots, judged, errors, train, explore))),
+        cells=make_cells(rng, arms, dimension=dimension, side=side),
+    )
+
+
+def make_cells(
+    rng: np.random.Generator, arms: list[str], *, dimension: int, side: int
+) -> list[CellView]:
+    cells = []
+    for corner in itertools.product(range(side), repeat=dimension):
+        low: Context = tuple(step / side for step in corner)
+        high: Context = tuple((step + 1) / side for step in corner)
+        arm = arms[int(rng.integers(len(arms)))]
+        cells.append(CellView(str(corner), low, high, int(rng.integers(1, 99)), arm, 0.8))
+    return cells
+
+
+def idle_learner(name: str) -> LearnerOutcome:
+    nothing = [0] * 30
+    timeline = Timeline(50, nothing, nothing, nothing, nothing, nothing)
+    return LearnerOutcome(name, ["idle-tree"], 0, 0, 0, 0, 0, 0, 0.0, {}, 0, timeline, [])
+
+
+def make_outcome(
+    names: list[str], *, dimension: int = 2, side: int = 3, is_judged: bool = True
+) -> Outcome:
+    rng = np.random.default_rng(7)
+    learners = [
+        make_learner(
+            name,
+            rng,
+            peers=[peer for peer in names if peer != name],
+            dimension=dimension,
+            side=side,
+            is_judged=is_judged,
+        )
+        for name in names
+    ]
+    functions = [function for learner in learners for function in learner.functions]
+    errors = [10.0 + position if is_judged else None for position in range(len(functions))]
+    return Outcome(
+        slots=1500,
+        dimension=dimension,
+        context_names=["hour", "load", "heat"][:dimension],
+        policy="CoS (spec), 9 cells",
+        learners=learners,
+        functions=dict(zip(functions, errors, strict=True)),
+    )
+
+
+def small_learner(name: str, *, slots: int, errors: int, alone_errors: int) -> LearnerOutcome:
+    timeline = Timeline(slots, [slots], [slots], [errors], [slots // 10], [slots // 5])
+    return LearnerOutcome(
+        name=name,
+        functions=[f"{name}-tree"],
+        slots=slots,
+        judged=slots,
+        errors=errors,
+        train=slots // 10,
+        explore=slots // 5,
+        exploit=slots - slots // 10 - slots // 5,
+        cost_total=slots / 100,
+        arms={f"{name}-tree": slots - 30, "peer": 30},
+        alone_errors=alone_errors,
+        timeline=timeline,
+        cells=[CellView("all", (), (), slots, f"{name}-tree", 0.9)],
+    )
+
+
+def small_outcome(*learners: LearnerOutcome) -> Outcome:
+    functions = {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
+    return Outcome(300, 0, [], "CoS", list(learners), functions)
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would see, and fails on tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nesting: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value or "" for key, value in attrs if key == "id"]
+        self.links += [value or "" for key, value in attrs if key in ("src", "href", "xlink:href")]
+        if tag not in VOID:
+            self.nesting.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.nesting.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.nesting.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.nesting == []
+    return reader
+
+
+def drawings(page: str) -> list[ElementTree.Element]:
+    found = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    return [ElementTree.fromstring(svg) for svg in found]  # noqa: S314 - drawn by covey itself
+
+
+def shown_words(page: str) -> str:
+    return " ".join(" ".join(read(page).words).split())

@@ -1,0 +1,123 @@
+"""The structure of the code: few modules, small files, one-way imports, no effects at import."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import covey
+
+ROOT = Path(covey.__file__).parents[2]
+PACKAGE = ROOT / "src" / "covey"
+SOURCES = sorted(PACKAGE.glob("**/*.py"))
+TESTS = sorted((ROOT / "tests").glob("**/*.py"))
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MOST_MODULES = 85
+MOST_LINES = 27_210
+MOST_LINES_OF_A_FILE = 600
+# One compiled file: calls between files are slow in C too (docs/decisions/0002).
+MOST_KERNEL_LINES = 2_250
+
+
+def test_there_are_few_modules() -> None:
+    assert 60 < len(SOURCES) <= MOST_MODULES
+
+
+def test_there_are_few_lines() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= MOST_LINES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_is_small(path: Path) -> None:
+    most = MOST_KERNEL_LINES if path.name == "kernel.py" else MOST_LINES_OF_A_FILE
+
+    assert len(path.read_text().splitlines()) <= most
+
+
+def test_files_of_tests_are_small() -> None:
+    frozen = ROOT / "tests" / "frozen" / "kernel.py"  # a copy, which is not worked on
+    lines = {str(path): len(path.read_text().splitlines()) for path in TESTS if path != frozen}
+
+    assert len(lines) > 100
+    assert {name: count for name, count in lines.items() if count > MOST_LINES_OF_A_FILE} == {}
+
+
+def test_files_of_tests_have_different_names() -> None:
+    names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_a_public_class_name_is_defined_once() -> None:
+    found = Counter(
+        stmt.name
+        for path in SOURCES
+        for stmt in ast.parse(path.read_text()).body
+        if isinstance(stmt, ast.ClassDef) and not stmt.name.startswith("_")
+    )
+
+    assert {name for name, times in found.items() if times > 1} == set()
+    assert len(found) > 200
+
+
+def test_imports_have_eight_layers() -> None:
+    layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    listed = {name for layer in layers for name in re.findall(r"\w+", layer)}
+    present = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in SOURCES}
+
+    assert len(layers) == 8
+    assert listed == present - {"__init__", "__main__"}
+
+
+def test_documents_name_tests_that_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")]
+    named = {name for page in pages for name in re.findall(r"test_\w+\.py", page.read_text())}
+
+    assert len(named) > 15
+    assert named - {path.name for path in TESTS} == set()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_importing_covey_has_no_effect_but_names() -> None:
+    code = (
+        "import logging, os, signal, sys, threading\n"
+        "def now():\n"
+        "    return (sys.excepthook, len(logging.root.handlers), dict(os.environ), sys.path[:],\n"
+        "            sys.meta_path[:])\n"
+        "before = now()\n"
+        "import covey, covey.cli\n"
+        "assert before == now()\n"
+        "assert threading.active_count() == 1\n"
+        "optional = {'matplotlib', 'pyarrow', 'sklearn', 'river', 'asyncio', 'cryptography'}\n"
+        "optional &= set(sys.modules)\n"
+        "assert not optional, optional\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+
+
+def test_public_names_are_documented() -> None:
+    assert all(getattr(covey, name).__doc__ for name in covey.__all__)
+
+
+def test_every_package_stands_in_the_table_of_contributing() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    packages = {path.parent.name for path in SOURCES if path.name == "__init__.py"}
+
+    assert {name for name in packages if f"`{name}`" not in text} == {"covey"}
+
+
+def test_the_version_is_the_newest_in_the_changelog() -> None:
+    version = PYPROJECT["project"]["version"]
+
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
