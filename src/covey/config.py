@@ -252,7 +252,9 @@ def assemble(tables: Tables) -> NetworkConfig:
     """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
     _check_members(members)
-    links = parse_links(tables.links, [member.name for member in members])
+    links = None
+    if tables.links:
+        links = parse_links(tables.links, [member.name for member in members])
     plan = plan_spaces(
         Wish("[data]", data.context, data.candidates),
         [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],

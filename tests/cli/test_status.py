@@ -15,7 +15,7 @@ import pytest
 from covey import cli
 from covey.cli import serve
 from covey.errors import ConfigError, PeerError
-from covey.report.figures import NONE
+from covey.report.text import NONE
 from covey.server import keys, tokens
 from support.neighbourhood import SRC
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving

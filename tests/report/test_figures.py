@@ -9,6 +9,7 @@ from covey.replay.engine import CellView
 from covey.replay.outcome import Timeline
 from covey.report import figures
 from covey.report import replay as replay_report
+from covey.report.text import shorten
 from support.outcomes import (
     HOSTILE,
     NONE,
@@ -192,7 +193,7 @@ def test_with_more_than_eight_learners_the_page_warns_that_colours_repeat() -> N
     [("north", "north"), ("northern", "north…"), ("nort hern", "nort…"), ("a\tb", "a\ufffdb")],
 )
 def test_names_are_cut_with_an_ellipsis(name: str, shown: str) -> None:
-    assert figures.shorten(name, 6) == shown
+    assert shorten(name, 6) == shown
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.0, NONE), (0.001, "<1%"), (0.126, "13%")])

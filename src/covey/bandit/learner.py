@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.policies import CellNames, Policy
+from covey.bandit.policies import Policy
 from covey.errors import DataError
 from covey.kernel import HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
 from covey.kernel.rules import Cell, Report, Reward, Rule
@@ -68,6 +68,29 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 _PHASES = (*PHASES, "serve")
+
+
+class CellNames:
+    """Cell names of all context spaces of a learner; the space name is the prefix."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self._policies = policies
+
+    def of(self, cell: Cell) -> str:
+        """Return the name of a cell."""
+        name = self._policies[cell.space].partition.name(cell)
+        return f"{cell.space}/{name}" if cell.space else name
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name; raise `DataError` for an invalid name."""
+        space, _, rest = name.rpartition("/")
+        policy = self._policies.get(space)
+        if policy is None:
+            raise DataError(f"cell {name!r} is in an unknown context space")
+        cell = policy.partition.parse(rest)
+        if len(cell.coordinates) != policy.dimension:
+            raise DataError(f"cell {name!r} needs {policy.dimension} coordinates")
+        return cell._replace(space=space) if space else cell
 
 
 class Learner:

@@ -204,8 +204,9 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="T1 to T6, C1 to C4 or hedge; cos, learning, delay, missing, cos-mc, dcza "
         "(default: a summary of all)",
     )
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Problem)}
     for name, meaning in PROBLEM_HELP.items():
-        default = getattr(Problem(), name.replace("-", "_"))
+        default = defaults[name.replace("-", "_")]
         hint = meaning if default is None else f"{meaning} (default: {default:g})"
         command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=hint)
     command.add_argument(

@@ -19,7 +19,6 @@ from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_o
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
 from covey.node.store import Store
-from covey.report.figures import NONE
 from covey.report.text import number, table
 
 FORMS = ("plain", "json")

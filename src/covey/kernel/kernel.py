@@ -2,11 +2,10 @@
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
 """The decision kernel: counters, thresholds and the choice of an arm.
 
-Python code that Cython can compile (as `covey.kernel._compiled`, with the C types in
-`_compiled.pxd`); `covey.kernel` selects the form. A learner's cells are rows of one integer array,
-created when a context first falls into them, so memory depends on the used cells, not on the size
-of the grid. A decision is one integer, `row << 20 | arm << 2 | phase`, that is later passed to
-`settle`.
+Python code that Cython can compile (as `covey.kernel._compiled`, whose C types are in the `.pxd`
+beside it); `covey.kernel` selects the form. A learner's cells are rows of one integer array, made
+when a context first falls into them, so memory depends on the used cells, not on the size of the
+grid. A decision is one integer, `row << 20 | arm << 2 | phase`, that is later passed to `settle`.
 """
 
 from __future__ import annotations

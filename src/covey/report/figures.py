@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from covey.errors import MissingExtra
 from covey.replay.engine import CellView
 from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Timeline
+from covey.report.text import NONE, shorten
 from covey.simulation.comparison import Score
 from covey.types import BY_CONTEXT
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-NONE = "\N{EN DASH}"
 INK = "#1f2428"
 FAINT = "#626a72"
 
@@ -44,12 +44,6 @@ _FIGURE_STYLE = {
     "ytick.major.size": 0,
     "hatch.linewidth": 1.4,
 }
-
-
-def shorten(name: str, length: int) -> str:
-    """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
-    return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
 
 
 def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:

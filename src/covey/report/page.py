@@ -11,7 +11,7 @@ from covey.bandit.partitions import Space, space_name
 from covey.replay.engine import CellView
 from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
 from covey.report import figures
-from covey.report.figures import NONE, shorten
+from covey.report.text import NONE, shorten
 from covey.types import BY_CONTEXT
 
 _WIDTH = 1080  # pixels that figures may fill

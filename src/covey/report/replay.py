@@ -18,8 +18,8 @@ from covey.replay.outcome import (
 )
 from covey.report import page
 from covey.report import text as report_text
-from covey.report.figures import arm_colours, shorten
-from covey.report.text import number
+from covey.report.figures import arm_colours
+from covey.report.text import number, shorten
 
 _HEADINGS = (
     "learner",

@@ -10,9 +10,17 @@ import msgspec
 
 from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable
 from covey.bandit.theorems import Term
-from covey.report.figures import NONE
 
 COLUMNS = 100
+
+
+NONE = "\N{EN DASH}"
+
+
+def shorten(name: str, length: int) -> str:
+    """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,152 @@
+"""CONTRIBUTING lists the files that a replay and a request pass through, and they are few."""
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+import covey.cli
+from support.neighbourhood import Offices, table
+from support.served import FEEDBACK, INFER, Client, infer, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+PACKAGE = Path(covey.__file__).parent
+CONTRIBUTING = PACKAGE.parents[1] / "CONTRIBUTING.md"
+MOST_FILES_OF_A_REPLAY = 18
+MOST_FILES_OF_A_REQUEST = 28
+NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
+POLICY = table(
+    "[policy]",
+    {
+        "preset": "cos",
+        "slices": 1,
+        "explore": {"scale": 0.0, "power": 0.0},  # so the peer is asked early
+        "train": {"scale": 1.0, "power": 0.5},
+    },
+)
+FUNCTION = table("[[function]]", {"name": "zero", "kind": "python", "entry": "test_paths:zero"})
+
+
+def zero(instance: Any) -> int:
+    """Classify, as a function of a user would."""
+    return 0
+
+
+@contextmanager
+def traced() -> Iterator[list[str]]:
+    """Collect the files of covey whose functions are called, in the order of their first call."""
+    files: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and PACKAGE in path.parents:
+            name = path.relative_to(PACKAGE).as_posix()
+            files["kernel" if name.startswith("kernel/") else name] = None
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    found: list[str] = []
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        found += files
+
+
+def listed(heading: str) -> list[str]:
+    """Return the files under a heading of CONTRIBUTING, in order."""
+    text = CONTRIBUTING.read_text().split(f"### {heading}\n")[1].split("\n#")[0]
+    return re.findall(r"`([\w/]+(?:\.py)?)`", text)
+
+
+def test_a_replay_passes_through_few_files_and_contributing_lists_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, 2, (40, 3)).tolist()
+    lines = [",".join(map(str, [*row, round(rng.random(), 3)])) for row in rows]
+    (tmp_path / "log.csv").write_text("\n".join(["a,b,label,load", *lines, ""]))
+    (tmp_path / "sites.toml").write_text(
+        '[data]\nlabel = "label"\ncontext = ["load"]\n[policy]\npreset = "cos"\nslices = 2\n'
+        '[[learner]]\nname = "north"\nfunctions = ["a"]\npeers = { south = 0.1 }\n'
+        '[[learner]]\nname = "south"\nfunctions = ["b"]\n'
+    )
+    command = ["replay", "log.csv", "--config", "sites.toml", "--trace", "trace.csv"]
+    monkeypatch.chdir(tmp_path)
+
+    with traced() as files:
+        assert covey.cli.main(command) == 0
+
+    print("REPLAY", len(files), files)
+    assert 5 < len(files) <= MOST_FILES_OF_A_REPLAY
+    assert set(files) <= set(listed("One replay"))
+
+
+def site(offices: Offices, name: str, other: str, *, asks: bool) -> str:
+    peers = {other: 0.0} if asks else {}
+    share = {"share": "data"} if asks else {"may-ask": True}
+    return "\n".join(
+        [
+            offices.node(name, **NODE),
+            POLICY,
+            table("[[learner]]", {"name": name, "functions": ["zero"], "peers": peers}),
+            FUNCTION,
+            offices.peer(other, **share),
+        ]
+    )
+
+
+async def ask_a_peer(client: Client, post: Callable[[int], Any]) -> list[str]:
+    """Send requests until a peer answers again; return the files that the second one passed."""
+    times = 0
+    for k in range(60):
+        with traced() as files:
+            _, told = await post(k)
+        times += told["parameters"]["arm"] == "south"
+        if times == 2:
+            return files
+        await client.post(FEEDBACK, {"id": told["id"], "truth": 1})
+    raise AssertionError("the peer was never asked")
+
+
+def test_a_request_that_asks_a_peer_passes_through_few_files_and_contributing_lists_them(
+    tmp_path: Path,
+) -> None:
+    offices = Offices(tmp_path, ["north", "south"])
+
+    async def main() -> list[str]:
+        south, north = tmp_path / "s", tmp_path / "n"
+        for folder in (south, north):
+            folder.mkdir()
+            for path in [*tmp_path.glob("*.crt"), *tmp_path.glob("*.key")]:
+                (folder / path.name).symlink_to(path)
+            (folder / "office").symlink_to(tmp_path / "office")
+        text = site(offices, "south", "north", asks=False)
+        async with (
+            serving(south, text, authority=tmp_path / "office" / "ca.crt"),
+            serving(
+                north,
+                site(offices, "north", "south", asks=True),
+                authority=tmp_path / "office" / "ca.crt",
+            ) as client,
+        ):
+            await client.post(INFER, infer("warm"))
+            return await ask_a_peer(client, lambda k: client.post(INFER, infer(f"r{k}")))
+
+    files = asyncio.run(main())
+
+    print("REQUEST", len(files), files)
+    assert {"node/handler.py", "server/peer_api.py", "server/peer_client.py"} <= set(files)
+    assert len(files) <= MOST_FILES_OF_A_REQUEST
+    assert set(files) <= set(listed("One request that asks a peer"))
