@@ -88,7 +88,6 @@ def test_a_replay_passes_through_few_files_and_contributing_lists_them(
     with traced() as files:
         assert covey.cli.main(command) == 0
 
-    print("REPLAY", len(files), files)
     assert 5 < len(files) <= MOST_FILES_OF_A_REPLAY
     assert set(files) <= set(listed("One replay"))
 
@@ -146,7 +145,6 @@ def test_a_request_that_asks_a_peer_passes_through_few_files_and_contributing_li
 
     files = asyncio.run(main())
 
-    print("REQUEST", len(files), files)
     assert {"node/handler.py", "server/peer_api.py", "server/peer_client.py"} <= set(files)
     assert len(files) <= MOST_FILES_OF_A_REQUEST
     assert set(files) <= set(listed("One request that asks a peer"))

@@ -19,7 +19,7 @@ from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_o
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
 from covey.node.store import Store
-from covey.report.text import number, table
+from covey.report.text import NONE, number, table
 
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence

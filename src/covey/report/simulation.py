@@ -5,7 +5,7 @@ from html import escape
 
 from covey.report import figures, page
 from covey.report import text as report_text
-from covey.report.text import number, shorten
+from covey.report.text import NONE, number, shorten
 from covey.simulation.comparison import Comparison, Estimate, Score
 
 _NAME = 24  # characters of a name in a table
