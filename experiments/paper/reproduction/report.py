@@ -17,8 +17,8 @@ import msgspec
 from covey.errors import DataError
 from covey.files import replace
 from covey.report import text as report_text
-from covey.report.figures import NONE, shorten
 from covey.report.page import document
+from covey.report.text import NONE, shorten
 from reproduction.claims import CLAIMS, Judgement, Verdict, judge, judge_across
 from reproduction.data import PRINTED, TABLES, printed_figures, read_data
 from reproduction.figures import ReportFigure, figures_of_table
