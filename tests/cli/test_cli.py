@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -244,7 +245,7 @@ def test_version_names_the_kernel() -> None:
         check=True,
     )
 
-    assert done.stdout.startswith("covey 0.1.0 (kernel: plain")
+    assert done.stdout.startswith(f"covey {version('covey')} (kernel: plain")
 
 
 @pytest.mark.parametrize("arguments", [[], ["replay"], ["replay", "x.csv"], ["nonsense"]])
