@@ -18,8 +18,9 @@ from covey.node import tables
 from covey.node.handler import Draft, Handler
 from covey.node.node import Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery
-from covey.node.recorded import RecordedState, Settlements, SiteState
+from covey.node.recorded import RecordedState
 from covey.node.requests import Commit, Delivery, LabelPart, Request, is_own
+from covey.node.state import Settlements, SiteState
 from covey.node.store import Store
 from covey.node.trust import SourceStatistics
 from covey.node.workers import Journal

@@ -27,20 +27,19 @@ MARKDOWN = sorted(
     }
 )
 MODULES = [
-    "allowlist",
-    "backtest",
-    "baselines",
-    "bounds",
-    "ensemble",
-    "environments",
-    "growth",
-    "links",
+    "bandit.bounds",
+    "bandit.ensemble",
+    "bandit.links",
+    "bandit.partitions",
+    "bandit.policies",
+    "bandit.smoothness",
     "node.network",
-    "partitions",
-    "policies",
-    "smoothness",
-    "surfaces",
-    "worlds",
+    "replay.baselines",
+    "replay.replay",
+    "server.certificates",
+    "simulation.comparison",
+    "simulation.environment",
+    "simulation.world",
 ]
 
 

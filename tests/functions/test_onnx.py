@@ -152,7 +152,7 @@ def test_an_instance_that_does_not_fit_is_refused(instance: Any, said: str, tmp_
 def test_rows_of_several_widths_are_refused(tmp_path: Path) -> None:
     function = loaded(onnx_table(tmp_path, LINEAR), tmp_path)
 
-    with pytest.raises(FunctionError, match="all rows need the same width"):
+    with pytest.raises(FunctionError, match="rows of a batch must have one width"):
         function.answer_many([[1.0] * 4, [1.0] * 3])
 
 

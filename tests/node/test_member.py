@@ -176,7 +176,7 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
 
     with pytest.raises(
         FunctionError,
-        match=f"function '{name}' of learner '{owner}' raised ValueError when it was taught",
+        match=f"function '{name}' of learner '{owner}' raised ValueError in training",
     ):
         north.learn(ticket, 0)
     assert counters(sites) == before
@@ -345,7 +345,9 @@ def test_another_label_than_the_kept_one_is_a_contradiction() -> None:
     sites, answer, _ = asked_while_busy()
     sites["north"].learn(answer.ticket, 1)
 
-    with pytest.raises(ConflictingLabel, match="the label 1 is kept until function 'sign'"):
+    with pytest.raises(
+        ConflictingLabel, match="it contradicts 1, which is kept until function 'sign'"
+    ):
         sites["north"].learn(answer.ticket, 0)
 
 

@@ -66,7 +66,7 @@ def test_rows_for_which_there_is_no_time_are_decided_without_peers_and_logged(
         await asyncio.sleep(60)
         await node.answer([1] * 64, np.linspace(0, 1, 64).reshape(64, 1))
 
-        lines = [one.message for one in caplog.records if one.name == "covey.node.node"]
+        lines = [one.message for one in caplog.records if one.name == "covey.node.workers"]
         assert len(lines) == 2
         assert "rows were decided without peers (peer 'south' gave no answer in time)" in lines[0]
         said = [int(line.split()[0]) for line in lines]

@@ -132,8 +132,7 @@ class Site:
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         return [await call for call in calls]
 
-    def trains(self, function: int) -> bool:
-        return False
+    trainable = ()
 
     async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
         """Do nothing: deliveries are part of commits."""

@@ -121,7 +121,7 @@ def test_a_policy_that_differs_by_dimension_is_described_for_each() -> None:
         ("policy", 0, {"name": "Zoom"}, "duplicate [[policy]] name 'zoom'"),
         ("policy", 0, {"name": "grid", "slice": 4}, "unknown key 'slice' in [[policy]] 'grid'"),
         ("policy", 0, {"name": "grid", "preset": "csa"}, "unknown preset 'csa'"),
-        ("policy", 0, {"name": "grid", "parameters": "theorem"}, "need a horizon"),
+        ("policy", 0, {"name": "grid", "parameters": "theorem"}, "needs a horizon"),
         ("environment", 0, {"name": "one", "alpha": 0}, "environment 'one': alpha is 0"),
         ("environment", 0, {"name": "one", "lipschitz": -1}, "lipschitz is -1.0"),
         ("environment", 0, {"name": "one", "high": 1.5}, "high is 1.5"),

@@ -5,7 +5,6 @@ network can run in one process under a virtual one.
 """
 
 import asyncio
-import logging
 import random
 import re
 from collections import Counter
@@ -66,7 +65,6 @@ from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
 from covey.types import Context, Label
 
-log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The outcome of a label that a peer delivered and that could not be settled.

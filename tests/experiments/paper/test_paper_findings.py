@@ -192,7 +192,7 @@ def test_a_report_has_the_same_blocks_in_markdown_and_html() -> None:
 
 def test_lines_quoted_in_the_documents_are_in_the_generated_report() -> None:
     report = (ROOT / "experiments" / "paper" / "README.md").read_text().splitlines()
-    page = (ROOT / "docs" / "paper.md").read_text()
+    page = (ROOT / "docs" / "research" / "paper.md").read_text()
     quoted = page[page.index("## Which numbers match") :].splitlines()
     lines = [line for line in quoted if re.match(r"\||- Goal|Claims of the text", line)]
 
