@@ -273,7 +273,7 @@ def keeps_the_arrivals_of_a_failed_ask(patch: Patch) -> None:
 
 def mixes_the_rows_of_a_batch_up(patch: Patch) -> None:
     def groups(self: Handler, draft: Draft, places: Sequence[int]) -> Any:
-        return real(self, draft, list(reversed(places)))
+        return [(choice, view, rows[::-1]) for choice, view, rows in real(self, draft, places)]
 
     real = Handler._groups
     patch.setattr(Handler, "_groups", groups)
