@@ -59,7 +59,7 @@ NAMES = {  # names that have also changed, or that have left a module which is s
 def attribute_of(old: str) -> Callable[[str], Any]:
     """Return a module's `__getattr__` that finds the names which `covey.<old>` once had."""
 
-    def __getattr__(name: str) -> Any:  # noqa: N807
+    def __getattr__(name: str) -> Any:  # noqa: N807 - Python looks up this name in modules
         new = NAMES.get(f"{old}.{name}") or f"{MODULES.get(old, old)}.{name}"
         module, _, now = new.rpartition(".")
         if name.startswith("__") or (module == old and now == name):
@@ -79,7 +79,7 @@ def register() -> None:
     """Let `covey.<old module>` be imported; the new module is imported once a name is used."""
     for old in MODULES.keys() - {"simulation"}:  # a package now, which looks here itself
         stub = ModuleType(f"covey.{old}", "Moved.")
-        stub.__getattr__ = attribute_of(old)  # type: ignore[method-assign]
+        stub.__getattr__ = attribute_of(old)  # type: ignore[method-assign] # one per module
         if old == "sources":
             stub.__path__ = []
         sys.modules[f"covey.{old}"] = stub

@@ -59,7 +59,7 @@ WRONG = Settlement(True, False)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A learner's counters; open tickets are not part of it, nor is what is under way."""
+    """A learner's counters, without pending labels."""
 
     slot: int
     cells: list[tuple[str, list[int]]]

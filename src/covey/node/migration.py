@@ -33,7 +33,8 @@ from covey.types import MEMORY
 COPY = ".v1.bak"  # after the name of a store: its copy of version 1
 NO_ROW = 0xFFFFF  # the bits of a decision that do not name the row of a cell
 AT_ONCE = 4096
-# A ticket is as old as the latest slot that its desk had reached: peers may name any slot.
+# The names in these statements are those of version 1: a desk was a source's statistics, a lot a
+# request of many rows. A ticket is as old as the latest slot of its source; peers may name any.
 NUMBERS = """
 CREATE TABLE numbers (number INTEGER PRIMARY KEY, desk TEXT, ticket INTEGER, lot INTEGER) STRICT;
 INSERT INTO numbers (desk, ticket, lot)
