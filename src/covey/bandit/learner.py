@@ -26,7 +26,7 @@ import numpy as np
 
 from covey.bandit.policies import Policy
 from covey.errors import DataError
-from covey.kernel import HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
+from covey.kernel import CHOICE, HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
 from covey.kernel.rules import Cell, Report, Reward, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
@@ -127,6 +127,8 @@ class Learner:
         self.costs = tuple(costs)
         self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
         self._loss = loss
+        self.is_supervised = is_supervised  # it sees labels; if not, it goes by what others know
+        self.remembers = remembers  # labels, for peers that show it the cell only
         self.rule = policy.rule(
             functions=len(functions),
             costs=self.costs,
@@ -145,7 +147,8 @@ class Learner:
         self.tables = {name: self.empty_table(name) for name in self.policies}
         self._table = self.tables[space]
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
-        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        # By the part `CHOICE` of a code.
+        self.choices = [self._choice(code) for code in range(4 * len(self.arms))]
 
     @property
     def spaces(self) -> list[str]:
@@ -158,19 +161,9 @@ class Learner:
         return len(self._table) - self._table.foreign_cells()
 
     @property
-    def is_supervised(self) -> bool:
-        """Whether it sees labels; if not, it goes by what others know."""
-        return self.rule.is_supervised
-
-    @property
     def is_pending(self) -> bool:
         """Whether pending labels are counted."""
         return self.rule.is_pending
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it keeps labels for peers that show it the cell only."""
-        return self.rule.remembers
 
     @property
     def blind_decisions(self) -> int:
@@ -196,7 +189,7 @@ class Learner:
         arm = self._functions + self._peers.index(peer)
         self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
         self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
-        self._choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        self.choices = [self._choice(code) for code in range(4 * len(self.arms))]
         for table in self.tables.values():
             table.set_cost(arm, cost)
 
@@ -229,7 +222,7 @@ class Learner:
 
     def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
-        if self.rule.is_supervised:
+        if self.is_supervised:
             return self._table.stale(row, slot, closed)
         first = self._functions
         peers = range(len(self._peers))
@@ -266,7 +259,7 @@ class Learner:
 
     def choice(self, code: int) -> Choice:
         """Return what a code chose: phase, arm, price and own function or peer."""
-        return self._choices[code & 0xFFFFF]
+        return self.choices[code & CHOICE]
 
     def best_own(self, row: int) -> int:
         """Return the own function with the largest estimate in the cell, its cost taken off."""
@@ -347,7 +340,7 @@ class Learner:
         self, code: int, label: Label, context: Context, slot: int, space: str | None = None
     ) -> None:
         """Keep a label for peers that show the cell only; nothing happens unless `remembers`."""
-        if self.rule.remembers:
+        if self.remembers:
             self._at(space).remember(code, label, context, slot)
 
     def forget_rows(self, codes: Iterable[int], space: str | None = None) -> None:
@@ -435,7 +428,7 @@ class Learner:
         """Return the counters, cell by cell."""
         tables = self.tables
         lines = [self.line(space, row) for space in tables for row in range(len(tables[space]))]
-        seen = [(name, labels) for name, _, labels in lines] if self.rule.remembers else []
+        seen = [(name, labels) for name, _, labels in lines] if self.remembers else []
         cells = [(name, counters) for name, counters, _ in lines]
         return Snapshot(self.slot, cells, seen, doubts_of(tables))
 

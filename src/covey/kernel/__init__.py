@@ -35,6 +35,7 @@ else:
     is_compiled = _kernel.is_compiled
 
 __all__ = [
+    "CHOICE",
     "HEAD",
     "NOT_DECIDED",
     "SERVE",
@@ -55,6 +56,7 @@ HEAD = 3  # counters of a row before those of its arms (labels per arm, then cor
 # Same values as in the kernel: its compiled form does not export constants.
 SERVE = 3
 UNPAID = -(1 << 60)
+CHOICE = 0xFFFFF  # the part of a code that says the arm and the phase
 NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
 
 # These functions take one code or an array of codes.

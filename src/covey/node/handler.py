@@ -4,18 +4,28 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Learner
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Settlement
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionError, PeerError
 from covey.functions.function import Late
-from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
+from covey.kernel import CHOICE, NOT_DECIDED, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell, Report
-from covey.node.requests import NO_INSTANCE, NONE, OWN, AskRow, Assistance, PeerAnswer, Request
+from covey.node.requests import (
+    NO_INSTANCE,
+    NONE,
+    OWN,
+    AskRow,
+    Assistance,
+    Draft,
+    PeerAnswer,
+    Request,
+    rows_kept,
+)
 from covey.node.state import Settlements, SiteState
 from covey.types import Context, Label
 
@@ -35,6 +45,9 @@ class Driver(Protocol):
 
     def new_id(self) -> str:
         """Return an id for rows that a peer is asked to label."""
+
+    def at_once(self, function: int) -> Callable[[Any], Label | Late] | None:
+        """Return an own function that can be called for one row; None: `run` must be awaited."""
 
     async def run(
         self, function: int, rows: Rows, *, is_served: bool = False
@@ -78,53 +91,21 @@ class Driver(Protocol):
         """Settle labels that were passed on; this cannot fail."""
 
 
-class Draft:
-    """A request that is being answered."""
-
-    __slots__ = (
-        "closed",
-        "codes",
-        "contexts",
-        "done",
-        "helped",
-        "predictions",
-        "rows",
-        "slot",
-        "training",
-        "undo",
-    )
-
-    def __init__(self, rows: Rows, contexts: Any, slot: int, closed: bytes | None) -> None:
-        count = len(rows)
-        self.rows = rows
-        self.contexts = contexts
-        self.slot = slot
-        self.closed = closed
-        self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
-        self.done = 0  # rows before this one are decided
-        self.predictions: list[Any] = [None] * count
-        self.helped: dict[int, PeerAnswer] = {}
-        self.training: dict[int, tuple[int, Any]] = {}
-        self.undo: list[tuple[int, int, int]] = []  # training counters before reports came
-
-    def context(self, row: int) -> Context:
-        """Return the context of a row."""
-        context = self.contexts[row]
-        return context if type(context) is tuple else tuple(context.tolist())
-
-
 class Handler:
     """Answers the requests of one site, and takes their labels."""
 
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
-        self._state = state
-        self._learner: Learner = state.learner
+        learner = state.learner
+        self._state, self._learner = state, learner
         self._views = views
         self._driver = driver
-        learner = self._learner
         self._peers = [peer for peer, _ in learner.behind()]
         own = len(learner.arms) - len(self._peers)
         self._all_closed = bytes([0] * own + [1] * len(self._peers))
+        self._at_once = [
+            None if views or choice.function < 0 else driver.at_once(choice.function)
+            for choice in learner.choices
+        ]
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -142,26 +123,63 @@ class Handler:
 
         `contexts` has one context per row, or is a function of the first slot that returns them.
         """
+        first = self._state.take_slots(slot, len(rows))
+        draft = Draft(rows, contexts, first, self._driver.closed())
+        return await self.complete(draft, source=source, id=id, digest=digest)
+
+    def begin_row(self, instance: Any, context: Context, slot: int | None) -> Request | Draft:
+        """Decide an own row; answer it if an own function can do so at once.
+
+        Else return the draft, which `complete` answers.
+        """
         state = self._state
-        first = state.take_slots(slot, len(rows))
-        draft = None
+        slot = state.take_slots(slot, 1)
+        code = NOT_DECIDED
         try:
-            if callable(contexts):
-                contexts = contexts(first)
-            draft = Draft(rows, contexts, first, self._driver.closed())
-            row = self._decide(draft)
+            closed = self._driver.closed()
+            code = self._learner.decide(context, slot, closed)
+            call = self._at_once[code & CHOICE] if code >= 0 else None
+            if call is not None:
+                label = call(instance)
+                label = label.label() if type(label) is Late else label
+                return state.accept_row(code, context, slot, label)
+        except BaseException:
+            state.retract([context], slot, [code], 1)
+            state.return_slots(slot, 1)
+            raise
+        draft = Draft([instance], [context], slot, closed)
+        if code >= 0:
+            draft.codes[0], draft.done = code, 1
+        else:
+            draft.row = undecided_row(code)
+        return draft
+
+    async def complete(
+        self,
+        draft: Draft,
+        *,
+        source: str = OWN,
+        id: str = "",  # noqa: A002 - the field of the protocol
+        digest: str = "",
+    ) -> Request:
+        """Answer what is left of a request; a failure takes back everything."""
+        state = self._state
+        try:
+            if callable(draft.contexts):
+                draft.contexts = draft.contexts(draft.slot)
+            row = draft.row if draft.row >= 0 else self._decide(draft)
             while row >= 0:
                 await self._query_peers(draft, row)
                 row = self._decide(draft)
             answers = await self._call_arms(draft)
         except BaseException:
             self._retract(draft)
-            state.return_slots(first, len(rows))
+            state.return_slots(draft.slot, len(draft.codes))
             raise
         return state.accept(
             draft.codes,
             space=self._learner.space,
-            slot=first,
+            slot=draft.slot,
             source=source,
             id=id,
             digest=digest,
@@ -274,10 +292,8 @@ class Handler:
         for one in reversed(undo):
             self._learner.undo_report(*one)
 
-    def _retract(self, draft: Draft | None) -> None:
+    def _retract(self, draft: Draft) -> None:
         """Take back every decision of a request that failed."""
-        if draft is None:
-            return
         for row, answer in reversed(draft.helped.items()):
             if answer.id:
                 peer = self._learner.choice(int(draft.codes[row])).peer
@@ -289,16 +305,6 @@ class Handler:
 
     async def _call_arms(self, draft: Draft) -> list[Any]:
         """Run own functions and ask peers at the same time; return what the source is told."""
-        if len(draft.codes) == 1 and not self._views:
-            # The most frequent request: one row for one own function.
-            function = self._learner.choice(draft.codes[0]).function
-            if function >= 0 and function not in self._driver.trainable:
-                labels = await self._driver.run(function, draft.rows)
-                if isinstance(labels, FunctionError):
-                    draft.predictions = [NO_ANSWER]
-                    return await self._fall_back(draft, {function: labels})
-                draft.predictions = labels
-                return labels
         groups = self._groups(draft, range(len(draft.codes)))
         if len(groups) == 1:
             results = [await self._call(draft, groups[0], draft.predictions)]
@@ -336,11 +342,8 @@ class Handler:
             for place in places:
                 into[place] = NO_ANSWER
             return labels
-        if len(places) == 1:
-            into[places[0]] = labels[0]
-        else:
-            for place, label in zip(places, labels, strict=True):
-                into[place] = label
+        for place, label in zip(places, labels, strict=True):
+            into[place] = label
         if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
@@ -543,6 +546,14 @@ class Handler:
 
     # -- labels ---------------------------------------------------------------------------------
 
+    def learn_row(
+        self, request: Request, row: int, label: Label, cost: float | None
+    ) -> Settlement | None:
+        """Take a label that trains nothing and that no peer waits for; None: use `learn`."""
+        if request.training or request.peer_answers:
+            return None
+        return self._state.settle_row(request, row, label, cost)
+
     async def learn(
         self,
         request: Request,
@@ -553,9 +564,6 @@ class Handler:
 
         A label that comes before the answer of a busy peer is kept for it.
         """
-        if not request.training and not request.peer_answers:
-            self._state.check(request, truths)
-            return self._state.settle(request, truths, costs)
         kept = await self.prepare(request, truths)
         self._driver.settle_peers()
         if kept:
@@ -568,7 +576,7 @@ class Handler:
         Returns the rows whose label is kept until the answer of a busy peer comes.
         """
         self._state.check(request, truths)
-        kept = _kept(request, truths)
+        kept = rows_kept(request, truths)
         new = {
             row: label
             for row, label in truths.items()
@@ -580,20 +588,3 @@ class Handler:
         if request.peer_answers:
             await self._driver.pass_on(request, new)
         return kept
-
-
-NO_ROWS: frozenset[int] = frozenset()
-
-
-def _kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
-    """Put late answers that came into their places; return the rows of those that did not."""
-    kept = NO_ROWS
-    for row, label in truths.items():
-        late = request.predictions[row]
-        if type(late) is Late and request.truths[row] is UNKNOWN:
-            if late.is_there():
-                cast("list[Any]", request.predictions)[row] = late.label()
-            else:
-                late.keep(request.number + row, label)
-                kept |= {row}
-    return kept

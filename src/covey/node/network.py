@@ -55,15 +55,9 @@ def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
 
 def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
     """Return the answer to a row of a request."""
-    group = request.group(row)
-    return Prediction(
-        request.answers[row],
-        ticket,
-        group.phase,
-        group.arm,
-        request.function(row),
-        group.price,
-    )
+    group = request.groups[request.group_of[row]]
+    function = request.function(row) if request.peer_answers else group.arm
+    return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
 
 
 class LocalSite:
@@ -91,7 +85,8 @@ class LocalSite:
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
         """
-        request = run(self._handler.answer([instance], [tuple(context)], slot=slot))
+        begun = self._handler.begin_row(instance, tuple(context), slot)
+        request = begun if isinstance(begun, Request) else run(self._handler.complete(begun))
         return prediction_of(request, 0, request.number)
 
     def predict_batch(
@@ -135,6 +130,9 @@ class LocalSite:
         if cost is not None or not self.learner.is_supervised:
             self._check_learns(ticket, [cost])
         request, row = self._state.find_ticket(ticket)
+        done = self._handler.learn_row(request, row, label, cost)
+        if done is not None:
+            return done
         costs = None if cost is None else {row: cost}
         settled = run(self._handler.learn(request, {row: label}, costs))
         if settled.kept:
@@ -257,6 +255,9 @@ class _Driver:
 
     def new_id(self) -> str:
         return ""
+
+    def at_once(self, function: int) -> Callable[[Any], Label | Late] | None:
+        return None if function in self.trainable else self._functions[function].ask
 
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False

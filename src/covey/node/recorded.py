@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.bandit.learner import Learner, Snapshot
+from covey.bandit.learner import Learner, Settlement, Snapshot
 from covey.kernel import doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
@@ -26,7 +26,7 @@ from covey.node.requests import (
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
 from covey.node.trust import DirtyCells, SourceStatistics, Trust
-from covey.types import Label
+from covey.types import Context, Label
 
 MOST_CELLS = 65_536  # that a peer may open
 
@@ -102,6 +102,21 @@ class RecordedState(SiteState):
     def held(self, source: str) -> int:
         """Return how many rows of a source are in memory; own clients count as one source."""
         return self._held[holder(source)]
+
+    def accept_row(self, code: int, context: Context, slot: int, label: Label) -> Request:
+        """Record an own row that an own function answered."""
+        space, labels = self.learner.space, [label]
+        return self.accept(
+            [code], space=space, slot=slot, contexts=[context], predictions=labels, answers=labels
+        )
+
+    def settle_row(
+        self, request: Request, row: int, label: Label, cost: float | None = None
+    ) -> Settlement:
+        """Check a label and learn from it."""
+        self.check(request, {row: label})
+        settled = self.settle(request, {row: label}, None if cost is None else {row: cost})
+        return Settlement(settled.is_new[0], settled.is_right[0])
 
     def _hold(self, request: Request) -> None:
         self._next_number += 1
@@ -290,7 +305,7 @@ class RecordedState(SiteState):
         if self.is_pooled(request.source):
             super()._forget(request, rows)
         else:
-            self.sources.forget(request.source, request.space, request.codes[rows].tolist())
+            self.sources.forget(request.source, request.space, request.codes_of(rows))
 
     def _closed(self, request: Request) -> None:
         self._commit.closed.append(request.number)

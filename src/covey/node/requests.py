@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -13,6 +13,9 @@ from covey.bandit.partitions import Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
 from covey.data.contexts import SCALES, Scale
+from covey.data.inputs import Rows
+from covey.functions.function import Late
+from covey.kernel import NOT_DECIDED
 from covey.kernel.rules import Cell
 from covey.types import MEMORY, Context, Label
 
@@ -37,7 +40,7 @@ def holder(source: str) -> str:
     return OWN if is_own(source) else source
 
 
-class RowGroup(NamedTuple):
+class RowGroup(msgspec.Struct, frozen=True, array_like=True):
     """What rows with the same decision have in common.
 
     `code` is the kernel's decision. It is negative only in migrated requests of isolated sources:
@@ -114,6 +117,13 @@ class Request(msgspec.Struct, eq=False, gc=False):
             return list(range(len(self.truths)))
         return [row for row, truth in enumerate(self.truths) if truth is UNKNOWN]
 
+    def codes_of(self, rows: Sequence[int]) -> list[int]:
+        """Return the kernel's decisions on some rows."""
+        if len(rows) <= FEW:
+            return [self.group(row).code for row in rows]
+        found: list[int] = self.codes[rows].tolist()
+        return found
+
     def slot_of(self, row: int) -> int:
         """Return the slot of a row."""
         return self.slot + row if self.slots is None else self.slots[row]
@@ -141,6 +151,57 @@ class Request(msgspec.Struct, eq=False, gc=False):
         """Return the width of the answer to a row, in millionths."""
         answer = self.peer_answers.get(row)
         return 0 if answer is None else answer.width
+
+
+class Draft:
+    """A request that is being answered."""
+
+    __slots__ = (
+        "closed",
+        "codes",
+        "contexts",
+        "done",
+        "helped",
+        "predictions",
+        "row",
+        "rows",
+        "slot",
+        "training",
+        "undo",
+    )
+
+    def __init__(self, rows: Rows, contexts: Any, slot: int, closed: bytes | None) -> None:
+        count = len(rows)
+        self.rows = rows
+        self.contexts = contexts
+        self.slot = slot
+        self.closed = closed
+        self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
+        self.done = 0  # rows before this one are decided
+        self.row = -1  # the cell of the next one, if peers must be queried about it
+        self.predictions: list[Any] = [None] * count
+        self.helped: dict[int, PeerAnswer] = {}
+        self.training: dict[int, tuple[int, Any]] = {}
+        self.undo: list[tuple[int, int, int]] = []  # training counters before reports came
+
+    def context(self, row: int) -> Context:
+        """Return the context of a row."""
+        context = self.contexts[row]
+        return context if type(context) is tuple else tuple(context.tolist())
+
+
+def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
+    """Put late answers that came into their places; keep labels for the others, return these."""
+    kept: set[int] = set()
+    for row, label in truths.items():
+        late: Any = request.predictions[row]
+        if type(late) is Late and request.truths[row] is UNKNOWN:
+            if late.is_there():
+                cast("list[Any]", request.predictions)[row] = late.label()
+            else:
+                late.keep(request.number + row, label)
+                kept.add(row)
+    return frozenset(kept)
 
 
 class AskRow(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import UNKNOWN, Learner
+from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
 from covey.kernel import UNPAID, row_of
 from covey.kernel.rules import Cell, Report
@@ -19,12 +19,11 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
-from covey.types import MILLIONTHS, Label
+from covey.types import MILLIONTHS, Context, Label
 
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
-ROW_0, NEW = [0], [True]  # of requests of one row
 FEW_LABELS = 4  # that are settled one by one
 Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
 RECALL = "recall"
@@ -50,6 +49,7 @@ class SiteState:
         self._next_number = 1
         self._latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
+        self._own_groups: dict[int, tuple[RowGroup]] = {}  # of own requests of one row
         self._open: deque[Request] = deque()
         self._by_ticket: dict[int, Request] = {}
         self._next_expiry = 0  # no request expires before this slot has passed
@@ -58,8 +58,9 @@ class SiteState:
 
     def take_slots(self, slot: int | None, rows: int) -> int:
         """Return the first slot of a request: the next one, or `slot` unless it has passed."""
-        latest = self._latest_slot
-        latest = max(latest, self.learner.slot)
+        latest, now = self._latest_slot, self.learner.slot
+        if now > latest:  # noqa: PLR1730 - max() costs twice as much
+            latest = now
         first = latest + 1 if slot is None else max(slot, latest)
         self._latest_slot = first + rows - 1
         return first
@@ -118,6 +119,26 @@ class SiteState:
             training,
         )
         self._hold(request)
+        return request
+
+    def accept_row(self, code: int, context: Context, slot: int, label: Label) -> Request:
+        """Record an own row that an own function answered: `accept` for the most frequent case."""
+        learner, number = self.learner, self._next_number
+        groups = self._own_groups.get(code)
+        if groups is None:
+            groups = self._own_groups[code] = (self._group(OWN, learner.space, code),)
+        labels = (label,)
+        request = Request(
+            number, OWN, "", slot, groups, (context,), labels, labels, [UNKNOWN], learner.space
+        )
+        self._open.append(request)
+        self.pending_rows += 1
+        self._next_number = number + 1
+        self._by_ticket[number] = request
+        if slot > learner.slot:  # noqa: PLR1730 - max() costs twice as much
+            learner.slot = slot
+        if slot > self._next_expiry:
+            self._expire(self._open, learner.slot)
         return request
 
     def recall(
@@ -184,13 +205,14 @@ class SiteState:
 
     def _new_group(self, code: int, cell: str) -> RowGroup:
         if len(self._groups) >= MOST_GROUPS:
-            self._groups.clear()
+            self.prices_changed()
         choice = self.learner.choice(code)
         return RowGroup(code, cell, choice.phase, choice.arm, choice.price, choice.peer)
 
     def prices_changed(self) -> None:
         """Read the prices of arms again."""
         self._groups.clear()
+        self._own_groups.clear()
 
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed: its first `done` rows."""
@@ -313,14 +335,6 @@ class SiteState:
     ) -> Settlements:
         """Learn from labels that were checked; the same label again has no effect."""
         known, predictions = request.truths, request.predictions
-        if len(known) == 1 and known[0] is UNKNOWN and truths:
-            label = truths[0]
-            is_right = [bool(predictions[0] == label)]
-            self._learn(request, ROW_0, [label], costs)
-            known[0] = label
-            self.pending_rows -= 1
-            self._settled(request, ROW_0, [label], is_right)
-            return Settlements(NEW, is_right, kept)
         rows = [row for row in truths if known[row] is UNKNOWN]
         is_right = [bool(predictions[row] == label) for row, label in truths.items()]
         if len(rows) == len(truths):
@@ -337,6 +351,19 @@ class SiteState:
             self._settled(request, rows, labels, right)
         return Settlements(is_new, is_right, kept)
 
+    def settle_row(
+        self, request: Request, row: int, label: Label, cost: float | None = None
+    ) -> Settlement:
+        """Check a label and learn from it, as `check` and `settle` do."""
+        is_right = bool(request.predictions[row] == label)
+        if request.truths[row] is not UNKNOWN or not request.is_open:
+            self.check(request, {row: label})
+            return Settlement(False, is_right)
+        self._learn_row(request, row, label, None if cost is None else {row: cost})
+        request.truths[row] = label
+        self.pending_rows -= 1
+        return RIGHT if is_right else WRONG
+
     def _paid(self, request: Request, row: int, costs: Costs) -> int:
         """Return what the arm cost beyond its price, in millionths; with widths, the width."""
         cost = None if costs is None else costs.get(row)
@@ -351,28 +378,26 @@ class SiteState:
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        if request.groups[0].phase == RECALL:
-            for row, label in zip(rows, labels, strict=True):
-                self.learner.remember(request.group(row).code, label, (), 0, request.space)
-        elif len(rows) <= FEW_LABELS:
-            for row, label in zip(rows, labels, strict=True):
-                self._learn_one(request, row, label, costs)
-        else:
+        if len(rows) > FEW_LABELS and request.groups[0].phase != RECALL:
             self._learn_rows(request, rows, labels, costs)
+        else:
+            for row, label in zip(rows, labels, strict=True):
+                self._learn_row(request, row, label, costs)
 
-    def _learn_one(self, request: Request, row: int, label: Label, costs: Costs) -> None:
+    def _learn_row(self, request: Request, row: int, label: Label, costs: Costs) -> None:
         learner, space = self.learner, request.space
-        code, context = request.groups[request.group_of[row]].code, request.contexts[row]
+        group, context = request.groups[request.group_of[row]], request.contexts[row]
         if type(context) is not tuple:
             context = tuple(context)
         slot = request.slot_of(row) if row else request.slot
-        paid = UNPAID
-        if costs is not None or request.peer_answers:
-            paid = self._paid(request, row, costs)
-        gain = learner.gain_of(request.predictions[row], label)
-        learner.settle(code, gain, context, slot, paid, space)
+        if group.phase != RECALL:
+            paid = UNPAID
+            if costs is not None or request.peer_answers:
+                paid = self._paid(request, row, costs)
+            gain = learner.gain_of(request.predictions[row], label)
+            learner.settle(group.code, gain, context, slot, paid, space)
         if learner.remembers:
-            learner.remember(code, label, context, slot, space)
+            learner.remember(group.code, label, context, slot, space)
 
     def _learn_rows(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -404,7 +429,9 @@ class SiteState:
         """Close requests whose last row is older than label-wait, oldest first."""
         wait = self.learner.label_wait
         while queue:
-            due = queue[0].last_slot + wait
+            oldest = queue[0]
+            is_row = len(oldest.truths) == 1 and oldest.slots is None
+            due = wait + (oldest.slot if is_row else oldest.last_slot)
             if slot <= due:
                 self._next_expiry = due
                 return
@@ -414,18 +441,20 @@ class SiteState:
     def _close(self, request: Request) -> None:
         request.is_open = False
         request.training = NONE
-        pending = request.pending
-        self.pending_rows -= len(pending)
-        if pending and request.groups[0].phase != RECALL:
-            self._forget(request, pending)
+        if UNKNOWN in request.truths:
+            pending = request.pending
+            self.pending_rows -= len(pending)
+            if request.groups[0].phase != RECALL:
+                self._forget(request, pending)
         self._closed(request)
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        self.learner.forget_rows(request.codes[rows].tolist(), request.space)
+        self.learner.forget_rows(request.codes_of(rows), request.space)
 
     def _closed(self, request: Request) -> None:
-        for ticket in range(request.number, request.number + len(request)):
-            del self._by_ticket[ticket]
+        ticket, count = request.number, len(request.truths)
+        for one in (ticket,) if count == 1 else range(ticket, ticket + count):
+            del self._by_ticket[one]
 
 
 def codes_of(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:

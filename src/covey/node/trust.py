@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, Learner
@@ -497,7 +498,7 @@ class SourceStatistics:
             row = self._add(self._overlay(source), cell)
         code = group.code if group.code >= 0 else -1 - group.code
         code = code_of(row, arm_of(code), SERVE)
-        return group if code == group.code else group._replace(code=code)
+        return group if code == group.code else msgspec.structs.replace(group, code=code)
 
     def _expect(self, request: Request) -> None:
         tables = self._overlay(request.source).tables

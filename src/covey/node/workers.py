@@ -300,6 +300,9 @@ class NodeDriver:
         is_open = [self._breakers[peer].is_open for peer, _ in self._state.learner.behind()]
         return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
 
+    def at_once(self, function: int) -> None:
+        return None
+
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
