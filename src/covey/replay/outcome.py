@@ -115,8 +115,15 @@ def settle_accounts(
         for arm, times in learner.arms.items():
             if arm in served and arm not in learner.functions:
                 served[arm] += times
+    borne = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
     return {
-        learner.name: _account(learner, served[learner.name], serving_costs, are_carried)
+        learner.name: Account(
+            right=learner.judged - learner.errors,
+            paid=learner.cost_total,
+            served=served[learner.name],
+            received=borne[learner.name] if are_carried else 0.0,
+            borne=borne[learner.name],
+        )
         for learner in learners
     }
 
@@ -124,19 +131,6 @@ def settle_accounts(
 def system_utility(accounts: Mapping[str, Account]) -> float:
     """Return the utility of all learners together."""
     return sum(account.utility for account in accounts.values())
-
-
-def _account(
-    learner: LearnerOutcome, served: int, serving_costs: Mapping[str, float], are_carried: bool
-) -> Account:
-    borne = served * serving_costs.get(learner.name, 0.0)
-    return Account(
-        right=learner.judged - learner.errors,
-        paid=learner.cost_total,
-        served=served,
-        received=borne if are_carried else 0.0,
-        borne=borne,
-    )
 
 
 MOST_BUCKETS = 256
@@ -290,6 +284,16 @@ def _plain(number: float) -> Any:
     return int(number) if float(number).is_integer() else float(number)
 
 
+def label_delays(log: EncodedLog, wait: int | None) -> Array:
+    """Return the delay of each label in slots; -1: it never arrives, or later than `wait`."""
+    labels = np.asarray(log.labels)
+    delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
+    is_lost = (delays < 0) | (labels < 0)
+    if wait is not None:
+        is_lost |= delays > wait
+    return np.where(is_lost, -1, delays)
+
+
 HINDSIGHT = "best-in-hindsight"
 
 
@@ -346,19 +350,16 @@ class BaselineRun:
         return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
 
     def _delays(self, log: EncodedLog) -> Array:
-        """Return the delay of each label in slots; -1: it never arrives."""
-        slots = np.arange(len(log.labels))
-        delays = np.zeros(len(slots), np.int64) if log.delays is None else np.asarray(log.delays)
-        is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
-        if self._wait is not None:
-            is_lost |= delays > self._wait
-        if log.shown is not None:
-            shown = np.asarray(log.shown) > 0
-            if log.at is not None:
-                is_lost |= ~shown[slots, np.asarray(log.at)]
-            else:
-                is_lost |= ~shown[:, self._receivers or slice(None)].any(axis=1)
-        return np.where(is_lost, -1, delays)
+        """Return the delay of each label in slots; -1: it never arrives at a receiver."""
+        delays = label_delays(log, self._wait)
+        if log.shown is None:
+            return delays
+        shown = np.asarray(log.shown) > 0
+        if log.at is not None:
+            is_shown = shown[np.arange(len(shown)), np.asarray(log.at)]
+        else:
+            is_shown = shown[:, self._receivers or slice(None)].any(axis=1)
+        return np.where(is_shown, delays, -1)
 
     def _chunk(self, votes: Array, labels: Array, delays: Array) -> tuple[Chunk, Array]:
         slots = self._first + np.arange(len(labels))
