@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -76,12 +77,11 @@ class Oracle:
         self, sites: Sequence[LearnerSpec], *, lipschitz: float, alpha: float, dimension: int
     ) -> None:
         self._owned = _owned(sites)
-        self._receivers = [index for index, site in enumerate(sites) if site.receives]
+        self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
         self._costs = _costs(sites, self._owned)
         self._prices = [_prices(site) for site in sites]
         self._smoothness = (lipschitz, alpha, dimension)
         self._limits: dict[Label, float] = {}
-        self._shape: tuple[int, ...] = ()
 
     def losses(self, trace: Trace, accuracy: Array) -> Losses:
         """Return the losses of the decisions in `trace`.
@@ -89,7 +89,10 @@ class Oracle:
         `accuracy` is stream, function, slot: either one stream for all learners, or one for each.
         """
         functions = accuracy.shape[1]
-        indices = self._indices(trace.function, accuracy.shape)
+        # Flat indices into the accuracies.
+        indices = trace.function.astype(np.int64)
+        indices *= accuracy.shape[2]
+        indices += _first_indices(accuracy.shape, self._receivers)
         best = np.stack([accuracy[:, own].max(axis=1) for own in self._owned], axis=1)
         lost = self._best(accuracy, best).reshape(-1)
         lost -= accuracy.take(indices)
@@ -99,16 +102,6 @@ class Oracle:
         lost -= by_helper
         cause = self._causes(trace, lost)
         return Losses(len(self._receivers), cause, lost, by_helper, paid)
-
-    def _indices(self, function: Array, shape: tuple[int, ...]) -> Array:
-        """Return the flat index into the accuracies of each decision's function."""
-        if shape != self._shape:
-            self._shape = shape
-            self._first = _first_indices(shape, self._receivers)
-        indices: Array = function.astype(np.int64)
-        indices *= shape[2]
-        indices += self._first
-        return indices
 
     def _best(self, accuracy: Array, best: Array) -> Array:
         """Return the value of the oracle's choice: slot, receiving learner."""
@@ -131,7 +124,7 @@ class Oracle:
 
     def _pay(self, function: Array, lost: Array) -> float:
         """Add the cost of each decision to `lost`, and return the sum."""
-        costs = self._costs[self._receivers]
+        costs = self._costs[[*self._receivers]]
         if not costs.any():
             return 0.0
         first = np.arange(len(costs)) * costs.shape[1]
@@ -157,7 +150,8 @@ class Oracle:
         return self._limits[cell]
 
 
-def _first_indices(shape: tuple[int, ...], receivers: Sequence[int]) -> Array:
+@lru_cache(maxsize=1)
+def _first_indices(shape: tuple[int, ...], receivers: tuple[int, ...]) -> Array:
     """Return the flat index of function 0, by slot and then by learner."""
     streams, functions, slots = shape
     stream = np.array(receivers) if streams > 1 else np.zeros(len(receivers), np.int64)
@@ -332,9 +326,8 @@ class _Visits:
         functions = sum(environment.counts)
         self._liars = [functions + environment.names.index(liar) for liar in environment.liars]
         self._learners = environment.receivers
-        self._counts: dict[
-            int, Array
-        ] = {}  # cell and learner -> decisions, and those of a false reporter
+        # Cell and learner -> decisions, and those of a false reporter.
+        self._counts: dict[int, Array] = {}
 
     def add(self, trace: Trace) -> None:
         if not self._liars:

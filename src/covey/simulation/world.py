@@ -37,34 +37,19 @@ def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
     if environment.surfaces is not None:
         return [surface for own in environment.surfaces for surface in own]
     rng = np.random.Generator(bits_for(seed, Purpose.SURFACES))
-    return [_drawn(environment, rng) for _ in range(sum(environment.counts))]
-
-
-def accuracy_at(
-    surface: Surface, points: Array, *, lipschitz: float = 1.0, alpha: float = 1.0
-) -> Array:
-    """Return the accuracy of a function with this surface at `points` (point, dimension).
-
-    >>> bump = Surface(at=(0.5,), high=0.9, low=0.6)
-    >>> accuracy_at(bump, np.array([[0.5], [0.75], [1.0]]), lipschitz=0.8).round(2).tolist()
-    [0.9, 0.7, 0.6]
-    """
-    out = np.empty(len(points), np.float32)
-    _measure(surface, np.asarray(points).T, surface.at, (lipschitz, alpha), out=out)
-    return out.astype(np.float64)
-
-
-def _drawn(environment: Environment, rng: np.random.Generator) -> Surface:
     dimension = environment.dimension
     middle = (environment.low + environment.high) / 2
-    return Surface(
-        shape=environment.shape,
-        at=tuple(rng.random(dimension).tolist()),
-        toward=tuple(rng.normal(size=dimension).tolist()),
-        every=float(rng.uniform(0.3, 1.0)),
-        high=float(rng.uniform(middle, environment.high)),
-        low=environment.low,
-    )
+    return [
+        Surface(
+            shape=environment.shape,
+            at=tuple(rng.random(dimension).tolist()),
+            toward=tuple(rng.normal(size=dimension).tolist()),
+            every=float(rng.uniform(0.3, 1.0)),
+            high=float(rng.uniform(middle, environment.high)),
+            low=environment.low,
+        )
+        for _ in range(sum(environment.counts))
+    ]
 
 
 class AccuracyField:
@@ -73,7 +58,7 @@ class AccuracyField:
     def __init__(self, environment: Environment, seed: int) -> None:
         rng = np.random.Generator(bits_for(seed, Purpose.DRIFT))
         self._surfaces = drawn_surfaces(environment, seed)
-        self._smoothness = (environment.lipschitz, environment.alpha)
+        self._lipschitz, self._alpha = environment.lipschitz, environment.alpha
         kind = None if environment.drift is None else environment.drift.kind
         self._switches = _Switches(environment, rng) if kind == "switch" else None
         self._motion = _Motion(environment, rng) if kind == "gradual" else None
@@ -92,35 +77,25 @@ class AccuracyField:
             if self._motion is not None:
                 at = self._motion.moved(at, k, first_slot, slots)
             for stream in range(streams):
-                out = heights[stream, k]
-                _measure(surface, points[:, stream].T, at, self._smoothness, out=out)
+                self._measure(surface, points[:, stream].T, at, heights[stream, k])
         if self._switches is not None:
             self._switches.mix(heights, first_slot)
         for failing in np.flatnonzero(self._kept < 1):
             heights[:, failing] *= self._kept[failing]
         return heights
 
+    def _measure(self, surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+        """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
 
-def _measure(
-    surface: Surface,
-    points: Array,
-    at: Sequence[Any],
-    smoothness: tuple[float, float],
-    *,
-    out: Array,
-) -> None:
-    """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
-
-    A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
-    most L * distance ** alpha.
-    """
-    lipschitz, alpha = smoothness
-    _DISTANCES[surface.shape](surface, points, at, out)
-    if alpha != 1:
-        np.power(out, alpha, out=out)
-    out *= -lipschitz
-    out += surface.high
-    np.clip(out, surface.low, surface.high, out=out)
+        A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
+        most L * distance ** alpha.
+        """
+        _DISTANCES[surface.shape](surface, points, at, out)
+        if self._alpha != 1:
+            np.power(out, self._alpha, out=out)
+        out *= -self._lipschitz
+        out += surface.high
+        np.clip(out, surface.low, surface.high, out=out)
 
 
 def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
@@ -273,7 +248,14 @@ class World:
         if self._share is not None:
             points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
         self.slots += slots
-        delays, shown = self._draw_delays(slots), self._draw_shown(slots)
+        delays = shown = None
+        environment = self.environment
+        if environment.delay_slots:
+            delays = self._delays.random(slots) * (environment.delay_slots + 1)
+            delays = delays.astype(np.int64)
+        if environment.label_probability < 1:
+            shown = self._shown.random((slots, len(environment.names)))
+            shown = (shown < environment.label_probability).astype(np.int8)
         return WorldChunk(first_slot, points, accuracy, right, delays, shown)
 
     def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
@@ -301,19 +283,6 @@ class World:
                 # Exact, as both are multiples of 2**-22, and much faster than `np.where`.
                 block[stream] += is_common[:, stream] * (block[-1] - block[stream])
         return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
-
-    def _draw_delays(self, slots: int) -> Array | None:
-        most = self.environment.delay_slots
-        if not most:
-            return None
-        return (self._delays.random(slots) * (most + 1)).astype(np.int64)
-
-    def _draw_shown(self, slots: int) -> Array | None:
-        share = self.environment.label_probability
-        if share >= 1:
-            return None
-        learners = len(self.environment.names)
-        return (self._shown.random((slots, learners)) < share).astype(np.int8)
 
 
 def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> "_Lattice | _Cube":
