@@ -27,9 +27,7 @@ class Baseline(Protocol):
     Labels and predictions share one integer encoding.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name on the command line."""
+    name: str  # on the command line
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
         """Answer a slot, given the predictions of the functions."""

@@ -71,7 +71,15 @@ class LinkPrices:
 
     def moves(self, slot: int) -> list[Repricing]:
         """Return the costs that change at `slot`."""
-        changed = self._learn(slot) | self._change(slot)
+        changed: Prices = {}
+        if self._seen and not (slot - 1) % self._every:
+            seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
+            self._seen = {}
+            changed |= self._links.learn(seen)
+        due = [change for change in self._changes if change.slot <= slot]
+        if due:
+            del self._changes[: len(due)]
+            changed |= self._links.apply(due)
         return [
             Repricing(*self._arms[pair], math.inf if price is None else price + self._carried[pair])
             for pair, price in changed.items()
@@ -111,18 +119,6 @@ class LinkPrices:
             self._seen[link] = (total + int(observed.sum()), uses + len(observed))
             path_cost += observed / MILLIONTHS
         return path_cost
-
-    def _learn(self, slot: int) -> Prices:
-        if not self._seen or (slot - 1) % self._every:
-            return {}
-        seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
-        self._seen = {}
-        return self._links.learn(seen)
-
-    def _change(self, slot: int) -> Prices:
-        due = [change for change in self._changes if change.slot <= slot]
-        del self._changes[: len(due)]
-        return self._links.apply(due) if due else {}
 
 
 class ReplayEngine:
@@ -314,12 +310,13 @@ class EpochedReplay:
         sites: Sequence[LearnerSpec],
         width: int,
         labels: Sequence[Label],
+        links: LinkPrices | None,
     ) -> None:
         self.slots = 0
         self._setup = setup
         self._width = width
         self._labels = labels
-        self._links = LinkPrices(setup, sites) if _has_link_changes(setup, sites) else None
+        self._links = links
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -388,14 +385,12 @@ def start(
     setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
 ) -> ReplayEngine | EpochedReplay:
     """Return the network before its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or _has_link_changes(setup, sites):
-        return EpochedReplay(setup, sites, width, labels)
+    has_changing_links = setup.wiring is not None and setup.wiring.is_moving
+    has_peers = any(site.peers for site in sites)
+    links = LinkPrices(setup, sites) if has_changing_links and has_peers else None
+    if setup.settings.horizon == "doubling" or links is not None:
+        return EpochedReplay(setup, sites, width, labels, links)
     return ReplayEngine(setup, sites, width, labels)
-
-
-def _has_link_changes(setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> bool:
-    is_moving = setup.wiring is not None and setup.wiring.is_moving
-    return is_moving and any(site.peers for site in sites)
 
 
 def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:

@@ -14,7 +14,7 @@ from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
-from covey.types import BY_CONTEXT, Array, Label, Phase
+from covey.types import BY_CONTEXT, Array, Phase
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -140,11 +140,11 @@ class OutcomeBuilder:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
     def __init__(self, sites: Sequence[LearnerSpec], unit: int = 1) -> None:
-        self._sites = sites
         self._unit = unit
         self._functions = [name for site in sites for name in site.functions]
-        arms = len(self._functions) + 2 * len(sites)
-        self._learners = [_Learner(arms, has_candidates=len(s.spaces) > 1) for s in sites]
+        names = [site.name for site in sites]
+        arms = [*self._functions, *names, *(name + BY_CONTEXT for name in names)]
+        self._learners = [_Learner(site, arms) for site in sites]
         # The owner of each function; answers from memory have none.
         owners = [index for index, site in enumerate(sites) for _ in site.functions]
         self._owners = np.array(owners + [-1] * len(sites))
@@ -182,19 +182,14 @@ class OutcomeBuilder:
         blind: Sequence[int] | None = None,
     ) -> Outcome:
         """Return the totals as one record."""
-        learners = [site.name for site in self._sites]
-        arms = [*self._functions, *learners, *(name + BY_CONTEXT for name in learners)]
+        blind = blind or [0] * len(cells)
+        summaries = zip(self._learners, cells, blind, strict=True)
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
-            learners=[
-                learner.outcome(site, arms, views, decisions)
-                for learner, site, views, decisions in zip(
-                    self._learners, self._sites, cells, blind or [0] * len(cells), strict=True
-                )
-            ],
+            learners=[learner.outcome(views, count) for learner, views, count in summaries],
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, self._wrong, strict=True)
@@ -203,12 +198,13 @@ class OutcomeBuilder:
 
 
 class _Learner:
-    def __init__(self, arms: int, *, has_candidates: bool) -> None:
+    def __init__(self, site: LearnerSpec, arms: list[str]) -> None:
         self.alone_errors = 0.0
         self.stood_in = 0
-        self._has_candidates = has_candidates
+        self._site = site
+        self._arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
-        self._chosen = np.zeros(arms, np.int64)
+        self._chosen = np.zeros(len(arms), np.int64)
         self._cost = 0.0
         self._slots_per_bucket = 1
         # Rows: slots, judged, errors, train, explore.
@@ -220,8 +216,10 @@ class _Learner:
             return
         self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
         self._cost += float(trace.cost[rows].sum())
-        if self._has_candidates:
-            self._count_candidates(trace.names["cell"], trace.cell[rows])
+        if len(self._site.spaces) > 1:
+            for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
+                if times:
+                    self._candidates[space_of(str(trace.names["cell"][cell]))] += times
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
@@ -235,23 +233,19 @@ class _Learner:
         for row, weights in enumerate(counted):
             self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
 
-    def _count_candidates(self, names: Sequence[Label], cells: np.ndarray) -> None:
-        for cell, times in enumerate(np.bincount(cells).tolist()):
-            if times:
-                self._candidates[space_of(str(names[cell]))] += times
-
     def _widen(self) -> None:
         pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
         self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         self._slots_per_bucket *= 2
 
-    def outcome(
-        self, site: LearnerSpec, arms: list[str], cells: list[CellView], blind: int
-    ) -> LearnerOutcome:
+    def outcome(self, cells: list[CellView], blind: int) -> LearnerOutcome:
+        used = np.flatnonzero(self._buckets[0])
+        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
+        buckets = [[_plain(number) for number in row] for row in rows]
         slots, judged, errors, train, explore = map(_plain, self._buckets.sum(axis=1))
         return LearnerOutcome(
-            name=site.name,
-            functions=list(site.functions),
+            name=self._site.name,
+            functions=list(self._site.functions),
             slots=slots,
             judged=judged,
             errors=errors,
@@ -259,19 +253,14 @@ class _Learner:
             explore=explore,
             exploit=slots - train - explore,
             cost_total=self._cost,
-            arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
+            arms={self._arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
             alone_errors=_plain(self.alone_errors),
             blind=blind,
             stood_in=self.stood_in,
             candidates=dict(self._candidates.most_common()),
-            timeline=self._timeline(),
+            timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
         )
-
-    def _timeline(self) -> Timeline:
-        used = np.flatnonzero(self._buckets[0])
-        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
-        return Timeline(self._slots_per_bucket, *([_plain(n) for n in row] for row in rows))
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:
@@ -396,22 +385,18 @@ class _Player:
     def play(self, chunk: Chunk, is_awaited: Array, first: int) -> Array:
         if isinstance(self.baseline, ChunkBaseline):
             return self.baseline.play(chunk)
-        return np.array(self._predictions(chunk, is_awaited.tolist(), first), np.int64)
-
-    def _predictions(self, chunk: Chunk, is_awaited: list[bool], first: int) -> list[int]:
         predict, learn, pending = self.baseline.predict, self.baseline.learn, self._pending
         arriving = zip((chunk.slots + first).tolist(), chunk.labels.tolist(), strict=True)
         # The number of labels that arrive at the end of each slot.
         counts = np.diff(chunk.came, append=len(chunk.labels)).tolist()
         rows = zip(*chunk.said.T.tolist(), strict=True)
         predictions = []
-        for slot, (votes, count, is_pending) in enumerate(
-            zip(rows, counts, is_awaited, strict=True), first
-        ):
+        slots = zip(rows, counts, is_awaited.tolist(), strict=True)
+        for slot, (votes, count, is_pending) in enumerate(slots, first):
             prediction = predict(votes)
             predictions.append(prediction.label)
             if is_pending:
                 pending[slot] = prediction
             for origin, label in islice(arriving, count):
                 learn(pending.pop(origin), label)
-        return predictions
+        return np.array(predictions, np.int64)
