@@ -1,6 +1,7 @@
 """Comparison of policies: growth exponents, confidence intervals, theoretical limits."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -273,14 +274,10 @@ def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = No
     """
     bound = bound or partial(regret_limits, scenario)
     policies, environments = scenario.titles(), scenario.descriptions()
-    ordered = sorted(runs, key=lambda run: run.seed)
-    groups = {
-        environment: [
-            [run for run in ordered if (run.policy, run.environment) == (policy, environment)]
-            for policy in policies
-        ]
-        for environment in environments
-    }
+    first_policy = next(iter(policies))
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.seed):
+        groups[run.policy, run.environment].append(run)
     return Comparison(
         name=scenario.name,
         horizon_slots=scenario.horizon,
@@ -289,12 +286,12 @@ def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = No
         environments=environments,
         scores=[
             msgspec.structs.replace(
-                _score(own, first=by_policy[0]),
+                _score(groups[policy, environment], first=groups[first_policy, environment]),
                 bound=_informative(scenario.checkpoints, bound(policy, environment)),
                 exploits_from=exploits_from(scenario, policy, environment),
             )
-            for environment, by_policy in groups.items()
-            for policy, own in zip(policies, by_policy, strict=True)
+            for environment in environments
+            for policy in policies
         ],
     )
 

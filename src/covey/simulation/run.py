@@ -76,10 +76,20 @@ class Oracle:
     def __init__(
         self, sites: Sequence[LearnerSpec], *, lipschitz: float, alpha: float, dimension: int
     ) -> None:
-        self._owned = _owned(sites)
+        counts = [len(site.functions) for site in sites]
+        ends = itertools.accumulate(counts)
+        # Per learner: its own functions, the cost of each function, and the price of each peer.
+        self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+        self._costs = np.zeros((len(sites), sum(counts)), np.float32)
+        self._prices: list[dict[int, float]] = []
+        for index, (site, count) in enumerate(zip(sites, counts, strict=True)):
+            rounded = [round(cost * 2**22) / 2**22 for cost in site.costs]
+            prices = dict(zip(site.peers, rounded[count:], strict=True))
+            self._prices.append(prices)
+            self._costs[index, self._owned[index]] = rounded[:count]
+            for peer, price in prices.items():
+                self._costs[index, self._owned[peer]] = price
         self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
-        self._costs = _costs(sites, self._owned)
-        self._prices = [_prices(site) for site in sites]
         self._smoothness = (lipschitz, alpha, dimension)
         self._limits: dict[Label, float] = {}
 
@@ -156,32 +166,6 @@ def _first_indices(shape: tuple[int, ...], receivers: tuple[int, ...]) -> Array:
     streams, functions, slots = shape
     stream = np.array(receivers) if streams > 1 else np.zeros(len(receivers), np.int64)
     return (np.arange(slots)[:, None] + stream * (functions * slots)).reshape(-1)
-
-
-def _owned(sites: Sequence[LearnerSpec]) -> list[slice]:
-    """Return the range of each learner's own functions."""
-    ends = np.cumsum([len(site.functions) for site in sites]).tolist()
-    return [slice(end - len(site.functions), end) for end, site in zip(ends, sites, strict=True)]
-
-
-def _prices(site: LearnerSpec) -> dict[int, float]:
-    """Return a learner's price per peer that it may ask."""
-    prices = site.costs[len(site.functions) :]
-    return {peer: _rounded(price) for peer, price in zip(site.peers, prices, strict=True)}
-
-
-def _costs(sites: Sequence[LearnerSpec], owned: Sequence[slice]) -> Array:
-    """Return each learner's cost of each function that it may use."""
-    costs = np.zeros((len(sites), owned[-1].stop), np.float32)
-    for index, site in enumerate(sites):
-        costs[index, owned[index]] = [_rounded(cost) for cost in site.costs[: len(site.functions)]]
-        for peer, price in _prices(site).items():
-            costs[index, owned[peer]] = price
-    return costs
-
-
-def _rounded(cost: float) -> float:
-    return round(cost * 2**22) / 2**22
 
 
 MOST_SLOTS = 65_536  # in one chunk

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey import toml
+from covey.bandit.bounds import MOST_SLOTS
 from covey.bandit.policies import Policy, resolve, settings_from
 from covey.bandit.settings import Settings
 from covey.bandit.smoothness import adapt, epochs
 from covey.errors import ConfigError
 from covey.simulation import run
-from covey.simulation.environment import MOST_SLOTS, Environment, check_horizon, environment_from
+from covey.simulation.environment import Environment, check_horizon, environment_from
 from covey.simulation.run import lengths
 from covey.toml import read_toml
 

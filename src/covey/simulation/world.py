@@ -147,23 +147,21 @@ class _Switches:
 
     def mix(self, heights: Array, first_slot: int) -> None:
         """Mix the accuracies of all functions in place, per slot."""
-        slots = heights.shape[2]
-        first = 0
-        while first < slots:
-            epoch = (first_slot - 1 + first) // self._every
-            end = min(slots, (epoch + 1) * self._every - first_slot + 1)
-            self._advance(epoch)
-            own = heights[:, :, first:end]
+        first = first_slot - 1
+        last = first + heights.shape[2] - 1
+        for epoch in range(first // self._every, last // self._every + 1):
+            while self._epoch < epoch:
+                self._switch()
+            start = max(0, epoch * self._every - first)
+            own = heights[:, :, start : (epoch + 1) * self._every - first]
             own += self._part * (own[:, self._order] - own)
-            first = end
 
-    def _advance(self, epoch: int) -> None:
-        while self._epoch < epoch:
-            cycle = self._rng.permutation(len(self._order))
-            order = self._order.copy()
-            order[cycle] = self._order[np.roll(cycle, -1)]
-            self._order = order
-            self._epoch += 1
+    def _switch(self) -> None:
+        cycle = self._rng.permutation(len(self._order))
+        order = self._order.copy()
+        order[cycle] = self._order[np.roll(cycle, -1)]
+        self._order = order
+        self._epoch += 1
 
 
 class _Motion:
