@@ -83,7 +83,7 @@ def band(curves: Sequence[Sequence[float]]) -> Band:
     return Band([p.mean for p in points], [p.low for p in points], [p.high for p in points])
 
 
-def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Estimate | None:
+def ratio(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
     """Return the mean of `values` divided by that of `others`, paired by seed.
 
     The interval is a 95 % bootstrap interval over pairs. None if the others are all 0.
@@ -94,7 +94,7 @@ def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) ->
         return None
     if len(values) < 2:
         return Estimate(float(above / below))
-    drawn = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
+    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     aboves, belows = pairs[:, drawn].sum(axis=2)
     ratios = aboves[belows > 0] / belows[belows > 0]
     low, high = np.quantile(ratios, [(1 - CERTAINTY) / 2, (1 + CERTAINTY) / 2])
