@@ -161,8 +161,8 @@ def replay(
     >>> trace.columns()["arm"], trace.columns()["correct"]
     (['nb', 'nb'], [1, 1])
     """
-    given = {"label": labels, "at": at, "revealed": revealed, "delay": delay}
     truth = _array(labels, "label")
+    given = {"label": truth, "at": at, "revealed": revealed, "delay": delay}
     slots = len(truth) if truth.ndim else 0
     if not slots:
         raise DataError("there are no slots to replay; labels is empty")

@@ -2,8 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -234,9 +233,6 @@ def _begins(policy: Policy, site: LearnerSpec, world: Environment) -> float:
     return math.inf
 
 
-Bound = Callable[[str, str], Sequence[float] | None]  # policy, environment -> at the checkpoints
-
-
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """One policy in one environment; every regret is that of one receiving learner."""
 
@@ -267,12 +263,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     scores: list[Score]  # by environment, then policy
 
 
-def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = None) -> Comparison:
-    """Return the comparison of a scenario's runs.
-
-    `bound` returns the regret bound at the checkpoints, or None; the default is the theorems'.
-    """
-    bound = bound or partial(regret_limits, scenario)
+def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
+    """Return the comparison of a scenario's runs."""
     policies, environments = scenario.titles(), scenario.descriptions()
     first_policy = next(iter(policies))
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
@@ -287,7 +279,9 @@ def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = No
         scores=[
             msgspec.structs.replace(
                 _score(groups[policy, environment], first=groups[first_policy, environment]),
-                bound=_informative(scenario.checkpoints, bound(policy, environment)),
+                bound=_informative(
+                    scenario.checkpoints, regret_limits(scenario, policy, environment)
+                ),
                 exploits_from=exploits_from(scenario, policy, environment),
             )
             for environment in environments
