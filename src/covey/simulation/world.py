@@ -5,7 +5,8 @@ Every purpose has its own source of random bits, so a world is the same on every
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ class AccuracyField:
         slots, streams, _ = points.shape
         heights = np.empty((streams, len(self._surfaces), slots), np.float32)
         for k, surface in enumerate(self._surfaces):
-            at: Sequence[Any] = surface.at
+            at: Any = surface.at  # or per slot
             if self._motion is not None:
                 at = self._motion.moved(at, k, first_slot, slots)
             for stream in range(streams):
@@ -176,20 +177,13 @@ class _Motion:
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         self._speeds = directions * (step / drift.every_slots)
 
-    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> list[Array]:
-        """Return the coordinates of the region of `function`, per slot."""
+    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> Array:
+        """Return the region of `function`: coordinate, slot."""
         elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
-        return [
-            _reflected(start + speed * elapsed)
-            for start, speed in zip(at, self._speeds[function], strict=True)
-        ]
-
-
-def _reflected(line: Array) -> Array:
-    """Return a line folded into [0, 1] by reflection."""
-    line -= 2 * np.floor(line / 2)
-    folded: Array = 1 - np.abs(1 - line)
-    return folded
+        lines = np.array(at)[:, None] + self._speeds[function][:, None] * elapsed
+        lines -= 2 * np.floor(lines / 2)
+        folded: Array = 1 - np.abs(1 - lines)
+        return folded
 
 
 class WorldChunk(NamedTuple):
@@ -257,7 +251,7 @@ class World:
         return WorldChunk(first_slot, points, accuracy, right, delays, shown)
 
     def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
-        points = np.stack([each.points(first_slot, slots) for each in self._samplers], axis=1)
+        points = np.stack([draw(first_slot, slots) for draw in self._samplers], axis=1)
         accuracy = self._accuracies.measure(points, first_slot)
         right = np.empty(accuracy.shape, np.int32)
         # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
@@ -283,32 +277,30 @@ class World:
         return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
 
 
-def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> "_Lattice | _Cube":
+Sampler = Callable[[int, int], Array]  # first slot, slots -> contexts
+
+
+def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> Sampler:
     rng = np.random.Generator(bits_for(seed, Purpose.POINTS, 0, stream))
     dimension = environment.dimension
     arrivals = environment.process.arrivals
     if arrivals == "worst":
-        return _Lattice(horizon, dimension, rng)
+        return _Lattice(horizon, dimension, rng).points
     level = environment.cube_level(horizon) if arrivals == "best" else 0
     # All streams share one cube.
     corner = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
-    return _Cube(level, np.floor(corner * 2**level), rng)
+    return partial(_cube_points, rng, np.floor(corner * 2**level), 2.0**-level)
 
 
-class _Cube:
-    """Contexts drawn uniformly from one dyadic cube; level 0 is the whole space."""
-
-    def __init__(self, level: int, corner: Array, rng: np.random.Generator) -> None:
-        self._corner = corner
-        self._scale = 2.0**-level
-        self._rng = rng
-
-    def points(self, first_slot: int, slots: int) -> Array:
-        points = self._rng.random((slots, len(self._corner)))
-        if self._scale < 1:
-            points += self._corner
-            points *= self._scale
-        return points
+def _cube_points(
+    rng: np.random.Generator, corner: Array, side: float, first_slot: int, slots: int
+) -> Array:
+    """Draw contexts uniformly from one dyadic cube; side 1 is the whole space."""
+    points = rng.random((slots, len(corner)))
+    if side < 1:
+        points += corner
+        points *= side
+    return points
 
 
 class _Lattice:
