@@ -197,7 +197,6 @@ class ReplayEngine:
         return ledgers
 
     def play(self, log: EncodedLog) -> Trace:
-        """Replay the rows of `log` and return their trace."""
         slots = len(log.labels)
         rows = slots * (1 if log.at is not None else sum(site.receives for site in self.sites))
         decided = DecisionColumns(
@@ -425,7 +424,6 @@ def _costs(sites: Sequence[LearnerSpec]) -> np.ndarray:
 
 
 def _cut(log: EncodedLog, first: int, end: int) -> EncodedLog:
-    """Return the rows of `log` from `first` to `end`."""
     width = len(log.contexts) // max(1, len(log.labels))
     pieces: dict[str, Any] = {}
     for name, column in log._asdict().items():

@@ -181,7 +181,6 @@ class OutcomeBuilder:
         cells: Sequence[list[CellView]],
         blind: Sequence[int] | None = None,
     ) -> Outcome:
-        """Return the totals as one record."""
         blind = blind or [0] * len(cells)
         summaries = zip(self._learners, cells, blind, strict=True)
         return Outcome(

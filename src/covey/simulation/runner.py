@@ -26,10 +26,9 @@ Result = TypeVar("Result")
 
 
 class WorkerPool(ProcessPoolExecutor):
-    """A pool of worker processes that never receive interrupts."""
+    """A pool of worker processes that never receive interrupts; calls must be importable."""
 
     def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
-        """Submit a call of an importable function."""
         with _interrupts_blocked():
             return super().submit(call, *args, **options)
 

@@ -229,7 +229,6 @@ class World:
         )
 
     def draw(self, slots: int) -> WorldChunk:
-        """Return the next `slots` slots."""
         first_slot = self.slots + 1
         if self.slots + slots > self.horizon:
             raise ConfigError(
