@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -300,7 +300,8 @@ class BaselineRun:
         self._wait = label_wait
         self._receivers = receivers  # indices of the learners; None: all
         self._functions = functions  # rows of predictions that belong to functions
-        self._pending: _Labels | None = None
+        # Of pending labels: the slot at whose end they arrive, their slot, the label, the votes.
+        self._pending: list[Array] = []
         self._first = 0
         self._judged = 0
         self._function_errors: Array = np.zeros(0, np.int64)
@@ -352,25 +353,16 @@ class BaselineRun:
     def _chunk(self, votes: Array, labels: Array, delays: Array) -> tuple[Chunk, Array]:
         slots = self._first + np.arange(len(labels))
         arrives = delays >= 0
-        known = _Labels((slots + delays)[arrives], slots[arrives], labels[arrives], votes[arrives])
-        if self._pending is not None:
+        known = [column[arrives] for column in (slots + delays, slots, labels, votes)]
+        if self._pending:
             pairs = zip(self._pending, known, strict=True)
-            known = _Labels(*(np.concatenate(pair) for pair in pairs))
-        order = np.argsort(known.due, kind="stable")  # ties: by slot
-        end = int(np.searchsorted(known.due[order], self._first + len(labels)))
-        due, self._pending = known.take(order[:end]), known.take(order[end:])
-        came = np.searchsorted(due.due, slots)
-        return Chunk(votes, came, due.labels, due.votes, due.slots - self._first), arrives
-
-
-class _Labels(NamedTuple):
-    due: Array  # the slot at whose end they arrive
-    slots: Array
-    labels: Array
-    votes: Array  # label, function -> code
-
-    def take(self, rows: Array) -> "_Labels":
-        return _Labels(*(column[rows] for column in self))
+            known = [np.concatenate(pair) for pair in pairs]
+        order = np.argsort(known[0], kind="stable")  # ties: by slot
+        end = int(np.searchsorted(known[0][order], self._first + len(labels)))
+        due, origins, arriving, asked = (column[order[:end]] for column in known)
+        self._pending = [column[order[end:]] for column in known]
+        came = np.searchsorted(due, slots)
+        return Chunk(votes, came, arriving, asked, origins - self._first), arrives
 
 
 class _Player:

@@ -174,12 +174,11 @@ _RANGES = {
     "delay_slots": (0, MOST_SLOTS),
     "label_probability": (0, 1),
 }
-_POSITIVE = ("lipschitz", "alpha", "split_power")
 
 
 def _check_ranges(environment: Environment, where: str) -> None:
     toml.check_ranges(environment, _RANGES, where=f"{where}:")
-    for name in _POSITIVE:
+    for name in ("lipschitz", "alpha", "split_power"):
         value = getattr(environment, name)
         if value is not None and not 0 < value < math.inf:
             key = name.replace("_", "-")
