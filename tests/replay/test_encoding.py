@@ -15,7 +15,7 @@ from pyarrow import parquet
 from covey.config import NetworkConfig, load
 from covey.data.logs import Column, EncodedLog, open_log
 from covey.errors import DataError
-from covey.replay.encoding import Arrivals, Luck, Vocabulary, arrivals, encode
+from covey.replay.encoding import Arrivals, Encoder, Vocabulary
 
 LEARNERS = [
     {"name": "north", "functions": ["nb", "tree"]},
@@ -31,15 +31,16 @@ def setup_with(**data: Any) -> NetworkConfig:
 
 
 def arrive(columns: dict[str, Column], *, first_slot: int = 1, **data: Any) -> Arrivals:
-    return arrivals(setup_with(**data), columns, Vocabulary(is_typed=True), first_slot)
+    return Encoder(setup_with(**data), is_typed=True, first_slot=first_slot).arrivals(columns)
 
 
 def log_of(columns: dict[str, Column], **data: Any) -> EncodedLog:
-    setup, vocabulary = setup_with(**data), Vocabulary(is_typed=True)
+    setup = setup_with(**data)
+    encoder = Encoder(setup, is_typed=True)
     columns = {**PREDICTIONS, **columns}
-    arrived = arrivals(setup, columns, vocabulary, 1)
+    arrived = encoder.arrivals(columns)
     answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-    return encode(answers, arrived, np.array([[0.25], [0.75]]), vocabulary, 1, Luck(setup))
+    return encoder.encode(answers, arrived, np.array([[0.25], [0.75]]), {})
 
 
 def codes_of(column: Column, *, is_typed: bool = True) -> tuple[list[int], list[Any]]:

@@ -59,9 +59,7 @@ def test_in_the_space_of_who_asks_a_helper_counts_requests_and_nothing_else() ->
     asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))
     asked_in = Counter(trace.names["cell"][cell] for cell in trace.cell[asks])
     table = game.ledgers[1].tables[0]
-    counted = {
-        game.field.cell_name(0, table.cell(row)): table.arrivals(row) for row in range(len(table))
-    }
+    counted = {game.cell_name(0, table.cell(row)): table.arrivals(row) for row in range(len(table))}
 
     assert min(counted.values()) > 500
     assert counted == asked_in

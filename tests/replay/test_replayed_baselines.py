@@ -8,7 +8,7 @@ import pytest
 
 from covey.config import load
 from covey.replay.baselines import make
-from covey.replay.encoding import Luck, Vocabulary, arrivals, encode
+from covey.replay.encoding import Encoder
 from covey.replay.outcome import BaselineOutcome, BaselineRun
 from covey.replay.replay import replay_file
 from support.replays import LEARNERS, NETWORK, stream, write
@@ -43,8 +43,8 @@ def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
 
 def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, BaselineOutcome]:
     setup = load(NETWORK)
-    vocabulary = Vocabulary(is_typed=True, loss=None)
-    arrived = arrivals(setup, columns, vocabulary, 1)
+    encoder = Encoder(setup, is_typed=True)
+    arrived = encoder.arrivals(columns)
     answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
     nowhere = np.zeros((len(columns["label"]), 0))
     functions = len(answers)
@@ -55,7 +55,7 @@ def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, Baselin
         label_wait=setup.settings.label_wait,
         receivers=receivers,
     )
-    contest.add(encode(answers, arrived, nowhere, vocabulary, 1, Luck(setup)))
+    contest.add(encoder.encode(answers, arrived, nowhere, {}))
     return contest.outcome()
 
 

@@ -1,11 +1,12 @@
 """Scores are means over seeds, of one receiving learner each."""
 
 import math
-from collections.abc import Sequence
 
 import pytest
 
+from covey.simulation import comparison
 from covey.simulation.comparison import Comparison, Score, compare
+from covey.simulation.scenario import Scenario
 from support.compared import CHOSEN, SLOTS, runs
 
 
@@ -62,18 +63,20 @@ def test_shares_and_messages_are_means_over_seeds(found: Comparison) -> None:
     assert each.messages == pytest.approx({"requests": 50.0})
 
 
-def test_a_bound_is_kept_where_it_is_below_one_per_slot() -> None:
-    def bound(policy: str, environment: str) -> Sequence[float] | None:
+def test_a_bound_is_kept_where_it_is_below_one_per_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limits(_: Scenario, policy: str, environment: str) -> list[float] | None:
         return [50.0, 100.0, 999.0, 2000.0] if (policy, environment) == ("grid", "one") else None
 
-    found = compare(CHOSEN, runs(), bound=bound)
+    monkeypatch.setattr(comparison, "regret_limits", limits)
+    found = compare(CHOSEN, runs())
 
     assert score(found, "grid", "one").bound == [None, None, 999.0, 2000.0]
     assert score(found, "zoom", "one").bound is None
 
 
-def test_a_bound_above_one_per_slot_everywhere_is_none() -> None:
-    found = compare(CHOSEN, runs(), bound=lambda policy, environment: [float(s) for s in SLOTS])
+def test_a_bound_above_one_per_slot_everywhere_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "regret_limits", lambda *_: [float(slot) for slot in SLOTS])
+    found = compare(CHOSEN, runs())
 
     assert [each.bound for each in found.scores] == [None] * 4
 

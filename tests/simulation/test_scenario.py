@@ -36,12 +36,6 @@ def test_a_scenario_holds_the_configured_values() -> None:
     assert [each.dimension for each in found.environments.values()] == [1, 2]
 
 
-def test_the_embedded_scenario_is_that_of_its_text(tmp_path: Path) -> None:
-    (tmp_path / "scenario.toml").write_text(scenario.DEFAULT)
-
-    assert scenario.load() == scenario.load(tmp_path / "scenario.toml")
-
-
 def test_the_embedded_scenario_is_the_four_cases_for_both_policies() -> None:
     found = scenario.load()
 

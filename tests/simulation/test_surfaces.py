@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.simulation.environment import Drift, Environment, Surface, spread
-from covey.simulation.world import AccuracyField, World, accuracy_at, drawn_surfaces
+from covey.simulation.world import AccuracyField, World, drawn_surfaces
 
 # Accuracies are float32, and rounded to multiples of 2**-22 where they are drawn.
 ROUNDING = 1e-6
@@ -27,6 +27,21 @@ def environments(draw: st.DrawFn) -> Environment:
         low=low,
         high=high,
     )
+
+
+def accuracy_at(
+    surface: Surface, points: np.ndarray, *, lipschitz: float = 1.0, alpha: float = 1.0
+) -> np.ndarray:
+    """Return the accuracy of a function with this surface at `points` (point, dimension)."""
+    environment = Environment(
+        name="x",
+        dimension=points.shape[1],
+        surfaces=((surface,),),
+        lipschitz=lipschitz,
+        alpha=alpha,
+    )
+    heights: np.ndarray = AccuracyField(environment, seed=0).measure(points[:, None], 1)[0, 0]
+    return heights.astype(np.float64)
 
 
 def pairs(at: tuple[float, ...], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -27,9 +27,7 @@ class Baseline(Protocol):
     Labels and predictions share one integer encoding.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name on the command line."""
+    name: str  # on the command line
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
         """Answer a slot, given the predictions of the functions."""
@@ -76,14 +74,13 @@ class AdaBoost:
         self.weights = [1.0] * functions
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict the weighted vote."""
         return BaselineAnswer(elect(self.weights, said), said)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Collect the label during training; the last one sets the weights."""
         if not self._left:
             return
-        self._sample.add(_is_right(guess.said, label), label)
+        self._sample.count(_is_right(guess.said, label), label)
         self._left -= 1
         if not self._left:
             self.weights = self._sample.boost(self._rounds)
@@ -110,34 +107,28 @@ class SlidingAdaBoost:
         self._rounds = rounds
         self._seen: deque[tuple[tuple[bool, ...], int]] = deque(maxlen=window)
         self._sample = _Sample(functions, window)
-        self._weights = [1.0] * functions
-        self._is_stale = False
+        self._weights: list[float] | None = [1.0] * functions  # None: the window has changed
 
     @property
     def weights(self) -> list[float]:
-        """The current weight of each vote."""
-        if self._is_stale:
+        if self._weights is None:
             self._weights = self._sample.boost(self._rounds)
-            self._is_stale = False
         return self._weights
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict the weighted vote."""
         return BaselineAnswer(elect(self.weights, said), said)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Add the label to the window and drop the oldest one."""
         newest = (_is_right(guess.said, label), label)
-        if len(self._seen) == self._seen.maxlen:
-            oldest = self._seen[0]
-            self._seen.append(newest)
-            if oldest == newest:
-                return
-            self._sample.remove(*oldest)
-        else:
-            self._seen.append(newest)
-        self._sample.add(*newest)
-        self._is_stale = True
+        oldest = self._seen[0] if len(self._seen) == self._seen.maxlen else None
+        self._seen.append(newest)
+        if oldest == newest:
+            return
+        if oldest is not None:
+            self._sample.count(*oldest, change=-1)
+        self._sample.count(*newest)
+        self._weights = None
 
 
 class OzaRussell:
@@ -161,11 +152,9 @@ class OzaRussell:
         return logs if any(logs) else [1.0] * len(logs)
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict the weighted vote."""
         return BaselineAnswer(elect(self.weights, said), said)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        """Pass the label through all members."""
         weight = 1.0
         for k, prediction in enumerate(guess.said):
             sums = self.right if prediction == label else self.wrong
@@ -225,21 +214,15 @@ class _Sample:
         self._free = list(range(columns))
         self._labels: Counter[int] = Counter()
 
-    def add(self, is_right: tuple[bool, ...], label: int) -> None:
-        column = self._columns.get(is_right)
-        if column is None:
+    def count(self, is_right: tuple[bool, ...], label: int, *, change: int = 1) -> None:
+        if is_right not in self._columns:
             column = self._columns[is_right] = self._free.pop()
             self._wrong[:, column] = [not right for right in is_right]
-        self._counts[column] += 1
-        self._labels[label] += 1
-
-    def remove(self, is_right: tuple[bool, ...], label: int) -> None:
         column = self._columns[is_right]
-        self._counts[column] -= 1
+        self._counts[column] += change
         if not self._counts[column]:
-            del self._columns[is_right]
-            self._free.append(column)
-        self._labels[label] -= 1
+            self._free.append(self._columns.pop(is_right))
+        self._labels[label] += change
         if not self._labels[label]:
             del self._labels[label]
 
@@ -261,7 +244,6 @@ class RiverBandit:
         self._arms = list(range(functions))
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict as the pulled arm does."""
         arm = self._policy.pull(self._arms)
         return BaselineAnswer(said[arm], said, arm)
 
@@ -278,36 +260,11 @@ class RiverClassifier:
         self._model = model
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict the model's label."""
         label = self._model.predict_one(_features(said))
         return BaselineAnswer(elect([1.0] * len(said), said) if label is None else label, said)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        """Train the model."""
         self._model.learn_one(_features(guess.said), label)
-
-
-def epsilon_greedy(functions: int, seed: int) -> RiverBandit:
-    """Return a bandit that explores one slot in ten."""
-    policy = _river().bandit.EpsilonGreedy(epsilon=0.1, seed=seed)
-    return RiverBandit("river-epsilon-greedy", policy, functions)
-
-
-def ucb(functions: int, seed: int) -> RiverBandit:
-    """Return the bandit UCB1."""
-    return RiverBandit("river-ucb", _river().bandit.UCB(delta=1, seed=seed), functions)
-
-
-def thompson(functions: int, seed: int) -> RiverBandit:
-    """Return a bandit that samples from its posterior."""
-    river = _river()
-    policy = river.bandit.ThompsonSampling(reward_obj=river.proba.Beta(), seed=seed)
-    return RiverBandit("river-thompson", policy, functions)
-
-
-def forest(functions: int, seed: int) -> RiverClassifier:
-    """Return an adaptive random forest, which replaces trees when it detects drift."""
-    return RiverClassifier("river-forest", _river().forest.ARFClassifier(seed=seed))
 
 
 def _features(said: Sequence[int]) -> dict[int, str]:
@@ -337,7 +294,6 @@ class PreviousLabel:
         self._latest: tuple[int, int] | None = None  # slot, label
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict the latest label."""
         self._slots += 1
         return BaselineAnswer(self._latest[1] if self._latest else said[0], said, self._slots)
 
@@ -347,7 +303,6 @@ class PreviousLabel:
             self._latest = (guess.by, label)
 
     def play(self, chunk: Chunk) -> Array:
-        """Predict all slots at once."""
         slots, labels = chunk.slots + self._slots + 1, chunk.labels
         is_known = self._latest is not None
         if self._latest is not None:
@@ -371,11 +326,9 @@ class WinStay:
         self._function = 0
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict as the current function does."""
         return BaselineAnswer(said[self._function], said, self._function)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        """Change the function if the current one was wrong."""
         if guess.by == self._function and guess.label != label:
             self._function = (self._function + 1) % len(guess.said)
 
@@ -390,11 +343,9 @@ class FollowTheLeader:
         self._leader = 0
 
     def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        """Predict as the leader does."""
         return BaselineAnswer(said[self._leader], said, self._leader)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        """Count the functions that were right."""
         for k, prediction in enumerate(guess.said):
             self._right[k] += prediction == label
         self._leader = self._right.index(max(self._right))
@@ -410,10 +361,20 @@ BASELINES: dict[str, Make] = {
     "sliding-adaboost-100": lambda functions, seed: SlidingAdaBoost(functions, window=100),
     "sliding-adaboost-1000": lambda functions, seed: SlidingAdaBoost(functions, window=1_000),
     "oza-russell": lambda functions, seed: OzaRussell(functions),
-    "river-epsilon-greedy": epsilon_greedy,
-    "river-ucb": ucb,
-    "river-thompson": thompson,
-    "river-forest": forest,
+    "river-epsilon-greedy": lambda functions, seed: RiverBandit(
+        "river-epsilon-greedy", _river().bandit.EpsilonGreedy(epsilon=0.1, seed=seed), functions
+    ),
+    "river-ucb": lambda functions, seed: RiverBandit(
+        "river-ucb", _river().bandit.UCB(delta=1, seed=seed), functions
+    ),
+    "river-thompson": lambda functions, seed: RiverBandit(
+        "river-thompson",
+        _river().bandit.ThompsonSampling(reward_obj=_river().proba.Beta(), seed=seed),
+        functions,
+    ),
+    "river-forest": lambda functions, seed: RiverClassifier(
+        "river-forest", _river().forest.ARFClassifier(seed=seed)
+    ),
 }
 PLAIN = tuple(name for name in BASELINES if not name.startswith("river-"))
 

@@ -111,109 +111,16 @@ class Vocabulary:
             raise DataError(f"row {slot}: column {name!r} holds {value}, which is not a label")
         if self._first is None:
             self._first = (is_number, name, slot)
-        elif self._first[0] != is_number:
-            raise DataError(self._mixture(value, name, slot))
+        has_numbers, first_name, first_slot = self._first
+        if has_numbers != is_number:
+            raise DataError(
+                f"row {slot}: column {name!r} holds {value!r}, but column {first_name!r} (row "
+                f"{first_slot}) holds {'numbers' if has_numbers else 'text'}; use numbers only, or "
+                "text only"
+            )
         self._codes[value] = len(self.values)
         self.values.append(value)
         return self._codes[value]
-
-    def _mixture(self, value: Label, name: str, slot: int) -> str:
-        assert self._first is not None
-        kind = "numbers" if self._first[0] else "text"
-        return (
-            f"row {slot}: column {name!r} holds {value!r}, but column {self._first[1]!r} (row "
-            f"{self._first[2]}) holds {kind}; use numbers only, or text only"
-        )
-
-
-def arrivals(
-    setup: NetworkConfig, columns: Mapping[str, Column], vocabulary: Vocabulary, first_slot: int
-) -> Arrivals:
-    """Return label, receiving learner, visibility and delay per row."""
-    data = setup.data
-    labels = vocabulary.encode(columns[data.label], name=data.label, first_slot=first_slot)
-    revealed = delay = at = None
-    if data.revealed is not None:
-        revealed = _whole(columns[data.revealed], data.revealed, first_slot, most=1)
-    if data.delay is not None:
-        delay = _whole(columns[data.delay], data.delay, first_slot, most=_MOST_DELAY)
-    if data.at is not None:
-        at = _receivers(setup, columns[data.at], first_slot)
-    may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
-    missing = np.flatnonzero((labels < 0) & ~may_miss)
-    if len(missing):
-        hint = "" if data.revealed is None else f"; it can be empty only if {data.revealed!r} is 0"
-        raise DataError(
-            f"row {first_slot + missing[0]}: the label in {data.label!r} is missing{hint}"
-        )
-    return Arrivals(labels, at, revealed, delay)
-
-
-def encode(
-    answers: Sequence[tuple[str, Column]],
-    arrived: Arrivals,
-    points: np.ndarray,
-    vocabulary: Vocabulary,
-    first_slot: int,
-    luck: "Luck",
-) -> EncodedLog:
-    """Return rows of a log for the kernel.
-
-    `answers` are the functions' names and predictions, by learner; `points` are validated contexts.
-    """
-    codes = [_predictions(column, name, vocabulary, first_slot) for name, column in answers]
-    return EncodedLog(
-        contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
-        predictions=np.array(codes, np.int32).data,
-        labels=np.array(arrived.labels).data,
-        at=None if arrived.at is None else arrived.at.data,
-        delays=_delays(arrived),
-        shown=luck.draw(len(arrived.labels)),
-        gains=vocabulary.gains(np.array(codes, np.int32), arrived.labels),
-    )
-
-
-def furnish(
-    log: EncodedLog, setup: NetworkConfig, columns: Mapping[str, Column], first_slot: int
-) -> EncodedLog:
-    """Return the log with optional arrays: costs, answer delays, space for stored-label answers."""
-    costs = [_millionths(columns[name], name, first_slot) for name in setup.cost_columns]
-    predictions = log.predictions
-    if any(site.context_peers for site in setup.sites):
-        # The kernel writes answers from stored labels here, one row per learner.
-        room = np.full((len(setup.sites), len(log.labels)), -1, np.int32)
-        predictions = np.concatenate([np.asarray(predictions), room]).data
-    return log._replace(
-        predictions=predictions,
-        costs=np.array(costs, np.int32).data if costs else None,
-        busy=_busy(setup.answer_delays, columns, len(log.labels), first_slot),
-    )
-
-
-def _busy(
-    delays: Sequence[int | str], columns: Mapping[str, Column], rows: int, first_slot: int
-) -> memoryview | None:
-    if not any(delays):
-        return None
-    busy = np.empty((rows, len(delays)), np.int64)
-    for k, delay in enumerate(delays):
-        if isinstance(delay, str):
-            busy[:, k] = _whole(columns[delay], delay, first_slot, most=_MOST_DELAY)
-        else:
-            busy[:, k] = delay
-    return busy.data
-
-
-def _millionths(column: Column, name: str, first_slot: int) -> np.ndarray:
-    costs = _numbers(column)
-    bad = np.flatnonzero(~((costs >= 0) & (costs <= 1)))
-    if len(bad):
-        shown = np.asarray(column, object)[bad[0]]
-        raise DataError(
-            f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; a cost must lie in [0, 1]"
-        )
-    whole: np.ndarray = np.rint(costs * MILLIONTHS).astype(np.int32)
-    return whole
 
 
 class Luck:
@@ -236,12 +143,125 @@ class Luck:
         return np.array(columns, np.int8).T.copy().data
 
 
-def _predictions(column: Column, name: str, vocabulary: Vocabulary, first_slot: int) -> np.ndarray:
-    codes = vocabulary.encode(column, name=name, first_slot=first_slot)
-    missing = np.flatnonzero(codes < 0)
-    if len(missing):
-        raise DataError(f"row {first_slot + missing[0]}: the prediction in {name!r} is missing")
-    return codes
+class Encoder:
+    """Validates and encodes consecutive rows of a log."""
+
+    def __init__(self, setup: NetworkConfig, *, is_typed: bool, first_slot: int = 1) -> None:
+        self.vocabulary = Vocabulary(is_typed=is_typed, loss=setup.data.loss)
+        self.first_slot = first_slot  # of the next rows
+        self._setup = setup
+        self._luck = Luck(setup)
+
+    def arrivals(self, columns: Mapping[str, Column]) -> Arrivals:
+        """Return label, receiving learner, visibility and delay of the next rows."""
+        data = self._setup.data
+        labels = self._codes(columns[data.label], data.label)
+        revealed = delay = at = None
+        if data.revealed is not None:
+            revealed = self._whole(columns[data.revealed], data.revealed, most=1)
+        if data.delay is not None:
+            delay = self._whole(columns[data.delay], data.delay, most=_MOST_DELAY)
+        if data.at is not None:
+            at = self._receivers(columns[data.at], data.at)
+        may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
+        for row in np.flatnonzero((labels < 0) & ~may_miss)[:1].tolist():
+            is_optional = data.revealed is not None
+            hint = f"; it can be empty only if {data.revealed!r} is 0" if is_optional else ""
+            raise self._error(row, f"the label in {data.label!r} is missing{hint}")
+        return Arrivals(labels, at, revealed, delay)
+
+    def encode(
+        self,
+        answers: Sequence[tuple[str, Column]],
+        arrived: Arrivals,
+        points: np.ndarray,
+        columns: Mapping[str, Column],
+    ) -> EncodedLog:
+        """Return the next rows for the kernel.
+
+        `answers` are the functions' names and predictions, by learner; `points` are validated
+        contexts; `columns` holds variable costs and answer delays.
+        """
+        rows, sites = len(arrived.labels), self._setup.sites
+        predictions = np.array([self._predictions(*answer) for answer in answers], np.int32)
+        gains = self.vocabulary.gains(predictions, arrived.labels)
+        if any(site.context_peers for site in sites):
+            # The kernel writes answers from stored labels here, one row per learner.
+            room = np.full((len(sites), rows), -1, np.int32)
+            predictions = np.concatenate([predictions, room])
+        log = EncodedLog(
+            contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
+            predictions=predictions.data,
+            labels=np.array(arrived.labels).data,
+            at=None if arrived.at is None else arrived.at.data,
+            delays=_delays(arrived),
+            shown=self._luck.draw(rows),
+            gains=gains,
+            costs=self._costs(columns),
+            busy=self._busy(columns, rows),
+        )
+        self.first_slot += rows
+        return log
+
+    def _codes(self, column: Column, name: str) -> np.ndarray:
+        return self.vocabulary.encode(column, name=name, first_slot=self.first_slot)
+
+    def _predictions(self, name: str, column: Column) -> np.ndarray:
+        codes = self._codes(column, name)
+        for row in np.flatnonzero(codes < 0)[:1].tolist():
+            raise self._error(row, f"the prediction in {name!r} is missing")
+        return codes
+
+    def _costs(self, columns: Mapping[str, Column]) -> memoryview | None:
+        costs = [self._millionths(columns[name], name) for name in self._setup.cost_columns]
+        return np.array(costs).data if costs else None
+
+    def _busy(self, columns: Mapping[str, Column], rows: int) -> memoryview | None:
+        delays = self._setup.answer_delays
+        if not any(delays):
+            return None
+        busy = np.empty((rows, len(delays)), np.int64)
+        for k, delay in enumerate(delays):
+            if isinstance(delay, str):
+                busy[:, k] = self._whole(columns[delay], delay, most=_MOST_DELAY)
+            else:
+                busy[:, k] = delay
+        return busy.data
+
+    def _millionths(self, column: Column, name: str) -> np.ndarray:
+        costs = _floats(column)
+        self._check(column, name, (costs >= 0) & (costs <= 1), "a cost must lie in [0, 1]")
+        whole: np.ndarray = np.rint(costs * MILLIONTHS).astype(np.int32)
+        return whole
+
+    def _whole(self, column: Column, name: str, *, most: int) -> np.ndarray:
+        values = _floats(column)
+        is_valid = (values >= 0) & (values <= most) & (values == np.floor(values))
+        wanted = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
+        self._check(column, name, is_valid, f"it must be {wanted}")
+        return values.astype(np.int64)
+
+    def _check(self, column: Column, name: str, is_valid: np.ndarray, wanted: str) -> None:
+        for row in np.flatnonzero(~is_valid)[:1].tolist():
+            shown = np.asarray(column, object)[row]
+            raise self._error(row, f"column {name!r} is {shown!r}; {wanted}")
+
+    def _receivers(self, column: Column, name: str) -> np.ndarray:
+        sites = self._setup.sites
+        indices = {site.name: k for k, site in enumerate(sites)}
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        at = np.array([indices.get(str(value), -1) for value in values], np.int32)
+        for row in np.flatnonzero(at < 0)[:1].tolist():
+            problem = f"is not a learner{nearest(str(values[row]), indices)}"
+            raise self._error(row, f"column {name!r} names {values[row]!r}, which {problem}")
+        excluded = [k for k, site in enumerate(sites) if not site.receives]
+        for row in np.flatnonzero(np.isin(at, excluded))[:1].tolist():
+            problem = "has arrivals = false"
+            raise self._error(row, f"column {name!r} names {values[row]!r}, which {problem}")
+        return at
+
+    def _error(self, row: int, problem: str) -> DataError:
+        return DataError(f"row {self.first_slot + row}: {problem}")
 
 
 def _delays(arrived: Arrivals) -> memoryview | None:
@@ -253,52 +273,22 @@ def _delays(arrived: Arrivals) -> memoryview | None:
     return np.ascontiguousarray(delay).data
 
 
-def _whole(column: Column, name: str, first_slot: int, *, most: int) -> np.ndarray:
-    values = _numbers(column)
-    bad = np.flatnonzero(~((values >= 0) & (values <= most) & (values == np.floor(values))))
-    if len(bad):
-        kind = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
-        shown = np.asarray(column, object)[bad[0]]
-        raise DataError(
-            f"row {first_slot + bad[0]}: column {name!r} is {shown!r}; it must be {kind}"
-        )
-    return values.astype(np.int64)
-
-
-def _numbers(column: Column) -> np.ndarray:
+def _floats(column: Column) -> np.ndarray:
     """Return a column as floats, NaN for values that are not numbers."""
     try:
         return np.asarray(column).astype(np.float64)
     except (TypeError, ValueError):
-        return np.array([_number(value) for value in column])
+        return np.array([_float(value) for value in column])
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _is_dense(column: np.ndarray) -> bool:
     """Return whether the range of integers is small enough for a look-up table."""
     low, high = (int(column.min()), int(column.max())) if len(column) else (0, _FEW)
     return high - low < _FEW and -(2**62) < low < 2**62
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _receivers(setup: NetworkConfig, column: Column, first_slot: int) -> np.ndarray:
-    indices = {site.name: k for k, site in enumerate(setup.sites)}
-    values = column.tolist() if isinstance(column, np.ndarray) else column
-    at = np.array([indices.get(str(value), -1) for value in values], np.int32)
-    for row in np.flatnonzero(at < 0)[:1].tolist():
-        raise DataError(
-            f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which is not "
-            f"a learner{nearest(str(values[row]), indices)}"
-        )
-    excluded = [k for k, site in enumerate(setup.sites) if not site.receives]
-    for row in np.flatnonzero(np.isin(at, excluded))[:1].tolist():
-        raise DataError(
-            f"row {first_slot + row}: column {setup.data.at!r} names {values[row]!r}, which has "
-            "arrivals = false"
-        )
-    return at

@@ -9,9 +9,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.links import Pair, Prices
-from covey.bandit.partitions import Space, cell_name
-from covey.bandit.policies import Policy
-from covey.bandit.settings import Settings
+from covey.bandit.partitions import cell_name
 from covey.bandit.smoothness import Seen, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import DecisionColumns, EncodedLog, Trace, joined
@@ -73,7 +71,15 @@ class LinkPrices:
 
     def moves(self, slot: int) -> list[Repricing]:
         """Return the costs that change at `slot`."""
-        changed = self._learn(slot) | self._change(slot)
+        changed: Prices = {}
+        if self._seen and not (slot - 1) % self._every:
+            seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
+            self._seen = {}
+            changed |= self._links.learn(seen)
+        due = [change for change in self._changes if change.slot <= slot]
+        if due:
+            del self._changes[: len(due)]
+            changed |= self._links.apply(due)
         return [
             Repricing(*self._arms[pair], math.inf if price is None else price + self._carried[pair])
             for pair, price in changed.items()
@@ -114,67 +120,37 @@ class LinkPrices:
             path_cost += observed / MILLIONTHS
         return path_cost
 
-    def _learn(self, slot: int) -> Prices:
-        if not self._seen or (slot - 1) % self._every:
-            return {}
-        seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
-        self._seen = {}
-        return self._links.learn(seen)
-
-    def _change(self, slot: int) -> Prices:
-        due = [change for change in self._changes if change.slot <= slot]
-        del self._changes[: len(due)]
-        return self._links.apply(due) if due else {}
-
-
-class ReplaySpaces(NamedTuple):
-    """The context spaces of a network, and the policy in each of them."""
-
-    policies: Sequence[Policy]
-    spaces: Sequence[Space]
-    names: Sequence[str]  # of the coordinates
-    width: int  # coordinates in all
-
-    @property
-    def title(self) -> str:
-        """One line for reports: the policy in the first space."""
-        several = f"; {len(self.spaces)} context spaces" if len(self.spaces) > 1 else ""
-        return self.policies[0].title + several
-
-    def cell_name(self, space: int, cell: Cell) -> str:
-        """Return the cell's name, the same for all learners."""
-        own = self.policies[space].partition.name(cell)
-        if len(self.spaces) == 1:
-            return own
-        return cell_name(self.spaces[space], self.names, own)
-
 
 class ReplayEngine:
     """A network under replay: the learners' tables, updated chunk by chunk."""
 
     def __init__(
         self,
+        setup: NetworkConfig,
         sites: Sequence[LearnerSpec],
-        field: ReplaySpaces,
-        settings: Settings,
+        width: int,
         labels: Sequence[Label],
-        unit: int = 1,
-        columns: Sequence[str] = (),
     ) -> None:
-        """Create empty tables; `columns` names the rows of a log's costs."""
+        """Create empty tables; contexts have `width` coordinates."""
         self.sites = sites
-        self.field = field
-        self._unit = unit
         self.slots = 0
-        self.ledgers = _ledgers(sites, field, unit)
-        self._arena = _arena(self.ledgers, sites, settings, field, columns)
+        self._unit = setup.unit
+        self._width = width
+        self._coordinates = setup.context.names
+        self._spaces = setup.plan.of_width(width)
+        self._policies = setup.policies(width)
+        self.ledgers = self._empty_ledgers()
+        reading = self._policies[0].settings.reading
+        hidden_from = 1 if reading.hidden_from == "first" else len(sites)
+        seats = _seats(sites, setup.cost_columns)
+        self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._costs = _costs(sites)
-        self._cells: dict[tuple[int, int], list[int]] = {}
+        self._cells: list[list[int]] = [[] for _ in sites for _ in self._spaces]
         self._cell_numbers: dict[str, int] = {}
         functions = [name for site in sites for name in site.functions]
         learners = [site.name for site in sites]
-        self._streams = [site.stream for site in sites]
-        self._blocks = [len(functions) * stream for stream in self._streams]
+        has_streams = any(site.stream for site in sites)
+        self._blocks = [len(functions) * site.stream for site in sites] if has_streams else []
         self._names: dict[str, Sequence[Label]] = {
             "learner": learners,
             "phase": PHASES,
@@ -184,8 +160,43 @@ class ReplayEngine:
             "label": labels,
         }
 
+    @property
+    def title(self) -> str:
+        """One line for reports: the policy in the first space."""
+        several = f"; {len(self._spaces)} context spaces" if len(self._spaces) > 1 else ""
+        return self._policies[0].title + several
+
+    def cell_name(self, space: int, cell: Cell) -> str:
+        """Return the cell's name, the same for all learners."""
+        own = self._policies[space].partition.name(cell)
+        if len(self._spaces) == 1:
+            return own
+        return cell_name(self._spaces[space], self._coordinates, own)
+
+    def _empty_ledgers(self) -> list[Ledger]:
+        clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
+        consulted = {peer for site in self.sites for peer in site.context_peers}
+        ledgers = []
+        for index, site in enumerate(self.sites):
+            rules = [
+                policy.rule(
+                    functions=len(site.functions),
+                    costs=site.costs,
+                    position=index,
+                    unit=self._unit,
+                    rewards=site.rewards if space in site.spaces else (),
+                    is_supervised=site.is_supervised,
+                    context_peers=len(site.context_peers),
+                    learns_costs=any(site.cost_columns) or policy.keeps_widths,
+                    remembers=index in consulted,
+                )
+                for space, policy in enumerate(self._policies)
+            ]
+            tables = [Table(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
+            ledgers.append(Ledger(tables, site.spaces, self._spaces))
+        return ledgers
+
     def play(self, log: EncodedLog) -> Trace:
-        """Replay the rows of `log` and return their trace."""
         slots = len(log.labels)
         rows = slots * (1 if log.at is not None else sum(site.receives for site in self.sites))
         decided = DecisionColumns(
@@ -208,7 +219,7 @@ class ReplayEngine:
             unit=self._unit,
             receivers=[index for index, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_numbers)},
-            blocks=self._blocks if any(self._streams) else (),
+            blocks=self._blocks,
         )
 
     def _number_cells(self, cell: np.ndarray) -> None:
@@ -216,10 +227,9 @@ class ReplayEngine:
         tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
         most = max(len(table) for _, table in tables)
         numbers = np.zeros((max(1, most), len(tables)), np.int32)
-        for column, (space, table) in enumerate(tables):
-            known = self._cells.setdefault((column, space), [])
+        for column, ((space, table), known) in enumerate(zip(tables, self._cells, strict=True)):
             for new in range(len(known), len(table)):
-                name = self.field.cell_name(space, table.cell(new))
+                name = self.cell_name(space, table.cell(new))
                 known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
             numbers[: len(known), column] = known
         np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
@@ -238,7 +248,7 @@ class ReplayEngine:
     def seen(self) -> Iterator[list[Seen]]:
         """Yield, for every function, its owner's statistics per cell."""
         for ledger, site in zip(self.ledgers, self.sites, strict=True):
-            for policy, table in zip(self.field.policies, ledger.tables, strict=True):
+            for policy, table in zip(self._policies, ledger.tables, strict=True):
                 sides = [level.side for level in policy.partition.levels(policy.dimension)]
                 cells = [table.cell(row) for row in range(len(table))]
                 for function in range(len(site.functions)):
@@ -246,11 +256,6 @@ class ReplayEngine:
                         Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
                         for row, cell in enumerate(cells)
                     ]
-
-    @property
-    def title(self) -> str:
-        """The policy, in one line for reports."""
-        return self.field.title
 
     def blind(self) -> list[int]:
         """Return, per learner, the number of decisions without any label to learn from."""
@@ -270,24 +275,24 @@ class ReplayEngine:
 
     def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
-        policy = self.field.policies[space]
+        policy = self._policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
         best = table.best(row)
         if policy.by_index is not None:  # an index ignores a high mean of few labels
             best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)
         # Coordinates outside the space are unbounded.
-        low, high = [0.0] * self.field.width, [1.0] * self.field.width
-        for index, coordinate in zip(self.field.spaces[space], cell.coordinates, strict=True):
+        low, high = [0.0] * self._width, [1.0] * self._width
+        for index, coordinate in zip(self._spaces[space], cell.coordinates, strict=True):
             low[index], high[index] = coordinate / side, (coordinate + 1) / side
         return CellView(
-            name=self.field.cell_name(space, cell),
+            name=self.cell_name(space, cell),
             low=tuple(low),
             high=tuple(high),
             arrivals=table.own(row),
             arm=arms[best] if labels else None,
             estimate=right / (labels * self._unit) if labels else None,
-            space=self.field.spaces[space] if len(self.field.spaces) > 1 else None,
+            space=self._spaces[space] if len(self._spaces) > 1 else None,
         )
 
 
@@ -304,12 +309,13 @@ class EpochedReplay:
         sites: Sequence[LearnerSpec],
         width: int,
         labels: Sequence[Label],
+        links: LinkPrices | None,
     ) -> None:
         self.slots = 0
         self._setup = setup
         self._width = width
         self._labels = labels
-        self._links = LinkPrices(setup, sites) if _has_link_changes(setup, sites) else None
+        self._links = links
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -321,7 +327,7 @@ class EpochedReplay:
     @property
     def title(self) -> str:
         """The policy and the current epoch, in one line for reports."""
-        title = self._game.title
+        title = self._engine.title
         if not self._is_doubling:
             return title
         alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
@@ -333,15 +339,16 @@ class EpochedReplay:
         pieces: list[Trace] = []
         first = 0
         while first < len(log.labels) or not pieces:
-            if self._game.slots == self._epoch.slots:
+            if self._engine.slots == self._epoch.slots:
                 self._restart()
-            end = min(len(log.labels), first + self._epoch.slots - self._game.slots)
+            end = min(len(log.labels), first + self._epoch.slots - self._engine.slots)
             if self._links is not None:
-                for change in self._links.moves(self.slots + first + 1):
-                    self._game.reprice(*change)
-                end = min(end, self._links.next_slot(self.slots + first + 1) - 1 - self.slots)
+                slot = self.slots + first + 1
+                for change in self._links.moves(slot):
+                    self._engine.reprice(*change)
+                end = min(end, self._links.next_slot(slot) - 1 - self.slots)
             rows = _cut(log, first, end)
-            pieces.append(self._game.play(rows))
+            pieces.append(self._engine.play(rows))
             if self._links is not None:
                 self._links.charge(pieces[-1], rows)
             first = end
@@ -351,18 +358,18 @@ class EpochedReplay:
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses in the current epoch."""
-        return self._game.cells(place)
+        return self._engine.cells(place)
 
     def blind(self) -> list[int]:
         """Return `ReplayEngine.blind`, summed over all epochs."""
-        return [sum(counts) for counts in zip(*self._blind, self._game.blind(), strict=True)]
+        return [sum(counts) for counts in zip(*self._blind, self._engine.blind(), strict=True)]
 
     def _restart(self) -> None:
-        self._blind.append(self._game.blind())
-        seen = estimate(self._game.seen()) if self._is_estimated else None
+        self._blind.append(self._engine.blind())
+        seen = estimate(self._engine.seen()) if self._is_estimated else None
         if seen is not None:
             self._alpha = seen.alpha
-        self._start(self._game.sites)
+        self._start(self._engine.sites)
 
     def _start(self, sites: Sequence[LearnerSpec]) -> None:
         self._epoch = next(self._epochs)
@@ -370,70 +377,30 @@ class EpochedReplay:
         if self._is_doubling:
             settings = adapt(settings, self._epoch, alpha=self._alpha)
         setup = self._setup._replace(settings=settings)
-        self._game = _game(setup, sites, self._width, self._labels)
+        self._engine = ReplayEngine(setup, sites, self._width, self._labels)
 
 
 def start(
     setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
 ) -> ReplayEngine | EpochedReplay:
     """Return the network before its first slot; contexts have `width` coordinates."""
-    if setup.settings.horizon == "doubling" or _has_link_changes(setup, sites):
-        return EpochedReplay(setup, sites, width, labels)
-    return _game(setup, sites, width, labels)
+    has_changing_links = setup.wiring is not None and setup.wiring.is_moving
+    has_peers = any(site.peers for site in sites)
+    links = LinkPrices(setup, sites) if has_changing_links and has_peers else None
+    if setup.settings.horizon == "doubling" or links is not None:
+        return EpochedReplay(setup, sites, width, labels, links)
+    return ReplayEngine(setup, sites, width, labels)
 
 
-def _has_link_changes(setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> bool:
-    is_moving = setup.wiring is not None and setup.wiring.is_moving
-    return is_moving and any(site.peers for site in sites)
-
-
-def _game(
-    setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
-) -> ReplayEngine:
-    spaces = setup.plan.of_width(width)
-    field = ReplaySpaces(setup.policies(width), spaces, setup.context.names, width)
-    return ReplayEngine(sites, field, setup.settings, labels, setup.unit, setup.cost_columns)
-
-
-def _ledgers(sites: Sequence[LearnerSpec], field: ReplaySpaces, unit: int) -> list[Ledger]:
-    clocks = [Clock(policy.scales(), policy.powers()) for policy in field.policies]
-    consulted = {peer for site in sites for peer in site.context_peers}
-    ledgers = []
-    for index, site in enumerate(sites):
-        rules = [
-            policy.rule(
-                functions=len(site.functions),
-                costs=site.costs,
-                position=index,
-                unit=unit,
-                rewards=site.rewards if space in site.spaces else (),
-                is_supervised=site.is_supervised,
-                context_peers=len(site.context_peers),
-                learns_costs=any(site.cost_columns) or policy.keeps_widths,
-                remembers=index in consulted,
-            )
-            for space, policy in enumerate(field.policies)
-        ]
-        tables = [Table(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
-        ledgers.append(Ledger(tables, site.spaces, field.spaces))
-    return ledgers
-
-
-def _arena(
-    ledgers: list[Ledger],
-    sites: Sequence[LearnerSpec],
-    settings: Settings,
-    field: ReplaySpaces,
-    columns: Sequence[str],
-) -> Arena:
-    hidden_from = 1 if field.policies[0].settings.reading.hidden_from == "first" else len(sites)
-    numbers = {column: number for number, column in enumerate(columns)}
-    seats = [
+def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
+    """Return the learners' seats; `columns` names the rows of a log's costs."""
+    numbers: dict[str | None, int] = {column: number for number, column in enumerate(columns)}
+    numbers[None] = -1
+    return [
         Seat(
             behind=site.behind,
             cost_columns=tuple(
-                -1 if column is None else numbers[column]
-                for column in site.cost_columns or [None] * len(site.costs)
+                numbers[column] for column in site.cost_columns or [None] * len(site.costs)
             ),
             receives=site.receives,
             stream=site.stream,
@@ -442,7 +409,6 @@ def _arena(
         )
         for site in sites
     ]
-    return Arena(ledgers, seats, hidden_from, settings.label_wait)
 
 
 def _costs(sites: Sequence[LearnerSpec]) -> np.ndarray:
@@ -458,17 +424,17 @@ def _costs(sites: Sequence[LearnerSpec]) -> np.ndarray:
 
 
 def _cut(log: EncodedLog, first: int, end: int) -> EncodedLog:
-    """Return the rows of `log` from `first` to `end`."""
     width = len(log.contexts) // max(1, len(log.labels))
-    by_slot: dict[str, Any] = {
-        name: None if column is None else np.asarray(column)[first:end].data
-        for name, column in log._asdict().items()
-        if name not in ("contexts", "predictions", "gains", "costs")
-    }
-    by_row: dict[str, Any] = {
-        name: None if rows is None else np.ascontiguousarray(np.asarray(rows)[:, first:end]).data
-        for name, rows in log._asdict().items()
-        if name in ("predictions", "gains", "costs")
-    }
-    contexts = np.asarray(log.contexts)[first * width : end * width].data
-    return EncodedLog(contexts=contexts, **by_row, **by_slot)
+    pieces: dict[str, Any] = {}
+    for name, column in log._asdict().items():
+        if column is None:
+            continue
+        array = np.asarray(column)
+        if name == "contexts":
+            piece = array[first * width : end * width]
+        elif name in ("predictions", "gains", "costs"):
+            piece = np.ascontiguousarray(array[:, first:end])
+        else:
+            piece = array[first:end]
+        pieces[name] = piece.data
+    return log._replace(**pieces)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
-from covey.types import BY_CONTEXT, Array, Label, Phase
+from covey.types import BY_CONTEXT, Array, Phase
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -115,8 +115,15 @@ def settle_accounts(
         for arm, times in learner.arms.items():
             if arm in served and arm not in learner.functions:
                 served[arm] += times
+    borne = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
     return {
-        learner.name: _account(learner, served[learner.name], serving_costs, are_carried)
+        learner.name: Account(
+            right=learner.judged - learner.errors,
+            paid=learner.cost_total,
+            served=served[learner.name],
+            received=borne[learner.name] if are_carried else 0.0,
+            borne=borne[learner.name],
+        )
         for learner in learners
     }
 
@@ -126,19 +133,6 @@ def system_utility(accounts: Mapping[str, Account]) -> float:
     return sum(account.utility for account in accounts.values())
 
 
-def _account(
-    learner: LearnerOutcome, served: int, serving_costs: Mapping[str, float], are_carried: bool
-) -> Account:
-    borne = served * serving_costs.get(learner.name, 0.0)
-    return Account(
-        right=learner.judged - learner.errors,
-        paid=learner.cost_total,
-        served=served,
-        received=borne if are_carried else 0.0,
-        borne=borne,
-    )
-
-
 MOST_BUCKETS = 256
 
 
@@ -146,11 +140,11 @@ class OutcomeBuilder:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
     def __init__(self, sites: Sequence[LearnerSpec], unit: int = 1) -> None:
-        self._sites = sites
         self._unit = unit
         self._functions = [name for site in sites for name in site.functions]
-        arms = len(self._functions) + 2 * len(sites)
-        self._learners = [_Learner(arms, has_candidates=len(s.spaces) > 1) for s in sites]
+        names = [site.name for site in sites]
+        arms = [*self._functions, *names, *(name + BY_CONTEXT for name in names)]
+        self._learners = [_Learner(site, arms) for site in sites]
         # The owner of each function; answers from memory have none.
         owners = [index for index, site in enumerate(sites) for _ in site.functions]
         self._owners = np.array(owners + [-1] * len(sites))
@@ -187,20 +181,14 @@ class OutcomeBuilder:
         cells: Sequence[list[CellView]],
         blind: Sequence[int] | None = None,
     ) -> Outcome:
-        """Return the totals as one record."""
-        learners = [site.name for site in self._sites]
-        arms = [*self._functions, *learners, *(name + BY_CONTEXT for name in learners)]
+        blind = blind or [0] * len(cells)
+        summaries = zip(self._learners, cells, blind, strict=True)
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
-            learners=[
-                learner.outcome(site, arms, views, decisions)
-                for learner, site, views, decisions in zip(
-                    self._learners, self._sites, cells, blind or [0] * len(cells), strict=True
-                )
-            ],
+            learners=[learner.outcome(views, count) for learner, views, count in summaries],
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, self._wrong, strict=True)
@@ -209,12 +197,13 @@ class OutcomeBuilder:
 
 
 class _Learner:
-    def __init__(self, arms: int, *, has_candidates: bool) -> None:
+    def __init__(self, site: LearnerSpec, arms: list[str]) -> None:
         self.alone_errors = 0.0
         self.stood_in = 0
-        self._has_candidates = has_candidates
+        self._site = site
+        self._arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
-        self._chosen = np.zeros(arms, np.int64)
+        self._chosen = np.zeros(len(arms), np.int64)
         self._cost = 0.0
         self._slots_per_bucket = 1
         # Rows: slots, judged, errors, train, explore.
@@ -226,8 +215,10 @@ class _Learner:
             return
         self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
         self._cost += float(trace.cost[rows].sum())
-        if self._has_candidates:
-            self._count_candidates(trace.names["cell"], trace.cell[rows])
+        if len(self._site.spaces) > 1:
+            for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
+                if times:
+                    self._candidates[space_of(str(trace.names["cell"][cell]))] += times
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
@@ -241,23 +232,19 @@ class _Learner:
         for row, weights in enumerate(counted):
             self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
 
-    def _count_candidates(self, names: Sequence[Label], cells: np.ndarray) -> None:
-        for cell, times in enumerate(np.bincount(cells).tolist()):
-            if times:
-                self._candidates[space_of(str(names[cell]))] += times
-
     def _widen(self) -> None:
         pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
         self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         self._slots_per_bucket *= 2
 
-    def outcome(
-        self, site: LearnerSpec, arms: list[str], cells: list[CellView], blind: int
-    ) -> LearnerOutcome:
+    def outcome(self, cells: list[CellView], blind: int) -> LearnerOutcome:
+        used = np.flatnonzero(self._buckets[0])
+        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
+        buckets = [[_plain(number) for number in row] for row in rows]
         slots, judged, errors, train, explore = map(_plain, self._buckets.sum(axis=1))
         return LearnerOutcome(
-            name=site.name,
-            functions=list(site.functions),
+            name=self._site.name,
+            functions=list(self._site.functions),
             slots=slots,
             judged=judged,
             errors=errors,
@@ -265,19 +252,14 @@ class _Learner:
             explore=explore,
             exploit=slots - train - explore,
             cost_total=self._cost,
-            arms={arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
+            arms={self._arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
             alone_errors=_plain(self.alone_errors),
             blind=blind,
             stood_in=self.stood_in,
             candidates=dict(self._candidates.most_common()),
-            timeline=self._timeline(),
+            timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
         )
-
-    def _timeline(self) -> Timeline:
-        used = np.flatnonzero(self._buckets[0])
-        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
-        return Timeline(self._slots_per_bucket, *([_plain(n) for n in row] for row in rows))
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:
@@ -288,6 +270,16 @@ def _errors(correct: np.ndarray) -> np.ndarray:
 def _plain(number: float) -> Any:
     """Return a sum as an int if it is whole, as all sums of 0/1 losses are."""
     return int(number) if float(number).is_integer() else float(number)
+
+
+def label_delays(log: EncodedLog, wait: int | None) -> Array:
+    """Return the delay of each label in slots; -1: it never arrives, or later than `wait`."""
+    labels = np.asarray(log.labels)
+    delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
+    is_lost = (delays < 0) | (labels < 0)
+    if wait is not None:
+        is_lost |= delays > wait
+    return np.where(is_lost, -1, delays)
 
 
 HINDSIGHT = "best-in-hindsight"
@@ -308,7 +300,8 @@ class BaselineRun:
         self._wait = label_wait
         self._receivers = receivers  # indices of the learners; None: all
         self._functions = functions  # rows of predictions that belong to functions
-        self._pending: _Labels | None = None
+        # Of pending labels: the slot at whose end they arrive, their slot, the label, the votes.
+        self._pending: list[Array] = []
         self._first = 0
         self._judged = 0
         self._function_errors: Array = np.zeros(0, np.int64)
@@ -346,42 +339,30 @@ class BaselineRun:
         return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
 
     def _delays(self, log: EncodedLog) -> Array:
-        """Return the delay of each label in slots; -1: it never arrives."""
-        slots = np.arange(len(log.labels))
-        delays = np.zeros(len(slots), np.int64) if log.delays is None else np.asarray(log.delays)
-        is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
-        if self._wait is not None:
-            is_lost |= delays > self._wait
-        if log.shown is not None:
-            shown = np.asarray(log.shown) > 0
-            if log.at is not None:
-                is_lost |= ~shown[slots, np.asarray(log.at)]
-            else:
-                is_lost |= ~shown[:, self._receivers or slice(None)].any(axis=1)
-        return np.where(is_lost, -1, delays)
+        """Return the delay of each label in slots; -1: it never arrives at a receiver."""
+        delays = label_delays(log, self._wait)
+        if log.shown is None:
+            return delays
+        shown = np.asarray(log.shown) > 0
+        if log.at is not None:
+            is_shown = shown[np.arange(len(shown)), np.asarray(log.at)]
+        else:
+            is_shown = shown[:, self._receivers or slice(None)].any(axis=1)
+        return np.where(is_shown, delays, -1)
 
     def _chunk(self, votes: Array, labels: Array, delays: Array) -> tuple[Chunk, Array]:
         slots = self._first + np.arange(len(labels))
         arrives = delays >= 0
-        known = _Labels((slots + delays)[arrives], slots[arrives], labels[arrives], votes[arrives])
-        if self._pending is not None:
+        known = [column[arrives] for column in (slots + delays, slots, labels, votes)]
+        if self._pending:
             pairs = zip(self._pending, known, strict=True)
-            known = _Labels(*(np.concatenate(pair) for pair in pairs))
-        order = np.argsort(known.due, kind="stable")  # ties: by slot
-        end = int(np.searchsorted(known.due[order], self._first + len(labels)))
-        due, self._pending = known.take(order[:end]), known.take(order[end:])
-        came = np.searchsorted(due.due, slots)
-        return Chunk(votes, came, due.labels, due.votes, due.slots - self._first), arrives
-
-
-class _Labels(NamedTuple):
-    due: Array  # the slot at whose end they arrive
-    slots: Array
-    labels: Array
-    votes: Array  # label, function -> code
-
-    def take(self, rows: Array) -> "_Labels":
-        return _Labels(*(column[rows] for column in self))
+            known = [np.concatenate(pair) for pair in pairs]
+        order = np.argsort(known[0], kind="stable")  # ties: by slot
+        end = int(np.searchsorted(known[0][order], self._first + len(labels)))
+        due, origins, arriving, asked = (column[order[:end]] for column in known)
+        self._pending = [column[order[end:]] for column in known]
+        came = np.searchsorted(due, slots)
+        return Chunk(votes, came, arriving, asked, origins - self._first), arrives
 
 
 class _Player:
@@ -395,22 +376,18 @@ class _Player:
     def play(self, chunk: Chunk, is_awaited: Array, first: int) -> Array:
         if isinstance(self.baseline, ChunkBaseline):
             return self.baseline.play(chunk)
-        return np.array(self._predictions(chunk, is_awaited.tolist(), first), np.int64)
-
-    def _predictions(self, chunk: Chunk, is_awaited: list[bool], first: int) -> list[int]:
         predict, learn, pending = self.baseline.predict, self.baseline.learn, self._pending
         arriving = zip((chunk.slots + first).tolist(), chunk.labels.tolist(), strict=True)
         # The number of labels that arrive at the end of each slot.
         counts = np.diff(chunk.came, append=len(chunk.labels)).tolist()
         rows = zip(*chunk.said.T.tolist(), strict=True)
         predictions = []
-        for slot, (votes, count, is_pending) in enumerate(
-            zip(rows, counts, is_awaited, strict=True), first
-        ):
+        slots = zip(rows, counts, is_awaited.tolist(), strict=True)
+        for slot, (votes, count, is_pending) in enumerate(slots, first):
             prediction = predict(votes)
             predictions.append(prediction.label)
             if is_pending:
                 pending[slot] = prediction
             for origin, label in islice(arriving, count):
                 learn(pending.pop(origin), label)
-        return predictions
+        return np.array(predictions, np.int64)

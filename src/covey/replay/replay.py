@@ -19,9 +19,8 @@ from covey.data import logs
 from covey.data.contexts import Contexts, check_unit
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
-from covey.replay import outcome as replay_outcome
 from covey.replay.baselines import make
-from covey.replay.encoding import Luck, Vocabulary, arrivals, encode, furnish
+from covey.replay.encoding import Encoder, Vocabulary
 from covey.replay.engine import start
 from covey.replay.outcome import (
     Account,
@@ -30,6 +29,8 @@ from covey.replay.outcome import (
     LearnerOutcome,
     Outcome,
     OutcomeBuilder,
+    label_delays,
+    settle_accounts,
 )
 from covey.toml import nearest
 from covey.types import Phase
@@ -71,7 +72,8 @@ class EnsembleReplay:
         # between chunks, names do not.
         names = played.names["cell"]
         cells = [str(names[number]) for number in played.cell.reshape(shape)[:, 0].tolist()]
-        rows = zip(votes.tolist(), labels.tolist(), cells, self._delays(log), strict=True)
+        delays = label_delays(log, self._wait).tolist()
+        rows = zip(votes.tolist(), labels.tolist(), cells, delays, strict=True)
         answers = np.fromiter((self._play(*row) for row in rows), np.int64, len(labels))
         is_wrong = (answers != labels) & (labels >= 0)
         is_exploited = (played.phase.reshape(shape) == Phase.EXPLOIT).all(axis=1)
@@ -103,16 +105,6 @@ class EnsembleReplay:
             slots_per_point=self._slots_per_point,
             history=self._history,
         )
-
-    def _delays(self, log: EncodedLog) -> list[int]:
-        """Return the delay of each label in slots; -1: it never arrives."""
-        if log.delays is None:
-            return [0] * len(log.labels)
-        delays = np.asarray(log.delays)
-        is_lost = (delays < 0) | (np.asarray(log.labels) < 0)
-        if self._wait is not None:
-            is_lost |= delays > self._wait
-        return [*np.where(is_lost, -1, delays).tolist()]
 
     def _play(self, votes: list[int], label: int, cell: str, delay: int) -> int:
         answer = self._ensemble.elect(votes, cell)
@@ -169,17 +161,22 @@ def replay(
     >>> trace.columns()["arm"], trace.columns()["correct"]
     (['nb', 'nb'], [1, 1])
     """
-    arrays = _columns({"label": labels, "at": at, "revealed": revealed, "delay": delay})
+    truth = _array(labels, "label")
+    given = {"label": truth, "at": at, "revealed": revealed, "delay": delay}
+    slots = len(truth) if truth.ndim else 0
+    if not slots:
+        raise DataError("there are no slots to replay; labels is empty")
+    arrays = {
+        name: _column(values, name, slots) for name, values in given.items() if values is not None
+    }
     setup = _for_arrays(load(config), arrays)
-    slots = len(arrays["label"])
     extra = _extra_columns(setup, columns or {}, slots)
     points = _points(setup, contexts, slots)
     answers = _answers(setup, predictions, slots)
-    vocabulary = Vocabulary(is_typed=True, loss=setup.data.loss)
-    arrived = arrivals(setup, arrays, vocabulary, 1)
-    log = furnish(encode(answers, arrived, points, vocabulary, 1, Luck(setup)), setup, extra, 1)
+    encoder = Encoder(setup, is_typed=True)
+    log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
     _check_horizon(setup, slots)
-    return start(setup, setup.sites, points.shape[1], vocabulary.values).play(log)
+    return start(setup, setup.sites, points.shape[1], encoder.vocabulary.values).play(log)
 
 
 def replay_file(
@@ -192,15 +189,15 @@ def replay_file(
 ) -> Outcome:
     """Replay the log at `path` in chunks, together with the named `baselines`."""
     reader = logs.open_log(path, _used_columns(setup))
-    vocabulary = Vocabulary(is_typed=reader.is_typed, loss=setup.data.loss)
-    width = setup.context.dimension
-    together = start(setup, setup.sites, width, vocabulary.values)
-    alone = start(setup, [site.alone() for site in setup.sites], width, vocabulary.values)
+    encoder = Encoder(setup, is_typed=reader.is_typed)
+    width, labels = setup.context.dimension, encoder.vocabulary.values
+    together = start(setup, setup.sites, width, labels)
+    alone = start(setup, [site.alone() for site in setup.sites], width, labels)
     tally = OutcomeBuilder(setup.sites, setup.unit)
-    voting = _voting(setup, vocabulary)
+    voting = _voting(setup, encoder.vocabulary)
     contest = _contest(setup, baselines) if baselines else None
     _check_horizon(setup, reader.rows_total or 0)
-    for log in _read(setup, reader, vocabulary):
+    for log in _read(setup, reader, encoder):
         _check_horizon(setup, together.slots + len(log.labels))
         chunk = together.play(log)
         tally.add(chunk, alone.play(log) if voting is None else chunk)
@@ -226,7 +223,7 @@ def replay_file(
 
 
 def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
-    functions = sum(len(site.functions) for site in setup.sites)
+    functions = len(_functions(setup))
     return BaselineRun(
         make(names, functions=functions, seed=setup.settings.seed),
         functions=functions,
@@ -239,9 +236,8 @@ def _accounts(setup: NetworkConfig, outcome: Outcome) -> dict[str, Account] | No
     serving = {site.name: site.serving_cost for site in setup.sites}
     if not any(serving.values()):
         return None
-    return replay_outcome.settle_accounts(
-        outcome.learners, serving, are_carried=setup.settings.carry_serving_costs
-    )
+    is_carried = setup.settings.carry_serving_costs
+    return settle_accounts(outcome.learners, serving, are_carried=is_carried)
 
 
 def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | None:
@@ -270,25 +266,20 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
     return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
-def _read(
-    setup: NetworkConfig, reader: logs.Reader, vocabulary: Vocabulary
-) -> Iterator[EncodedLog]:
-    slot, draws = 1, Luck(setup)
+def _read(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
     for columns in _with_sample(setup.context, reader.chunks()):
-        arrived = arrivals(setup, columns, vocabulary, slot)
-        known = [*vocabulary.values, None]
+        arrived = encoder.arrivals(columns)
+        known = [*encoder.vocabulary.values, None]
         points = setup.context.extract(
             columns,
-            first_slot=slot,
+            first_slot=encoder.first_slot,
             labels=[known[code] for code in arrived.labels.tolist()],
             at=arrived.at,
             revealed=arrived.revealed,
             delay=arrived.delay,
         )
         answers = [(name, columns[name]) for name in _functions(setup)]
-        log = encode(answers, arrived, points, vocabulary, slot, draws)
-        yield furnish(log, setup, columns, slot)
-        slot += len(arrived.labels)
+        yield encoder.encode(answers, arrived, points, columns)
 
 
 def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
@@ -329,16 +320,6 @@ def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConf
     return setup._replace(data=data)
 
 
-def _columns(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    columns = {name: _array(values, name) for name, values in arrays.items() if values is not None}
-    slots = len(columns["label"]) if columns["label"].ndim else 0
-    if not slots:
-        raise DataError("there are no slots to replay; labels is empty")
-    for name, column in columns.items():
-        _check_slots(column, name, slots)
-    return columns
-
-
 def _extra_columns(
     setup: NetworkConfig, columns: Mapping[str, Any], slots: int
 ) -> dict[str, np.ndarray]:
@@ -347,8 +328,7 @@ def _extra_columns(
         if name not in columns:
             hint = nearest(name, columns)
             raise DataError(f"the configuration names column {name!r}; give it in columns{hint}")
-        extra[name] = _array(columns[name], name)
-        _check_slots(extra[name], name, slots)
+        extra[name] = _column(columns[name], name, slots)
     return extra
 
 
@@ -359,13 +339,10 @@ def _answers(setup: NetworkConfig, predictions: Any, slots: int) -> list[tuple[s
             f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
             "functions; give one row per function"
         )
-    answers = [
-        (name, _array(row, f"the predictions of {name!r}"))
+    return [
+        (name, _column(row, name, slots, what=f"the predictions of {name!r}"))
         for name, row in zip(functions, predictions, strict=True)
     ]
-    for name, row in answers:
-        _check_slots(row, name, slots)
-    return answers
 
 
 def _points(setup: NetworkConfig, contexts: Any, slots: int) -> np.ndarray:
@@ -391,6 +368,8 @@ def _array(values: Any, name: str, kind: Any = None) -> np.ndarray:
         raise DataError(f"{name} cannot be read as an array; it must hold {expected}") from None
 
 
-def _check_slots(column: np.ndarray, name: str, slots: int) -> None:
+def _column(values: Any, name: str, slots: int, *, what: str = "") -> np.ndarray:
+    column = _array(values, what or name)
     if column.shape != (slots,):
         raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")
+    return column

@@ -1,8 +1,8 @@
 """Comparison of policies: growth exponents, confidence intervals, theoretical limits."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -82,7 +82,7 @@ def band(curves: Sequence[Sequence[float]]) -> Band:
     return Band([p.mean for p in points], [p.low for p in points], [p.high for p in points])
 
 
-def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Estimate | None:
+def ratio(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
     """Return the mean of `values` divided by that of `others`, paired by seed.
 
     The interval is a 95 % bootstrap interval over pairs. None if the others are all 0.
@@ -93,7 +93,7 @@ def ratio(values: Sequence[float], others: Sequence[float], *, seed: int = 0) ->
         return None
     if len(values) < 2:
         return Estimate(float(above / below))
-    drawn = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
+    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     aboves, belows = pairs[:, drawn].sum(axis=2)
     ratios = aboves[belows > 0] / belows[belows > 0]
     low, high = np.quantile(ratios, [(1 - CERTAINTY) / 2, (1 + CERTAINTY) / 2])
@@ -233,9 +233,6 @@ def _begins(policy: Policy, site: LearnerSpec, world: Environment) -> float:
     return math.inf
 
 
-Bound = Callable[[str, str], Sequence[float] | None]  # policy, environment -> at the checkpoints
-
-
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """One policy in one environment; every regret is that of one receiving learner."""
 
@@ -266,21 +263,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     scores: list[Score]  # by environment, then policy
 
 
-def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = None) -> Comparison:
-    """Return the comparison of a scenario's runs.
-
-    `bound` returns the regret bound at the checkpoints, or None; the default is the theorems'.
-    """
-    bound = bound or partial(regret_limits, scenario)
+def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
+    """Return the comparison of a scenario's runs."""
     policies, environments = scenario.titles(), scenario.descriptions()
-    ordered = sorted(runs, key=lambda run: run.seed)
-    groups = {
-        environment: [
-            [run for run in ordered if (run.policy, run.environment) == (policy, environment)]
-            for policy in policies
-        ]
-        for environment in environments
-    }
+    first_policy = next(iter(policies))
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.seed):
+        groups[run.policy, run.environment].append(run)
     return Comparison(
         name=scenario.name,
         horizon_slots=scenario.horizon,
@@ -289,12 +278,14 @@ def compare(scenario: Scenario, runs: Sequence[Run], *, bound: Bound | None = No
         environments=environments,
         scores=[
             msgspec.structs.replace(
-                _score(own, first=by_policy[0]),
-                bound=_informative(scenario.checkpoints, bound(policy, environment)),
+                _score(groups[policy, environment], first=groups[first_policy, environment]),
+                bound=_informative(
+                    scenario.checkpoints, regret_limits(scenario, policy, environment)
+                ),
                 exploits_from=exploits_from(scenario, policy, environment),
             )
-            for environment, by_policy in groups.items()
-            for policy, own in zip(policies, by_policy, strict=True)
+            for environment in environments
+            for policy in policies
         ],
     )
 

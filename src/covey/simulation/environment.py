@@ -1,5 +1,6 @@
 """`[[environment]]` tables: simulated environments with known accuracies, and their checks."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -7,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from covey import toml
+from covey.bandit.bounds import MOST_SLOTS
 from covey.errors import ConfigError
 
 MOST_DIMENSIONS = 8
-MOST_SLOTS = 2**53  # larger slot numbers are not exact as floats
 MOST_LEVEL = 52  # a finer cube cannot hold two contexts
 
 Shape = Literal["bumps", "ramps", "steps"]
@@ -140,7 +141,11 @@ def check(environment: Environment) -> None:
     """Raise `ConfigError` if the environment is not valid."""
     where = f"environment {environment.name!r}"
     _check_ranges(environment, where)
-    _check_network(environment, where)
+    if environment.surfaces is not None:
+        _check_surfaces(environment, environment.surfaces, where)
+    learners = len(environment.names)
+    _check_costs(environment.prices, (learners,) * learners, f"{where}: prices")
+    _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
     _check_process(environment, where)
     _check_drift(environment, where)
     for learner in (*environment.liars, *environment.failing):
@@ -169,12 +174,11 @@ _RANGES = {
     "delay_slots": (0, MOST_SLOTS),
     "label_probability": (0, 1),
 }
-_POSITIVE = ("lipschitz", "alpha", "split_power")
 
 
 def _check_ranges(environment: Environment, where: str) -> None:
     toml.check_ranges(environment, _RANGES, where=f"{where}:")
-    for name in _POSITIVE:
+    for name in ("lipschitz", "alpha", "split_power"):
         value = getattr(environment, name)
         if value is not None and not 0 < value < math.inf:
             key = name.replace("_", "-")
@@ -185,14 +189,6 @@ def _check_ranges(environment: Environment, where: str) -> None:
             "constant accuracies are smoother)"
         )
     _check_heights(environment, where)
-
-
-def _check_network(environment: Environment, where: str) -> None:
-    if environment.surfaces is not None:
-        _check_surfaces(environment, environment.surfaces, where)
-    learners = len(environment.names)
-    _check_costs(environment.prices, (learners,) * learners, f"{where}: prices")
-    _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
 
 
 def _check_surfaces(
@@ -239,15 +235,15 @@ def _check_costs(
     costs: float | tuple[tuple[float, ...], ...], widths: Sequence[int], which: str
 ) -> None:
     rows = costs if isinstance(costs, tuple) else ((costs,),)
-    if isinstance(costs, tuple) and [len(row) for row in rows] != list(widths):
+    lengths = [len(row) for row in rows]
+    if isinstance(costs, tuple) and lengths != list(widths):
         raise ConfigError(
-            f"{which} has rows of {[len(row) for row in rows]} numbers; they must have "
-            f"{list(widths)}, one row per learner"
+            f"{which} has rows of {lengths} numbers; they must have {list(widths)}, one row per "
+            "learner"
         )
-    for row in rows:
-        for cost in row:
-            if not 0 <= cost < math.inf:
-                raise ConfigError(f"{which} holds {cost}; it must be 0 or more, and finite")
+    for cost in itertools.chain(*rows):
+        if not 0 <= cost < math.inf:
+            raise ConfigError(f"{which} holds {cost}; it must be 0 or more, and finite")
 
 
 def _check_process(environment: Environment, where: str) -> None:

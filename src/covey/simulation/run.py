@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -75,13 +76,22 @@ class Oracle:
     def __init__(
         self, sites: Sequence[LearnerSpec], *, lipschitz: float, alpha: float, dimension: int
     ) -> None:
-        self._owned = _owned(sites)
-        self._receivers = [index for index, site in enumerate(sites) if site.receives]
-        self._costs = _costs(sites, self._owned)
-        self._prices = [_prices(site) for site in sites]
+        counts = [len(site.functions) for site in sites]
+        ends = itertools.accumulate(counts)
+        # Per learner: its own functions, the cost of each function, and the price of each peer.
+        self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+        self._costs = np.zeros((len(sites), sum(counts)), np.float32)
+        self._prices: list[dict[int, float]] = []
+        for index, (site, count) in enumerate(zip(sites, counts, strict=True)):
+            rounded = [round(cost * 2**22) / 2**22 for cost in site.costs]
+            prices = dict(zip(site.peers, rounded[count:], strict=True))
+            self._prices.append(prices)
+            self._costs[index, self._owned[index]] = rounded[:count]
+            for peer, price in prices.items():
+                self._costs[index, self._owned[peer]] = price
+        self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
         self._smoothness = (lipschitz, alpha, dimension)
         self._limits: dict[Label, float] = {}
-        self._shape: tuple[int, ...] = ()
 
     def losses(self, trace: Trace, accuracy: Array) -> Losses:
         """Return the losses of the decisions in `trace`.
@@ -89,7 +99,10 @@ class Oracle:
         `accuracy` is stream, function, slot: either one stream for all learners, or one for each.
         """
         functions = accuracy.shape[1]
-        indices = self._indices(trace.function, accuracy.shape)
+        # Flat indices into the accuracies.
+        indices = trace.function.astype(np.int64)
+        indices *= accuracy.shape[2]
+        indices += _first_indices(accuracy.shape, self._receivers)
         best = np.stack([accuracy[:, own].max(axis=1) for own in self._owned], axis=1)
         lost = self._best(accuracy, best).reshape(-1)
         lost -= accuracy.take(indices)
@@ -99,16 +112,6 @@ class Oracle:
         lost -= by_helper
         cause = self._causes(trace, lost)
         return Losses(len(self._receivers), cause, lost, by_helper, paid)
-
-    def _indices(self, function: Array, shape: tuple[int, ...]) -> Array:
-        """Return the flat index into the accuracies of each decision's function."""
-        if shape != self._shape:
-            self._shape = shape
-            self._first = _first_indices(shape, self._receivers)
-        indices: Array = function.astype(np.int64)
-        indices *= shape[2]
-        indices += self._first
-        return indices
 
     def _best(self, accuracy: Array, best: Array) -> Array:
         """Return the value of the oracle's choice: slot, receiving learner."""
@@ -131,7 +134,7 @@ class Oracle:
 
     def _pay(self, function: Array, lost: Array) -> float:
         """Add the cost of each decision to `lost`, and return the sum."""
-        costs = self._costs[self._receivers]
+        costs = self._costs[[*self._receivers]]
         if not costs.any():
             return 0.0
         first = np.arange(len(costs)) * costs.shape[1]
@@ -157,37 +160,12 @@ class Oracle:
         return self._limits[cell]
 
 
-def _first_indices(shape: tuple[int, ...], receivers: Sequence[int]) -> Array:
+@lru_cache(maxsize=1)
+def _first_indices(shape: tuple[int, ...], receivers: tuple[int, ...]) -> Array:
     """Return the flat index of function 0, by slot and then by learner."""
     streams, functions, slots = shape
     stream = np.array(receivers) if streams > 1 else np.zeros(len(receivers), np.int64)
     return (np.arange(slots)[:, None] + stream * (functions * slots)).reshape(-1)
-
-
-def _owned(sites: Sequence[LearnerSpec]) -> list[slice]:
-    """Return the range of each learner's own functions."""
-    ends = np.cumsum([len(site.functions) for site in sites]).tolist()
-    return [slice(end - len(site.functions), end) for end, site in zip(ends, sites, strict=True)]
-
-
-def _prices(site: LearnerSpec) -> dict[int, float]:
-    """Return a learner's price per peer that it may ask."""
-    prices = site.costs[len(site.functions) :]
-    return {peer: _rounded(price) for peer, price in zip(site.peers, prices, strict=True)}
-
-
-def _costs(sites: Sequence[LearnerSpec], owned: Sequence[slice]) -> Array:
-    """Return each learner's cost of each function that it may use."""
-    costs = np.zeros((len(sites), owned[-1].stop), np.float32)
-    for index, site in enumerate(sites):
-        costs[index, owned[index]] = [_rounded(cost) for cost in site.costs[: len(site.functions)]]
-        for peer, price in _prices(site).items():
-            costs[index, owned[peer]] = price
-    return costs
-
-
-def _rounded(cost: float) -> float:
-    return round(cost * 2**22) / 2**22
 
 
 MOST_SLOTS = 65_536  # in one chunk
@@ -332,9 +310,8 @@ class _Visits:
         functions = sum(environment.counts)
         self._liars = [functions + environment.names.index(liar) for liar in environment.liars]
         self._learners = environment.receivers
-        self._counts: dict[
-            int, Array
-        ] = {}  # cell and learner -> decisions, and those of a false reporter
+        # Cell and learner -> decisions, and those of a false reporter.
+        self._counts: dict[int, Array] = {}
 
     def add(self, trace: Trace) -> None:
         if not self._liars:

@@ -10,41 +10,36 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from covey import files
-from covey.bandit.settings import Settings
 from covey.data.logs import TraceFile, parquet_module
 from covey.errors import ConfigError, CoveyError, DataError, LimitError
+from covey.replay.replay import Progress
 from covey.simulation import run as simulation_run
-from covey.simulation.environment import Environment
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 
 Result = TypeVar("Result")
 
 
-class WorkerPool:
-    """A pool of worker processes."""
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
+class WorkerPool(ProcessPoolExecutor):
+    """A pool of worker processes that never receive interrupts; calls must be importable."""
 
     def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
-        """Submit a call of an importable function."""
         with _interrupts_blocked():
-            return self._pool.submit(call, *args, **options)
+            return super().submit(call, *args, **options)
 
 
 @contextlib.contextmanager
 def worker_pool(workers: int) -> Iterator[WorkerPool]:
     """Yield processes that end with the block, immediately if it fails."""
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = WorkerPool(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
-        yield WorkerPool(pool)
+        yield pool
     except BaseException:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
@@ -91,19 +86,8 @@ def _interrupts_blocked() -> Iterator[None]:
 _AHEAD = 2  # runs submitted per worker, so that none is idle
 
 
-class Play(Protocol):
-    """Runs one policy in one world; worker processes must be able to import it."""
-
-    def __call__(
-        self,
-        environment: Environment,
-        settings: Settings,
-        *,
-        seed: int,
-        horizon: int,
-        checkpoints: list[int],
-    ) -> Run:
-        """Return the finished run."""
+# Called with an environment, settings, and the keywords seed, horizon and checkpoints.
+Play = Callable[..., Run]
 
 
 class Task(NamedTuple):
@@ -118,19 +102,12 @@ class Task(NamedTuple):
         return folder / "runs" / self.policy / self.environment / f"{self.seed}.json"
 
 
-class Shown(Protocol):
-    """Reports progress."""
-
-    def __call__(self, share: float, slots: int) -> None:
-        """Receive the finished share and the slots so far."""
-
-
 def simulate(
     scenario: Scenario,
     folder: Path,
     *,
     play: Play = simulation_run.play,
-    progress: Shown | None = None,
+    progress: Progress | None = None,
 ) -> list[Run]:
     """Run what is not finished yet in `folder`, and return all runs of the scenario.
 
@@ -139,7 +116,12 @@ def simulate(
     """
     parquet_module()  # fail now if it is missing, not after hours
     claim(folder, scenario)
-    tasks = tasks_of(scenario)
+    tasks = [
+        Task(policy, environment, seed)
+        for seed in scenario.seeds
+        for environment in scenario.environments
+        for policy in scenario.policies
+    ]
     finished = {task: run for task in tasks if (run := _finished(task.path(folder))) is not None}
     left = [task for task in tasks if task not in finished]
     with contextlib.closing(_runs(scenario, left, play)) as results:
@@ -153,16 +135,6 @@ def simulate(
     ordered = [finished[task] for task in tasks]
     _write_results(ordered, folder / "results.parquet")
     return ordered
-
-
-def tasks_of(scenario: Scenario) -> list[Task]:
-    """Return every run of a scenario, ordered by seed."""
-    return [
-        Task(policy, environment, seed)
-        for seed in scenario.seeds
-        for environment in scenario.environments
-        for policy in scenario.policies
-    ]
 
 
 def claim(folder: Path, scenario: Scenario) -> None:
@@ -229,7 +201,15 @@ def _runs(
             while waiting and len(futures) < _AHEAD * scenario.workers:
                 task = waiting.popleft()
                 with _named(task):
-                    futures[_submit(pool, task, scenario, play)] = task
+                    future = pool.submit(
+                        play,
+                        scenario.environments[task.environment],
+                        scenario.policies[task.policy],
+                        seed=task.seed,
+                        horizon=scenario.horizon,
+                        checkpoints=list(scenario.checkpoints),
+                    )
+                futures[future] = task
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             # Failed runs last, so that no finished run is lost.
             ordered = [future for future in futures if future in done]
@@ -239,17 +219,6 @@ def _runs(
                     run = future.result()
                 names = {"policy": task.policy, "environment": task.environment}
                 yield task, msgspec.structs.replace(run, **names)
-
-
-def _submit(pool: WorkerPool, task: Task, scenario: Scenario, play: Play) -> Future[Run]:
-    return pool.submit(
-        play,
-        scenario.environments[task.environment],
-        scenario.policies[task.policy],
-        seed=task.seed,
-        horizon=scenario.horizon,
-        checkpoints=list(scenario.checkpoints),
-    )
 
 
 @contextlib.contextmanager

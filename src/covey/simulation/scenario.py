@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey import toml
+from covey.bandit.bounds import MOST_SLOTS
 from covey.bandit.policies import Policy, resolve, settings_from
 from covey.bandit.settings import Settings
 from covey.bandit.smoothness import adapt, epochs
 from covey.errors import ConfigError
 from covey.simulation import run
-from covey.simulation.environment import MOST_SLOTS, Environment, check_horizon, environment_from
+from covey.simulation.environment import CASES, Environment, check_horizon, environment_from
 from covey.simulation.run import lengths
-from covey.toml import read_toml
 
 _PROCESS = 60e6  # bytes of an idle worker
 _PER_ARM = 2 * 49  # bytes of a cell in use, twice while its table grows
@@ -105,10 +104,9 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
     `changes` override keys of `[scenario]` unless None. Raises `ConfigError` for whatever cannot
     be simulated.
     """
-    if source is None:
-        tables: Mapping[str, Any] = tomllib.loads(DEFAULT)
-    else:
-        tables = source if isinstance(source, Mapping) else read_toml(source)
+    tables = DEFAULT if source is None else source
+    if not isinstance(tables, Mapping):
+        tables = toml.read_toml(tables)
     known = ("scenario", "policy", "environment")
     for key in tables:
         if key not in known:
@@ -229,35 +227,23 @@ def _check_memory(scenario: Scenario, limit_mb: int) -> None:
         )
 
 
-DEFAULT = """\
-# Four learners with two functions each, in the paper's four cases: contexts spread evenly (C1, C2)
-# or close together (C3, C4), arriving at one learner (C1, C3) or the same at all (C2, C4).
-[scenario]
-name = "Four cases of arrival"
-horizon-slots = 20_000
-seeds = 5
-
-[[policy]]
-name = "CoS"
-preset = "cos"
-parameters = "z1"
-
-[[policy]]
-name = "DCZA"
-preset = "dcza"
-parameters = "z1"
-"""
-DEFAULT += "".join(
-    f"""
-[[environment]]
-name = "{case}"
-case = "{case}"
-learners = 4
-functions = 2
-dimension = 1
-shape = "bumps"
-lipschitz = 1.2
-prices = 0.05
-"""
-    for case in ("C1", "C2", "C3", "C4")
-)
+# In the cases contexts are spread evenly (C1, C2) or close together (C3, C4), and arrive at one
+# learner (C1, C3) or at all of them (C2, C4).
+DEFAULT: Mapping[str, Any] = {
+    "scenario": {"name": "Four cases of arrival", "horizon-slots": 20_000, "seeds": 5},
+    "policy": [
+        {"name": "CoS", "preset": "cos", "parameters": "z1"},
+        {"name": "DCZA", "preset": "dcza", "parameters": "z1"},
+    ],
+    "environment": [
+        {
+            "name": case,
+            "case": case,
+            "learners": 4,
+            "functions": 2,
+            "lipschitz": 1.2,
+            "prices": 0.05,
+        }
+        for case in CASES
+    ],
+}

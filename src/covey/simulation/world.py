@@ -5,7 +5,8 @@ Every purpose has its own source of random bits, so a world is the same on every
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,34 +38,19 @@ def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
     if environment.surfaces is not None:
         return [surface for own in environment.surfaces for surface in own]
     rng = np.random.Generator(bits_for(seed, Purpose.SURFACES))
-    return [_drawn(environment, rng) for _ in range(sum(environment.counts))]
-
-
-def accuracy_at(
-    surface: Surface, points: Array, *, lipschitz: float = 1.0, alpha: float = 1.0
-) -> Array:
-    """Return the accuracy of a function with this surface at `points` (point, dimension).
-
-    >>> bump = Surface(at=(0.5,), high=0.9, low=0.6)
-    >>> accuracy_at(bump, np.array([[0.5], [0.75], [1.0]]), lipschitz=0.8).round(2).tolist()
-    [0.9, 0.7, 0.6]
-    """
-    out = np.empty(len(points), np.float32)
-    _measure(surface, np.asarray(points).T, surface.at, (lipschitz, alpha), out=out)
-    return out.astype(np.float64)
-
-
-def _drawn(environment: Environment, rng: np.random.Generator) -> Surface:
     dimension = environment.dimension
     middle = (environment.low + environment.high) / 2
-    return Surface(
-        shape=environment.shape,
-        at=tuple(rng.random(dimension).tolist()),
-        toward=tuple(rng.normal(size=dimension).tolist()),
-        every=float(rng.uniform(0.3, 1.0)),
-        high=float(rng.uniform(middle, environment.high)),
-        low=environment.low,
-    )
+    return [
+        Surface(
+            shape=environment.shape,
+            at=tuple(rng.random(dimension).tolist()),
+            toward=tuple(rng.normal(size=dimension).tolist()),
+            every=float(rng.uniform(0.3, 1.0)),
+            high=float(rng.uniform(middle, environment.high)),
+            low=environment.low,
+        )
+        for _ in range(sum(environment.counts))
+    ]
 
 
 class AccuracyField:
@@ -73,7 +59,7 @@ class AccuracyField:
     def __init__(self, environment: Environment, seed: int) -> None:
         rng = np.random.Generator(bits_for(seed, Purpose.DRIFT))
         self._surfaces = drawn_surfaces(environment, seed)
-        self._smoothness = (environment.lipschitz, environment.alpha)
+        self._lipschitz, self._alpha = environment.lipschitz, environment.alpha
         kind = None if environment.drift is None else environment.drift.kind
         self._switches = _Switches(environment, rng) if kind == "switch" else None
         self._motion = _Motion(environment, rng) if kind == "gradual" else None
@@ -88,39 +74,29 @@ class AccuracyField:
         slots, streams, _ = points.shape
         heights = np.empty((streams, len(self._surfaces), slots), np.float32)
         for k, surface in enumerate(self._surfaces):
-            at: Sequence[Any] = surface.at
+            at: Any = surface.at  # or per slot
             if self._motion is not None:
                 at = self._motion.moved(at, k, first_slot, slots)
             for stream in range(streams):
-                out = heights[stream, k]
-                _measure(surface, points[:, stream].T, at, self._smoothness, out=out)
+                self._measure(surface, points[:, stream].T, at, heights[stream, k])
         if self._switches is not None:
             self._switches.mix(heights, first_slot)
         for failing in np.flatnonzero(self._kept < 1):
             heights[:, failing] *= self._kept[failing]
         return heights
 
+    def _measure(self, surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+        """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
 
-def _measure(
-    surface: Surface,
-    points: Array,
-    at: Sequence[Any],
-    smoothness: tuple[float, float],
-    *,
-    out: Array,
-) -> None:
-    """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
-
-    A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
-    most L * distance ** alpha.
-    """
-    lipschitz, alpha = smoothness
-    _DISTANCES[surface.shape](surface, points, at, out)
-    if alpha != 1:
-        np.power(out, alpha, out=out)
-    out *= -lipschitz
-    out += surface.high
-    np.clip(out, surface.low, surface.high, out=out)
+        A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
+        most L * distance ** alpha.
+        """
+        _DISTANCES[surface.shape](surface, points, at, out)
+        if self._alpha != 1:
+            np.power(out, self._alpha, out=out)
+        out *= -self._lipschitz
+        out += surface.high
+        np.clip(out, surface.low, surface.high, out=out)
 
 
 def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
@@ -172,23 +148,21 @@ class _Switches:
 
     def mix(self, heights: Array, first_slot: int) -> None:
         """Mix the accuracies of all functions in place, per slot."""
-        slots = heights.shape[2]
-        first = 0
-        while first < slots:
-            epoch = (first_slot - 1 + first) // self._every
-            end = min(slots, (epoch + 1) * self._every - first_slot + 1)
-            self._advance(epoch)
-            own = heights[:, :, first:end]
+        first = first_slot - 1
+        last = first + heights.shape[2] - 1
+        for epoch in range(first // self._every, last // self._every + 1):
+            while self._epoch < epoch:
+                self._switch()
+            start = max(0, epoch * self._every - first)
+            own = heights[:, :, start : (epoch + 1) * self._every - first]
             own += self._part * (own[:, self._order] - own)
-            first = end
 
-    def _advance(self, epoch: int) -> None:
-        while self._epoch < epoch:
-            cycle = self._rng.permutation(len(self._order))
-            order = self._order.copy()
-            order[cycle] = self._order[np.roll(cycle, -1)]
-            self._order = order
-            self._epoch += 1
+    def _switch(self) -> None:
+        cycle = self._rng.permutation(len(self._order))
+        order = self._order.copy()
+        order[cycle] = self._order[np.roll(cycle, -1)]
+        self._order = order
+        self._epoch += 1
 
 
 class _Motion:
@@ -203,20 +177,13 @@ class _Motion:
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         self._speeds = directions * (step / drift.every_slots)
 
-    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> list[Array]:
-        """Return the coordinates of the region of `function`, per slot."""
+    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> Array:
+        """Return the region of `function`: coordinate, slot."""
         elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
-        return [
-            _reflected(start + speed * elapsed)
-            for start, speed in zip(at, self._speeds[function], strict=True)
-        ]
-
-
-def _reflected(line: Array) -> Array:
-    """Return a line folded into [0, 1] by reflection."""
-    line -= 2 * np.floor(line / 2)
-    folded: Array = 1 - np.abs(1 - line)
-    return folded
+        lines = np.array(at)[:, None] + self._speeds[function][:, None] * elapsed
+        lines -= 2 * np.floor(lines / 2)
+        folded: Array = 1 - np.abs(1 - lines)
+        return folded
 
 
 class WorldChunk(NamedTuple):
@@ -262,7 +229,6 @@ class World:
         )
 
     def draw(self, slots: int) -> WorldChunk:
-        """Return the next `slots` slots."""
         first_slot = self.slots + 1
         if self.slots + slots > self.horizon:
             raise ConfigError(
@@ -273,11 +239,18 @@ class World:
         if self._share is not None:
             points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
         self.slots += slots
-        delays, shown = self._draw_delays(slots), self._draw_shown(slots)
+        delays = shown = None
+        environment = self.environment
+        if environment.delay_slots:
+            delays = self._delays.random(slots) * (environment.delay_slots + 1)
+            delays = delays.astype(np.int64)
+        if environment.label_probability < 1:
+            shown = self._shown.random((slots, len(environment.names)))
+            shown = (shown < environment.label_probability).astype(np.int8)
         return WorldChunk(first_slot, points, accuracy, right, delays, shown)
 
     def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
-        points = np.stack([each.points(first_slot, slots) for each in self._samplers], axis=1)
+        points = np.stack([draw(first_slot, slots) for draw in self._samplers], axis=1)
         accuracy = self._accuracies.measure(points, first_slot)
         right = np.empty(accuracy.shape, np.int32)
         # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
@@ -302,46 +275,31 @@ class World:
                 block[stream] += is_common[:, stream] * (block[-1] - block[stream])
         return np.ascontiguousarray(points[:, :-1]), accuracy[:-1], right[:-1]
 
-    def _draw_delays(self, slots: int) -> Array | None:
-        most = self.environment.delay_slots
-        if not most:
-            return None
-        return (self._delays.random(slots) * (most + 1)).astype(np.int64)
 
-    def _draw_shown(self, slots: int) -> Array | None:
-        share = self.environment.label_probability
-        if share >= 1:
-            return None
-        learners = len(self.environment.names)
-        return (self._shown.random((slots, learners)) < share).astype(np.int8)
+Sampler = Callable[[int, int], Array]  # first slot, slots -> contexts
 
 
-def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> "_Lattice | _Cube":
+def _sampler(environment: Environment, seed: int, horizon: int, stream: int) -> Sampler:
     rng = np.random.Generator(bits_for(seed, Purpose.POINTS, 0, stream))
     dimension = environment.dimension
     arrivals = environment.process.arrivals
     if arrivals == "worst":
-        return _Lattice(horizon, dimension, rng)
+        return _Lattice(horizon, dimension, rng).points
     level = environment.cube_level(horizon) if arrivals == "best" else 0
     # All streams share one cube.
     corner = np.random.Generator(bits_for(seed, Purpose.POINTS, 1)).random(dimension)
-    return _Cube(level, np.floor(corner * 2**level), rng)
+    return partial(_cube_points, rng, np.floor(corner * 2**level), 2.0**-level)
 
 
-class _Cube:
-    """Contexts drawn uniformly from one dyadic cube; level 0 is the whole space."""
-
-    def __init__(self, level: int, corner: Array, rng: np.random.Generator) -> None:
-        self._corner = corner
-        self._scale = 2.0**-level
-        self._rng = rng
-
-    def points(self, first_slot: int, slots: int) -> Array:
-        points = self._rng.random((slots, len(self._corner)))
-        if self._scale < 1:
-            points += self._corner
-            points *= self._scale
-        return points
+def _cube_points(
+    rng: np.random.Generator, corner: Array, side: float, first_slot: int, slots: int
+) -> Array:
+    """Draw contexts uniformly from one dyadic cube; side 1 is the whole space."""
+    points = rng.random((slots, len(corner)))
+    if side < 1:
+        points += corner
+        points *= side
+    return points
 
 
 class _Lattice:
