@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from covey.kernel.rules import Cell
 from covey.node.node import Node
 from covey.node.requests import AskRow
@@ -39,7 +41,7 @@ def decisions_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
         found = []
         for k, x in enumerate(CONTEXTS):
             request = await node.answer([k], [(x,)])
-            cell, phase, arm = request.group(0)[1:4]
+            _, cell, phase, arm, *_ = msgspec.structs.astuple(request.group(0))
             answer = request.answers[0]
             found.append([request.slot, cell, phase, arm, request.function(0), answer])
             if about["is_supervised"]:

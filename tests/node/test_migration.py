@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.disk import Disk, File
@@ -73,7 +74,9 @@ def test_every_ticket_is_a_request_of_one_row(old: Path) -> None:
         assert (request.digest, request.slot) == (ticket["digest"], ticket["slot"])
         assert (request.is_open, request.space) == (bool(ticket["is_open"]), ticket["space"])
         assert list(request.contexts[0]) == json.loads(ticket["context"])
-        assert group[1:] == tuple(ticket[n] for n in ("cell", "phase", "arm", "price", "peer"))
+        assert msgspec.structs.astuple(group)[1:] == tuple(
+            ticket[n] for n in ("cell", "phase", "arm", "price", "peer")
+        )
         assert request.function(0) == ticket["function"]
         assert request.width(0) == ticket["width"]
         answer = request.peer_answers.get(0)
@@ -103,7 +106,9 @@ def test_every_lot_is_a_request_with_its_labels(old: Path) -> None:
         request = found(store, lot["source"], lot["id"])
         assert (len(request), request.slot) == (lot["rows"], lot["slot"])
         assert request.is_open == bool(lot["is_open"])
-        assert [list(group) for group in request.groups] == json.loads(lot["kinds"])
+        assert [list(msgspec.structs.astuple(group)) for group in request.groups] == json.loads(
+            lot["kinds"]
+        )
         assert list(request.group_of) == list(struct.unpack(f"{lot['rows']}I", lot["which"]))
         assert b"".join(struct.pack("d", *point) for point in request.contexts) == lot["contexts"]
         assert request.predictions == [_answer(one) for one in json.loads(lot["predictions"])]
