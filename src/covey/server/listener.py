@@ -5,7 +5,6 @@ Clients have bearer tokens, peers have client certificates.
 
 import asyncio
 import logging
-import math
 import os
 import socket
 import ssl
@@ -110,14 +109,7 @@ class RateLimited:
         """Return the caller if it is within its rate."""
         caller = self._gate.admit(head, connection)
         bucket = self._buckets.setdefault(caller.name, TokenBucket(self._rate_per_s))
-        wait_s = bucket.take(asyncio.get_running_loop().time())
-        if wait_s:
-            raise HttpProblem(
-                429,
-                "too_often",
-                f"a client may send {self._rate_per_s:g} requests per second; retry later",
-                {"Retry-After": str(math.ceil(wait_s))},
-            )
+        bucket.spend(f"a client may send {self._rate_per_s:g} requests per second; retry later")
         return caller
 
 
@@ -265,11 +257,7 @@ class Listener:
         self._watcher.answer(self._side, path, reply.status, loop.time() - begun_s)
         if isinstance(request.protocol, _Connection):
             request.protocol.expect_head()
-        return web.Response(
-            body=reply.body,
-            status=reply.status,
-            headers={"Content-Type": reply.kind, **reply.headers},
-        )
+        return _web_response(reply)
 
     def _refused(self, problem: HttpProblem) -> None:
         """Report the response to a request that could not be parsed."""
@@ -288,19 +276,16 @@ class Listener:
                 self._held_bytes -= len(call.body)
 
     async def _receive(self, request: web.BaseRequest, path: str) -> HttpRequest:
+        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
+        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
+            raise _head_too_large(self._limits)
         head = HttpRequest(request.method, path, request.headers)
-        self._check_head(request)
         connection = None
         if self._tls is not None and request.transport is not None:
             connection = request.transport.get_extra_info("ssl_object")
         caller = self._gate.admit(head, connection)
         body = await self._body(request) if request.body_exists else b""
         return HttpRequest(head.method, path, head.headers, body, caller.name, caller.rights)
-
-    def _check_head(self, request: web.BaseRequest) -> None:
-        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
-        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
-            raise _head_too_large(self._limits)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a request if it is not too large and arrives in time."""
@@ -376,19 +361,16 @@ class _Connection(web.RequestHandler):
         self.expect_head()
 
     def expect_head(self) -> None:
-        """Wait for the next request."""
         self._is_in_head = True
         self._since_s: float | None = None
         self._head_bytes = 0
         self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer for the first head."""
         super().connection_made(transport)
         self._begin_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Free the place of the connection."""
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
@@ -422,10 +404,7 @@ class _Connection(web.RequestHandler):
         if isinstance(exc, LineTooLong):
             problem = _head_too_large(self._limits)
         self._refused(problem)
-        reply = problem.reply()
-        response = web.Response(
-            body=reply.body, status=reply.status, headers={"Content-Type": reply.kind}
-        )
+        response = _web_response(problem.reply())
         response.force_close()
         return response
 
@@ -481,6 +460,11 @@ class _Request(web.BaseRequest):
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())
+
+
+def _web_response(reply: HttpResponse) -> web.Response:
+    headers = {"Content-Type": reply.kind, **reply.headers}
+    return web.Response(body=reply.body, status=reply.status, headers=headers)
 
 
 def _too_large(most: int) -> HttpProblem:

@@ -1,16 +1,9 @@
-"""The side of a node for its peers: letters in, letters out. No sockets.
+"""Answers the messages of peers, which their certificates identify. No sockets."""
 
-Whoever calls has been let in by its certificate. What it may, the site's file says; what it asks is
-answered by this site and never passed on.
-"""
-
-import asyncio
-import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TypeVar
 
-from covey.bandit.learner import Learner
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
@@ -52,23 +45,16 @@ class PeerApi:
         self._neighbours = neighbours
         self._buckets = {name: TokenBucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
-        answers: tuple[
-            Callable[[HttpRequest, PeerConfig], Awaitable[peer_messages.PeerReply]], ...
-        ] = (
-            self._ask,
-            self._report,
-            self._estimate,
-            self._labels,
-            self._hello,
-        )
+        answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
         self._calls = dict(zip(PATHS, answers, strict=True))
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
-        """Answer a peer's letter."""
         peer = self._neighbours.get(call.who)
         if peer is None:
             raise HttpProblem(403, "not_allowed", "this site does not know you")
-        self._check_rate(peer)
+        self._buckets[peer.name].spend(
+            f"you may call {peer.rate_per_s:g} times a second; wait a little"
+        )
         answer = _route(call, self._calls)
         if self._in_flight[peer.name] >= peer.in_flight:
             raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are under way")
@@ -80,18 +66,6 @@ class PeerApi:
         finally:
             self._in_flight[peer.name] -= 1
         return HttpResponse(200, peer_messages.write(given), KIND, self._headers)
-
-    def _check_rate(self, peer: PeerConfig) -> None:
-        wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
-        if wait_s:
-            raise HttpProblem(
-                429,
-                "too_often",
-                f"you may call {peer.rate_per_s:g} times a second; wait a little",
-                {"Retry-After": str(math.ceil(wait_s))},
-            )
-
-    # -- the calls ------------------------------------------------------------------------------
 
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
@@ -141,17 +115,14 @@ class PeerApi:
             name=self._node.name,
             incarnation=self._node.starts,
             preset=preset_of(learner.policies) if knows_cells else "",
-            spaces=_spaces(learner) if knows_cells else [],
+            spaces=[
+                peer_messages.SpaceInfo(name, describe_cells(one), one.dimension)
+                for name, one in learner.policies.items()
+                if knows_cells
+            ],
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
         )
-
-
-def _spaces(learner: Learner) -> list[peer_messages.SpaceInfo]:
-    policies = learner.policies.items()
-    return [
-        peer_messages.SpaceInfo(name, describe_cells(one), one.dimension) for name, one in policies
-    ]
 
 
 def _route(call: HttpRequest, calls: Mapping[str, Given]) -> Given:

@@ -13,7 +13,7 @@ from covey.data.inputs import MOST_WHOLE
 from covey.functions import function
 from covey.functions.remote import Output, RemoteTensor
 from covey.server.config import FeatureType
-from covey.server.http import HttpProblem
+from covey.server.http import HttpProblem, invalid
 from covey.types import Context
 
 MOST_ID = 200
@@ -247,11 +247,6 @@ def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Out
         return Output(name, [len(values)], datatype, list(values)), b""
     content = _bytes(datatype, values)
     return Output(name, [len(values)], datatype, parameters={SIZE: len(content)}), content
-
-
-def invalid(detail: str) -> HttpProblem:
-    """Return the problem of a readable but invalid request."""
-    return HttpProblem(422, "invalid", detail)
 
 
 def broken(detail: str) -> HttpProblem:
