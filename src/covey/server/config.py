@@ -115,25 +115,23 @@ def check_site(
         ("peers", site.peers, "data"),
         ("context-peers", site.context_peers, "context"),
     ):
-        for place in places:
-            _check_asked(site.name, key, neighbours.get(names[place]), names[place], needed)
-
-
-def _check_asked(site: str, key: str, one: PeerConfig | None, name: str, needed: str) -> None:
-    if one is None:
-        raise ConfigError(
-            f"learner {site!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
-        )
-    if one.url is None:
-        raise ConfigError(
-            f"learner {site!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
-            f'url = "https://...", or remove it from {key}'
-        )
-    if not one.may_see(needed):
-        raise ConfigError(
-            f"learner {site!r} has {name!r} in {key}, which needs share = {needed!r}, but "
-            f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
-        )
+        for name in [names[place] for place in places]:
+            one = neighbours.get(name)
+            if one is None:
+                raise ConfigError(
+                    f"learner {site.name!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
+                )
+            listed = f"learner {site.name!r} has {name!r} in {key}"
+            if one.url is None:
+                raise ConfigError(
+                    f"{listed}, but {WHERE} {name!r} has no url; add "
+                    f'url = "https://...", or remove it from {key}'
+                )
+            if not one.may_see(needed):
+                raise ConfigError(
+                    f"{listed}, which needs share = {needed!r}, but "
+                    f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+                )
 
 
 def _checked(one: PeerConfig, where: str) -> PeerConfig:
@@ -141,7 +139,7 @@ def _checked(one: PeerConfig, where: str) -> PeerConfig:
         certificates.check_name(one.name)
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
-    certificates.read_allowlist({one.name: one.key}, f"{WHERE} key of")
+    certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
     if not 0 < one.rate_per_s < math.inf:
         raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
     if one.asks_by_context and not one.may_ask:
@@ -166,14 +164,7 @@ def _root(url: str, where: str) -> str:
     if parts.query or parts.fragment:
         raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
     (host,) = certificates.check_hosts([parts.hostname])
-    return f"https://[{host}]:{port}" if _is_v6(host) else f"https://{host}:{port}"
-
-
-def _is_v6(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == 6
-    except ValueError:
-        return False
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _own(
@@ -310,7 +301,7 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
         _labels(serving, setup, own),
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
-        _has_tls(serving, address),
+        not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
     )
 
@@ -406,10 +397,6 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
             "serve on the loopback: 127.0.0.1:8080"
         )
     return address
-
-
-def _has_tls(serving: NodeTable, address: Address) -> bool:
-    return not is_loopback(address.host) if serving.tls is None else serving.tls
 
 
 def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:

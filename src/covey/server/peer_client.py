@@ -29,20 +29,9 @@ from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow, Assistance, describe_cells, preset_of
 from covey.server import keys, peer_messages
-from covey.server import keys as site_keys
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import HttpResponse
-from covey.server.peer_messages import (
-    MOST_DEADLINE_MS,
-    MOST_ROWS,
-    ROOT,
-    VERSION,
-    AnyReply,
-    FeatureInfo,
-    HelloReply,
-    PeerMessage,
-    SpaceInfo,
-)
+from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.types import Label
 
 # Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.
@@ -65,85 +54,63 @@ class PeerClient:
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            letter = peer_messages.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
+            letter = peer_messages.ask(shown, **self._head())
             given += peer_messages.helps_of(await self._send("ask", letter, peer_messages.AskReply))
         return given
 
     async def report(self, cell: str, slot: int) -> Report:
         """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
-        letter = peer_messages.ReportQuery(
-            version=VERSION,
-            request=self._new_id(),
-            deadline_ms=_left_ms(),
-            cell=cell,
-            slot=slot,
-        )
+        letter = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
         told = await self._send("report", letter, peer_messages.ReportReply)
         return told.arrivals, told.low, told.high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Return how accurate answers in a cell would be, and by how many labels."""
         letter = peer_messages.EstimateQuery(
-            version=VERSION,
-            request=self._new_id(),
-            deadline_ms=_left_ms(),
-            cell=cell,
-            slot=slot,
-            is_by_context=is_by_context,
+            version=VERSION, **self._head(), cell=cell, slot=slot, is_by_context=is_by_context
         )
         told = await self._send("estimate", letter, peer_messages.EstimateReply)
         return told.accuracy, told.labels
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Say true labels; return what became of each."""
-        letter = peer_messages.told(labels, request=self._new_id(), deadline_ms=_left_ms())
-        return peer_messages.words_of(
-            await self._send("labels", letter, peer_messages.DeliveryReply)
-        )
+        letter = peer_messages.told(labels, **self._head())
+        answer = await self._send("labels", letter, peer_messages.DeliveryReply)
+        return peer_messages.words_of(answer)
 
-    async def hello(self) -> peer_messages.HelloReply:
-        """Return who is there; raise `PeerError` if it is somebody else."""
-        letter = peer_messages.HelloQuery(
-            version=VERSION, request=self._new_id(), deadline_ms=_left_ms()
-        )
-        greeting = await self._send("hello", letter, peer_messages.HelloReply)
+    async def hello(self) -> HelloReply:
+        """Return the settings of the peer; raise `PeerError` if it is another site."""
+        letter = peer_messages.HelloQuery(version=VERSION, **self._head())
+        greeting = await self._send("hello", letter, HelloReply)
         if greeting.name != self._neighbour.name:
             raise PeerError(f"the greeting of {greeting.name!r}")
         return greeting
 
     async def _send(self, call: str, letter: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        reply = await self._post(f"{peer_messages.ROOT}/{call}", peer_messages.write(letter))
+        reply = await self._post(f"{ROOT}/{call}", peer_messages.write(letter))
         if reply.status != 200:
             raise _refused(reply, *read_refusal(reply.body))
         return peer_messages.read_answer(reply.body, kind, letter)
 
-    def _new_id(self) -> str:
-        return f"{self._chance.getrandbits(64):016x}"
-
-
-def _left_ms() -> int:
-    """Return for how long whoever asks will still wait."""
-    left_s = DEADLINE_S.get() - asyncio.get_running_loop().time()
-    if left_s <= 0:
-        raise PeerError("no time to answer")
-    return (
-        MOST_DEADLINE_MS if math.isinf(left_s) else min(MOST_DEADLINE_MS, math.ceil(1e3 * left_s))
-    )
+    def _head(self) -> dict[str, Any]:
+        """Return a new id, and the time that is left until the deadline of the caller."""
+        request = f"{self._chance.getrandbits(64):016x}"
+        left_ms = 1e3 * (DEADLINE_S.get() - asyncio.get_running_loop().time())
+        if left_ms <= 0:
+            raise PeerError("no time to answer")
+        left_ms = min(left_ms, peer_messages.MOST_DEADLINE_MS)  # it may be infinite
+        return {"request": request, "deadline_ms": math.ceil(left_ms)}
 
 
 def _refused(reply: HttpResponse, code: str, detail: str) -> PeerError:
     said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
     if code in BUSY:
-        return PeerBusy(said, wait_s=_wait_s(reply.headers))
+        wait = reply.headers.get("Retry-After", "")
+        is_number = wait.isascii() and wait.isdecimal()
+        return PeerBusy(said, wait_s=float(wait) if is_number else USUAL_WAIT_S)
     if 400 <= reply.status < 500 and code not in LATE:
         return PeerDeclined(f"{said}: {detail}" if code and detail else said)
     return PeerError(said)
-
-
-def _wait_s(headers: Mapping[str, str]) -> float:
-    """Return after how many seconds a peer asks to retry."""
-    said = headers.get("Retry-After", "")
-    return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
 
 
 try:
@@ -172,10 +139,9 @@ class HttpsPeers:
         self._identify = identify
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S
-            ),
+            connector=connector,
             timeout=aiohttp.ClientTimeout(),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -258,15 +224,15 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _pinned(context: ssl.SSLContext, keys: Mapping[str, str]) -> ssl.SSLContext:
-    """Let the handshake fail if the site's key is not the listed one: so nothing is sent to it."""
+def _pinned(context: ssl.SSLContext, allowed: Mapping[str, str]) -> ssl.SSLContext:
+    """Let the handshake fail if the site's key is not the listed one, before anything is sent."""
 
     class Pinned(ssl.SSLObject):
         def do_handshake(self) -> None:
             super().do_handshake()
             name: Any = self.server_hostname
             try:
-                site_keys.admit(self, {name: keys[name]})
+                keys.admit(self, {name: allowed[name]})
             except PeerRefused as error:
                 raise ssl.SSLCertVerificationError(str(error)) from None
 
@@ -293,7 +259,7 @@ def differences(site: SiteConfig, greeting: HelloReply, *, by_data: bool) -> lis
     return found
 
 
-def _of_cells(site: SiteConfig, spaces: Sequence[SpaceInfo]) -> Iterator[str]:
+def _of_cells(site: SiteConfig, spaces: Sequence[peer_messages.SpaceInfo]) -> Iterator[str]:
     space = site.learner.space
     policy = site.learner.policies[space]
     there = {one.name: one for one in spaces}.get(space)
@@ -310,7 +276,7 @@ def _of_instances(site: SiteConfig, greeting: HelloReply) -> Iterator[str]:
     if greeting.instance != site.serving.instance:
         there = _shown(greeting.instance)
         yield f"functions are given a {site.serving.instance!r} here and a {there} there"
-    ours = [FeatureInfo(*one) for one in site.serving.features.items()]
+    ours = [peer_messages.FeatureInfo(*one) for one in site.serving.features.items()]
     if ours == greeting.features:
         return
     kinds = {one.name: one.datatype for one in greeting.features}
@@ -339,7 +305,7 @@ Asks = Literal["data", "context"]
 class Probe(NamedTuple):
     """What a peer says of itself."""
 
-    greeting: peer_messages.HelloReply
+    greeting: HelloReply
     versions: str  # of the peer protocol that it speaks
     software: str
     ahead_s: float | None  # its clock minus the own one; None: it does not say
@@ -351,7 +317,7 @@ class _ProbeModel(msgspec.Struct):
     platform: str
 
 
-def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None = None) -> Probe:
+def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
     """Return what a peer says to the site of `identity`.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
@@ -407,7 +373,7 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Probe:
         if code == "protocol_version":
             raise PeerError(f"it speaks peer protocol {versions}, and this site {VERSION}")
         raise PeerError(f"it answers with status {reply.status} {code}".rstrip())
-    greeting = peer_messages.read_answer(reply.body, peer_messages.HelloReply, hello)
+    greeting = peer_messages.read_answer(reply.body, HelloReply, hello)
     if greeting.name != name:
         raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
     refusal = "" if asks is None else await _refusal(name, peers, asks)

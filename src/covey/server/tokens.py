@@ -77,11 +77,19 @@ def new(
     """Add a token to a file; return it, for the only time, with what is kept of it."""
     secret = PREFIX + secrets.token_urlsafe(32)
     moment = _now(now).replace(microsecond=0)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name[:64]!r} cannot name a token; use letters, digits and . _ @ - inside, "
+            "at most 64 characters"
+        )
+    wanted = _check_scopes(scopes)
+    if days is not None and not 1 <= days <= MOST_DAYS:
+        raise ConfigError(f"{days} days; a token lasts from 1 to {MOST_DAYS} of them")
     token = Token(
-        name=_check_name(name),
-        scopes=_check_scopes(scopes),
+        name=name,
+        scopes=wanted,
         created=moment,
-        expires=_end(moment, days),
+        expires=None if days is None else moment + timedelta(days=days),
         sha256=_hash(secret),
     )
     with _changing(path) as held:
@@ -162,15 +170,6 @@ def _changing(path: Path) -> Iterator[list[Token]]:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name[:64]!r} cannot name a token; use letters, digits and . _ @ - inside, "
-            "at most 64 characters"
-        )
-    return name
-
-
 def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(scopes))
     if not wanted:
@@ -179,12 +178,6 @@ def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
         if scope not in SCOPES:
             raise ConfigError(f"unknown scope {scope[:64]!r}{nearest(scope, SCOPES)}")
     return wanted
-
-
-def _end(moment: datetime, days: int | None) -> datetime | None:
-    if days is not None and not 1 <= days <= MOST_DAYS:
-        raise ConfigError(f"{days} days; a token lasts from 1 to {MOST_DAYS} of them")
-    return None if days is None else moment + timedelta(days=days)
 
 
 def _hash(secret: str) -> str:
