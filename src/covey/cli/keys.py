@@ -154,19 +154,19 @@ def _keys(options: argparse.Namespace) -> None:
     advice = ""
     match options.verb:
         case "ca":
-            card = keys.new_authority(options.folder, name=options.name, days=options.days)
-            advice = f"give ca.crt to every site; keep {card.files[0]} offline, with a backup"
+            info = keys.new_authority(options.folder, name=options.name, days=options.days)
+            advice = f"give ca.crt to every site; keep {info.files[0]} offline, with a backup"
         case "request":
-            card = keys.request(options.name, hosts=options.host, folder=options.out)
-            advice = f"send {card.files[1]} to the authority; {card.files[0]} stays here"
+            info = keys.request(options.name, hosts=options.host, folder=options.out)
+            advice = f"send {info.files[1]} to the authority; {info.files[0]} stays here"
         case "sign":
             asked, folder = options.request, options.out
-            card = keys.sign(asked, authority=options.ca, folder=folder, days=options.days)
+            info = keys.sign(asked, authority=options.ca, folder=folder, days=options.days)
             advice = (
                 "before you send it back: confirm the key hash with the site over another channel"
             )
         case "new":
-            card = keys.new_site(
+            info = keys.new_site(
                 options.name,
                 hosts=options.host,
                 authority=options.ca,
@@ -174,12 +174,12 @@ def _keys(options: argparse.Namespace) -> None:
                 days=options.days,
             )
         case "renew":
-            card = keys.renew(options.certificate, authority=options.ca, days=options.days)
+            info = keys.renew(options.certificate, authority=options.ca, days=options.days)
         case _ if options.key is None and options.ca is None:
-            card = keys.show(options.file)
+            info = keys.show(options.file)
         case _:
-            card = keys.check(options.file, key=options.key, authority=options.ca)
-    print(_json(card) if options.json else "\n".join(_lines(card)))
+            info = keys.check(options.file, key=options.key, authority=options.ca)
+    print(_json(info) if options.json else "\n".join(_lines(info)))
     if advice:
         _say(advice, options)
 
@@ -216,25 +216,25 @@ def _public(token: tokens.Token) -> dict[str, object]:
     return fields
 
 
-def _lines(card: "KeyInfo") -> Sequence[str]:
+def _lines(info: "KeyInfo") -> Sequence[str]:
     lines = [
-        ("kind", card.kind),
-        ("name", card.name),
-        ("hosts", ", ".join(card.hosts)),
-        ("key", card.key_hash),
-        ("signed by", card.issuer),
-        ("valid", _validity(card)),
-        ("files", ", ".join(card.files)),
+        ("kind", info.kind),
+        ("name", info.name),
+        ("hosts", ", ".join(info.hosts)),
+        ("key", info.key_hash),
+        ("signed by", info.issuer),
+        ("valid", _validity(info)),
+        ("files", ", ".join(info.files)),
     ]
     shown = [f"{what:<11} {text}" for what, text in lines if text]
-    return shown if card.allow is None else [*shown, "", card.allow]
+    return shown if info.allow is None else [*shown, "", info.allow]
 
 
-def _validity(card: "KeyInfo") -> str | None:
-    if card.state is None:
+def _validity(info: "KeyInfo") -> str | None:
+    if info.state is None:
         return None
-    span = f"{_day(card.valid_from)} to {_day(card.valid_until)}"
-    rest = f"{card.days_left} days left" if card.state == "valid" else card.state
+    span = f"{_day(info.valid_from)} to {_day(info.valid_until)}"
+    rest = f"{info.days_left} days left" if info.state == "valid" else info.state
     return f"{span}, {rest}"
 
 

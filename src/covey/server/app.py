@@ -67,7 +67,8 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        _on_hangup(listeners if peers is None else [*listeners, peers])
+        readers: list[Listener | HttpsPeers] = [*listeners, *([] if peers is None else [peers])]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, readers)
         gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
         gc.set_threshold(50_000, 20, 20)
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
@@ -173,19 +174,10 @@ def _for_peers(
     )
 
 
-def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
-    """Reload certificates on SIGHUP."""
-    loop = asyncio.get_running_loop()
-    under_way: set[asyncio.Task[None]] = set()
-
-    def reload() -> None:
-        log.info("reloading certificates")
-        for reader in readers:
-            task = loop.create_task(reader.reload())
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
+def _reload(readers: Sequence[Listener | HttpsPeers]) -> None:
+    log.info("reloading certificates")
+    for reader in readers:
+        reader.reload()
 
 
 def _stop_signal() -> asyncio.Event:

@@ -136,7 +136,6 @@ class CertificateReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_key() -> bytes:
-    """Return a new private key."""
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -157,7 +156,6 @@ def authority(key: bytes, name: str, span: Span) -> bytes:
 
 
 def request(key: bytes, name: str, hosts: Iterable[str]) -> bytes:
-    """Return a certificate request."""
     made = x509.CertificateSigningRequestBuilder(_subject(check_name(name)))
     made = made.add_extension(_alternatives(name, hosts), critical=False)
     return made.sign(_private(key), hashes.SHA256()).public_bytes(Encoding.PEM)
@@ -212,15 +210,11 @@ def is_signed(pem: bytes, authorities: bytes) -> bool:
     """Return whether one of the authorities in a file signed a certificate."""
     with _sentences():
         found = x509.load_pem_x509_certificate(pem)
-        return any(_issued(found, one) for one in x509.load_pem_x509_certificates(authorities))
-
-
-def _issued(found: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        found.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
+        for one in x509.load_pem_x509_certificates(authorities):
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                found.verify_directly_issued_by(one)
+                return True
+    return False
 
 
 def _read_certificate(found: x509.Certificate) -> CertificateReading:

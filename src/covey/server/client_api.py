@@ -46,26 +46,35 @@ _EVERYWHERE = {
 }
 EVERYWHERE = frozenset(_EVERYWHERE)  # codes of problems that any request may get
 NOWHERE = {"not_found": 404, "model_unknown": 404, "method": 405}  # of unknown paths
-_STORE = {"store_failed": 503, "store_full": 507}
-_INFER = {"bad_json": 400, "conflict": 409, "function_failed": 500, "invalid": 422}
-_INFER |= {"too_many_rows": 413, **_STORE}
+_INFER = {
+    "bad_json": 400,
+    "conflict": 409,
+    "too_many_rows": 413,
+    "invalid": 422,
+    "function_failed": 500,
+    "store_failed": 503,
+    "store_full": 507,
+}
 _FEEDBACK = {"label_too_late": 410, "ticket_unknown": 404, **_INFER}
 CODES = _EVERYWHERE | _FEEDBACK | NOWHERE
 
 
 class Route(NamedTuple):
-    """One path."""
+    """One path: POST if it takes something, otherwise GET."""
 
     name: str
-    method: str
     path: str  # in which {model} stands for the name of the site
     says: str
     gives: dict[int, Any]
-    takes: Any = None
-    takes_bytes: bool = False  # tensors in bytes after the JSON
+    scopes: tuple[str, ...] = ()  # one of which a client must have; none: any client
+    takes: Any = None  # JSON, or JSON with tensors in bytes after it
     gives_bytes: bool = False
-    scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
+
+    @property
+    def method(self) -> str:
+        """The only HTTP method of the path."""
+        return "GET" if self.takes is None else "POST"
 
     def at(self, model: str) -> str:
         return self.path.replace("{model}", model)
@@ -77,61 +86,37 @@ class Route(NamedTuple):
         return EVERYWHERE | self.problems
 
 
+MODEL = "/v2/models/{model}"
+READINESS = {200: tensors.Ready, 503: tensors.Ready}
 ROUTES = (
-    Route("live", "GET", LIVE, "Whether the server runs.", {200: tensors.Live}),
-    Route("ready", "GET", READY, "Whether it can serve.", dict.fromkeys((200, 503), tensors.Ready)),
-    Route("server", "GET", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("server", "GET", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("openapi", "GET", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
-    Route(
-        "model", "GET", "/v2/models/{model}", "What the model takes.", {200: tensors.ModelMetadata}
-    ),
-    Route(
-        "ready",
-        "GET",
-        "/v2/models/{model}/ready",
-        "Whether the model can serve.",
-        dict.fromkeys((200, 503), tensors.Ready),
-    ),
-    Route(
-        "state",
-        "GET",
-        "/v2/models/{model}/state",
-        "The state of the site.",
-        {200: State},
-        scopes=frozenset(["read"]),
-    ),
+    Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
+    Route("ready", READY, "Whether it can serve.", READINESS),
+    Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("server", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("openapi", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
+    Route("model", MODEL, "What the model takes.", {200: tensors.ModelMetadata}),
+    Route("ready", f"{MODEL}/ready", "Whether the model can serve.", READINESS),
+    Route("state", f"{MODEL}/state", "The state of the site.", {200: State}, ("read",)),
     Route(
         "infer",
-        "POST",
-        "/v2/models/{model}/infer",
+        f"{MODEL}/infer",
         "Labels for instances, with the tickets under which true labels are sent.",
         {200: tensors.InferenceResponse},
+        ("infer",),
         takes=tensors.Inference,
-        takes_bytes=True,
         gives_bytes=True,
-        scopes=frozenset(["infer"]),
         problems=frozenset(_INFER),
     ),
     Route(
         "feedback",
-        "POST",
-        "/v2/models/{model}/feedback",
+        f"{MODEL}/feedback",
         "True labels of a ticket, or of rows: 202 if any is new, 200 if all were known.",
-        dict.fromkeys((200, 202), tensors.Settled),
+        {200: tensors.Settled, 202: tensors.Settled},
+        ("feedback", "feedback-any"),
         takes=tensors.Feedback,
-        takes_bytes=True,
-        scopes=frozenset(["feedback", "feedback-any"]),
         problems=frozenset(_FEEDBACK),
     ),
-    Route(
-        "metrics",
-        "GET",
-        "/metrics",
-        "Counters and times for Prometheus.",
-        {200: TEXT},
-        scopes=frozenset(["metrics"]),
-    ),
+    Route("metrics", "/metrics", "Counters and times for Prometheus.", {200: TEXT}, ("metrics",)),
 )
 
 Schema = dict[str, Any]
@@ -185,7 +170,7 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         responses["200"]["headers"] = {LENGTH: LENGTH_HEADER}
     for status in sorted({CODES[code] for code in route.codes()}):
         codes = sorted(code for code in route.codes() if CODES[code] == status)
-        response = responses.setdefault(str(status), {"content": {}})
+        response = responses.setdefault(str(status), {"description": "", "content": {}})
         response["description"] = ", ".join(codes)
         response["content"][PROBLEM] = {
             "schema": {
@@ -202,15 +187,13 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         "responses": responses,
     }
     if route.takes is not None:
-        content = _content(route.takes, schemas)
-        if route.takes_bytes:
-            content[BINARY] = {"schema": BYTES}
-            told["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
+        content = _content(route.takes, schemas) | {BINARY: {"schema": BYTES}}
+        told["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         told["requestBody"] = {"required": True, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
         told["security"] = [{"token": []}]
         if route.scopes:
-            told["description"] = f"Needs scope {' or '.join(sorted(route.scopes))}."
+            told["description"] = f"Needs scope {' or '.join(route.scopes)}."
     return told
 
 
@@ -219,8 +202,7 @@ def _content(kind: Any, schemas: dict[int, Schema]) -> Schema:
 
 
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
-Columns = dict[str, list[Any]]  # outputs by name
-HOW: tuple[tensors.OutputName, ...] = ("phase", "arm", "function", "price")
+HOW = ("phase", "arm", "function", "price")
 WHOSE = '"parameters": {"client": its name}'
 # What the refusals of labels are called where they are counted.
 WORDS = (
@@ -269,7 +251,7 @@ class ClientApi:
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
-        if route.scopes and not route.scopes & call.rights:
+        if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
         if route.name == "infer":
             return await self._infer(call)
@@ -355,10 +337,10 @@ class ClientApi:
         return label
 
 
-def _columns_of(request: Request, wanted: Sequence[tensors.OutputName]) -> Columns:
-    """Return the outputs that are wanted, for all rows."""
+def _columns_of(request: Request, wanted: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the outputs that are wanted, by name, for all rows."""
     rows = range(len(request))
-    make: dict[tensors.OutputName, Callable[[], list[Any]]] = {
+    make: dict[str, Callable[[], list[Any]]] = {
         "label": lambda: list(request.answers),
         "ticket": lambda: (
             [f"{request.id}:{row}" for row in rows] if len(request) > 1 else [request.id]

@@ -44,9 +44,8 @@ class TokenBucket:
 
     def take(self, now_s: float) -> float:
         """Return 0 if one more call is fine; else for how many seconds it is not."""
-        if self._at_s > -math.inf:
-            gained = (now_s - self._at_s) * self._rate_per_s
-            self._tokens = min(self._most, self._tokens + gained)
+        gained = (now_s - self._at_s) * self._rate_per_s
+        self._tokens = min(self._most, self._tokens + gained)
         self._at_s = now_s
         if self._tokens >= 1.0:
             self._tokens -= 1.0
@@ -292,6 +291,10 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+    def url(self, scheme: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
 
     def bind(self) -> socket.socket:
         """Return a socket that listens here; raise `ConfigError` if that cannot be."""

@@ -41,11 +41,7 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_authority(
-    folder: Path,
-    *,
-    name: str = "covey",
-    days: int = AUTHORITY_DAYS,
-    now: datetime | None = None,
+    folder: Path, *, name: str = "covey", days: int = AUTHORITY_DAYS, now: datetime | None = None
 ) -> KeyInfo:
     """Create the key and the certificate of an authority in `folder`."""
     key = certificates.new_key()
@@ -107,12 +103,12 @@ def renew(
     certificate = _signed(old, authority, _span(days, now))
     with _sentences(path):
         files_module.replace_durably(path, certificate, mode=_PUBLIC)
-    return _card(certificates.read(certificate), now, [path])
+    return _info(certificates.read(certificate), now, [path])
 
 
 def show(path: Path, *, now: datetime | None = None) -> KeyInfo:
     """Return the public information of a file."""
-    return _card(_read(path), now, [path])
+    return _info(_read(path), now, [path])
 
 
 def check(
@@ -126,21 +122,21 @@ def check(
 
     Raises `ConfigError` if it is expired, or of another authority or key.
     """
-    card = show(certificate, now=now)
-    if card.kind != "certificate":
-        raise ConfigError(f"{certificate} is not a site certificate (kind: {card.kind})")
-    if key is not None and _read_key(key).key_hash != card.key_hash:
+    info = show(certificate, now=now)
+    if info.kind != "certificate":
+        raise ConfigError(f"{certificate} is not a site certificate (kind: {info.kind})")
+    if key is not None and _read_key(key).key_hash != info.key_hash:
         raise ConfigError(f"{key} is not the key of {certificate}; use a matching pair")
     if authority is not None:
         _check_issuer(certificate, authority)
-    if card.state == "expired":
+    if info.state == "expired":
         raise ConfigError(
-            f"{certificate} expired on {card.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
+            f"{certificate} expired on {info.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
         )
-    if card.state == "not yet valid":
-        begin = f"{card.valid_from:%Y-%m-%d %H:%M} UTC"
+    if info.state == "not yet valid":
+        begin = f"{info.valid_from:%Y-%m-%d %H:%M} UTC"
         raise ConfigError(f"{certificate} is not valid before {begin}; check the clock")
-    return card
+    return info
 
 
 def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
@@ -193,7 +189,8 @@ def _bytes(path: Path) -> bytes:
         return content
 
 
-def _card(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+def _info(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+    moment = now or datetime.now(UTC)
     begin, end = reading.span or (None, None)
     allow = None
     if reading.kind in ("certificate", "request"):
@@ -206,8 +203,8 @@ def _card(reading: CertificateReading, now: datetime | None, paths: Iterable[Pat
         issuer=reading.issuer,
         valid_from=begin,
         valid_until=end,
-        days_left=None if end is None else max(0, (end - _now(now)).days),
-        state=None if reading.span is None else _state(reading.span, _now(now)),
+        days_left=None if end is None else max(0, (end - moment).days),
+        state=None if reading.span is None else _state(reading.span, moment),
         allow=allow,
         files=tuple(map(str, paths)),
     )
@@ -233,7 +230,7 @@ def _create(contents: dict[Path, bytes], now: datetime | None) -> KeyInfo:
         for path in made:
             path.unlink()
         raise
-    return _card(certificates.read(content), now, contents)
+    return _info(certificates.read(content), now, contents)
 
 
 @contextlib.contextmanager
@@ -257,12 +254,8 @@ def _sentences(path: Path) -> Iterator[None]:
 def _span(days: int, now: datetime | None) -> Span:
     if not 1 <= days <= MOST_DAYS:
         raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
-    moment = _now(now).replace(microsecond=0)
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
     return moment - _BACKDATED, moment + timedelta(days=days)
-
-
-def _now(now: datetime | None) -> datetime:
-    return datetime.now(UTC) if now is None else now
 
 
 def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:

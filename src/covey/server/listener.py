@@ -74,7 +74,6 @@ class TokenAuth:
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the name and the scopes of the token."""
         if head.path in self._open_paths:
             return Caller()
         if _version(self._path) != self._version:
@@ -106,7 +105,6 @@ class RateLimited:
         self._buckets: dict[str, TokenBucket] = {}  # by caller
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the caller if it is within its rate."""
         caller = self._gate.admit(head, connection)
         bucket = self._buckets.setdefault(caller.name, TokenBucket(self._rate_per_s))
         bucket.spend(f"a client may send {self._rate_per_s:g} requests per second; retry later")
@@ -175,8 +173,8 @@ class Listener:
         self._side = side
         self._watcher = watcher or Observer()
         self._context: ssl.SSLContext | None = None
-        self._crowd = ConnectionLimit(limits.connections, limits.connections_per_address)
-        self._turns = AdmissionQueue(limits.in_flight, limits.queue)
+        self._connections = ConnectionLimit(limits.connections, limits.connections_per_address)
+        self._queue = AdmissionQueue(limits.in_flight, limits.queue)
         self._held_bytes = 0  # of bodies
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -188,11 +186,10 @@ class Listener:
         self._socket = self._address.bind()
         self._socket.setblocking(False)
         self._start(self._accept())
-        host, port = self._socket.getsockname()[:2]
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        bound = Address(*self._socket.getsockname()[:2])
+        return bound.url("http" if self._tls is None else "https")
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Read the certificate again; open connections stay open."""
         try:
             self._context = None if self._tls is None else self._tls()
@@ -207,8 +204,6 @@ class Listener:
         self._web.pre_shutdown()
         await self._web.shutdown(self._limits.finish_s)
 
-    # -- connections ----------------------------------------------------------------------------
-
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -218,16 +213,16 @@ class Listener:
                 log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if self._crowd.enter(host):
-                self._start(self._welcome(taken, host))
+            if self._connections.enter(host):
+                self._start(self._connect(taken, host))
             else:
                 self._watcher.turn_away(self._side)
                 taken.close()
 
-    async def _welcome(self, taken: socket.socket, host: str) -> None:
+    async def _connect(self, taken: socket.socket, host: str) -> None:
         """Do the TLS handshake, if any, and start to read."""
         loop = asyncio.get_running_loop()
-        leave = partial(self._crowd.leave, host)
+        leave = partial(self._connections.leave, host)
         try:
             await loop.connect_accepted_socket(
                 partial(_Connection, self._web, self._limits, leave, self._refused),
@@ -245,8 +240,6 @@ class Listener:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    # -- requests -------------------------------------------------------------------------------
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
@@ -267,7 +260,7 @@ class Listener:
         call = None
         try:
             call = await self._receive(request, path)
-            async with self._turns:
+            async with self._queue:
                 return await respond(self._handler, call)
         except HttpProblem as problem:
             return problem.reply()
@@ -294,16 +287,17 @@ class Listener:
         most = self._limits.most_bytes(request.headers.get("Content-Type", ""))
         if (request.content_length or 0) > most:
             raise _too_large(most)
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await _go_on(request)
+        expected = request.headers.get("Expect", "").lower()
+        if expected == "100-continue" and request.version == HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # nothing of the answer itself was sent
         within_s = self._limits.body_s
         try:
             async with asyncio.timeout(within_s):
                 return await self._read(request, most)
         except TimeoutError:
-            raise HttpProblem(
-                408, "too_slow", f"the body did not arrive within {within_s:g} s"
-            ) from None
+            within = f"the body did not arrive within {within_s:g} s"
+            raise HttpProblem(408, "too_slow", within) from None
         except (web.RequestPayloadError, ConnectionError):
             raise HttpProblem(400, "broken_body", "the body is incomplete") from None
 
@@ -325,17 +319,6 @@ class Listener:
 
 class _Connection(web.RequestHandler):
     """A connection that is closed if the head of a request does not arrive in time."""
-
-    __slots__ = (
-        "_head_bytes",
-        "_is_in_head",
-        "_leave",
-        "_limits",
-        "_refused",
-        "_since_s",
-        "_tail",
-        "_timer",
-    )
 
     def __init__(
         self,
@@ -473,9 +456,3 @@ def _too_large(most: int) -> HttpProblem:
 
 def _head_too_large(limits: SiteLimits) -> HttpProblem:
     return HttpProblem(431, "head_too_large", f"the head may have at most {limits.head_kib} KiB")
-
-
-async def _go_on(request: web.BaseRequest) -> None:
-    if request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # nothing of the answer itself was sent

@@ -186,9 +186,6 @@ def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -
     return value
 
 
-# -- JSON ---------------------------------------------------------------------------------------
-
-
 # Text, also such that never ends, and all that opens or closes something.
 _MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -30,7 +29,7 @@ from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow, Assistance, describe_cells, preset_of
 from covey.server import keys, peer_messages
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
-from covey.server.http import HttpResponse
+from covey.server.http import Address, HttpResponse
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.types import Label
 
@@ -50,47 +49,43 @@ class PeerClient:
         self._chance = chance
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        """Return a label for each instance, or for a cell alone."""
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            letter = peer_messages.ask(shown, **self._head())
-            given += peer_messages.helps_of(await self._send("ask", letter, peer_messages.AskReply))
+            query = peer_messages.ask(shown, **self._head())
+            given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
 
     async def report(self, cell: str, slot: int) -> Report:
-        """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
-        letter = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
-        told = await self._send("report", letter, peer_messages.ReportReply)
+        query = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
+        told = await self._send("report", query, peer_messages.ReportReply)
         return told.arrivals, told.low, told.high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Return how accurate answers in a cell would be, and by how many labels."""
-        letter = peer_messages.EstimateQuery(
+        query = peer_messages.EstimateQuery(
             version=VERSION, **self._head(), cell=cell, slot=slot, is_by_context=is_by_context
         )
-        told = await self._send("estimate", letter, peer_messages.EstimateReply)
+        told = await self._send("estimate", query, peer_messages.EstimateReply)
         return told.accuracy, told.labels
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        """Say true labels; return what became of each."""
-        letter = peer_messages.told(labels, **self._head())
-        answer = await self._send("labels", letter, peer_messages.DeliveryReply)
+        query = peer_messages.told(labels, **self._head())
+        answer = await self._send("labels", query, peer_messages.DeliveryReply)
         return peer_messages.words_of(answer)
 
     async def hello(self) -> HelloReply:
         """Return the settings of the peer; raise `PeerError` if it is another site."""
-        letter = peer_messages.HelloQuery(version=VERSION, **self._head())
-        greeting = await self._send("hello", letter, HelloReply)
+        query = peer_messages.HelloQuery(version=VERSION, **self._head())
+        greeting = await self._send("hello", query, HelloReply)
         if greeting.name != self._neighbour.name:
             raise PeerError(f"the greeting of {greeting.name!r}")
         return greeting
 
-    async def _send(self, call: str, letter: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        reply = await self._post(f"{ROOT}/{call}", peer_messages.write(letter))
+    async def _send(self, call: str, query: PeerMessage, kind: type[AnyReply]) -> AnyReply:
+        reply = await self._post(f"{ROOT}/{call}", peer_messages.write(query))
         if reply.status != 200:
             raise _refused(reply, *read_refusal(reply.body))
-        return peer_messages.read_answer(reply.body, kind, letter)
+        return peer_messages.read_answer(reply.body, kind, query)
 
     def _head(self) -> dict[str, Any]:
         """Return a new id, and the time that is left until the deadline of the caller."""
@@ -124,10 +119,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpsPeers:
-    """The neighbours that have a url, over connections that are kept for a while.
-
-    Timeouts are set by the caller.
-    """
+    """The neighbours that have a url, over kept connections; timeouts are the caller's."""
 
     def __init__(
         self,
@@ -135,7 +127,7 @@ class HttpsPeers:
         identify: Callable[[], ssl.SSLContext],
         chance: random.Random,
     ) -> None:
-        """`identify` is `tls.client_context` with the files of the own identity."""
+        """`identify` is `keys.client_context` with the files of the own identity."""
         self._identify = identify
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
@@ -149,7 +141,7 @@ class HttpsPeers:
                 "Content-Type": peer_messages.KIND,
                 "User-Agent": "covey",
                 "Accept-Encoding": "",
-                **peer_messages.announcement(f"covey {version('covey')}"),
+                **peer_messages.announcement(),
             },
         )
         self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
@@ -158,7 +150,7 @@ class HttpsPeers:
             for name in self._urls
         }
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Read the own certificate again; open connections stay open."""
         try:
             self._context = _pinned(self._identify(), self._keys)
@@ -166,7 +158,6 @@ class HttpsPeers:
             log.error("certificate not reloaded, the old one stays in use: %s", error)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     async def post(self, name: str, path: str, body: bytes) -> HttpResponse:
@@ -338,20 +329,19 @@ async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Pro
         await peers.close()
 
 
-def shown_key(host: str, port: int, identity: Identity, *, name: str) -> str:
+def shown_key(address: Address, identity: Identity, *, name: str) -> str:
     """Return the hash of the key that the server at an address shows for `name`."""
     context = keys.client_context(*identity)
     with (
-        socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,
+        socket.create_connection(address, timeout=TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=name) as connection,
     ):
         return keys.peer_name_and_hash(connection)[1]
 
 
-def is_model(host: str, port: int, *, name: str) -> bool:
+def is_model(address: Address, *, name: str) -> bool:
     """Whether covey serves a model of this name there, without TLS; raises `PeerError`."""
-    where = f"[{host}]" if ":" in host else host
-    client = HttpClient.at(f"http://{where}:{port}", timeout_s=TIMEOUT_S)
+    client = HttpClient.at(address.url("http"), timeout_s=TIMEOUT_S)
     status, body = client.send("GET", f"/v2/models/{name}")
     if status == 401:
         return read_refusal(body)[0] == "no_token"
@@ -384,21 +374,21 @@ async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:
     """Return the code with which it refuses such a question; it must not begin to answer."""
     if asks == "data":
         # The peer checks the permission first, and then the time, of which there is none left.
-        letter: PeerMessage = peer_messages.ReportQuery(
+        query: PeerMessage = peer_messages.ReportQuery(
             version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1
         )
-        expected, reply = "deadline_over", await _sent(name, peers, "report", letter)
+        expected, reply = "deadline_over", await _sent(name, peers, "report", query)
     else:
-        letter = peer_messages.ask(
+        query = peer_messages.ask(
             [AskRow("doctor", NO_CELL, 1)], request="doctor", deadline_ms=PATIENCE_MS
         )
-        expected, reply = "invalid", await _sent(name, peers, "ask", letter)
+        expected, reply = "invalid", await _sent(name, peers, "ask", query)
     code, _ = read_refusal(reply.body)
     return "" if code == expected else code or f"status {reply.status}"
 
 
-async def _sent(name: str, peers: HttpsPeers, call: str, letter: PeerMessage) -> HttpResponse:
-    return await peers.post(name, f"{ROOT}/{call}", peer_messages.write(letter))
+async def _sent(name: str, peers: HttpsPeers, call: str, query: PeerMessage) -> HttpResponse:
+    return await peers.post(name, f"{ROOT}/{call}", peer_messages.write(query))
 
 
 def _ahead_s(date: str | None, now_s: float) -> float | None:

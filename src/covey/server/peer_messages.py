@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -203,16 +204,12 @@ class AskReply(PeerReply, frozen=True, kw_only=True):
 
 
 class ReportReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `ReportQuery`."""
-
     arrivals: Count
     low: float
     high: float
 
 
 class EstimateReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `EstimateQuery`."""
-
     accuracy: Annotated[float, Meta(ge=0, le=1)]
     labels: Count
 
@@ -273,26 +270,26 @@ def read(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     if len(body) > MOST_BYTES:
         said = f"the message has {len(body)} bytes; at most {MOST_BYTES}"
         raise HttpProblem(413, "too_large", said)
-    letter: AnyMessage = _decoded(body, kind)
-    if letter.version != VERSION:
-        raise _other_version(letter.version)
-    return letter
+    query: AnyMessage = _decoded(body, kind)
+    if query.version != VERSION:
+        raise _other_version(query.version)
+    return query
 
 
-def read_answer(body: bytes, kind: type[AnyReply], letter: PeerMessage) -> AnyReply:
+def read_answer(body: bytes, kind: type[AnyReply], query: PeerMessage) -> AnyReply:
     """Return the response to a request; raise `PeerError` if it is not one."""
     try:
         answer: AnyReply = _decoded(body, kind)
     except HttpProblem as problem:
         raise PeerError(f"the response cannot be read: {problem.detail}") from None
-    if (answer.version, answer.request) != (VERSION, letter.request):
+    if (answer.version, answer.request) != (VERSION, query.request):
         raise PeerError("the response has another request id or version")
     return answer
 
 
-def announcement(software: str) -> dict[str, str]:
+def announcement() -> dict[str, str]:
     """Return the headers by which a site says which protocol and which software it has."""
-    return {VERSIONS_HEADER: str(VERSION), SOFTWARE_HEADER: software}
+    return {VERSIONS_HEADER: str(VERSION), SOFTWARE_HEADER: f"covey {version('covey')}"}
 
 
 def announced(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -304,9 +301,6 @@ def announced(headers: Mapping[str, str]) -> tuple[str, str]:
 
 def _shown(said: str) -> str:
     return said[:MOST_ANNOUNCED] if said.isprintable() else ""
-
-
-# -- questions ----------------------------------------------------------------------------------
 
 
 def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQuery:
@@ -329,26 +323,26 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQue
     )
 
 
-def requests_of(letter: AskQuery) -> list[AskRow]:
+def requests_of(query: AskQuery) -> list[AskRow]:
     """Return what is asked; raise `HttpProblem` if instances and rows do not fit."""
-    instances = _instances(letter)
+    instances = _instances(query)
     if instances is None:
-        return [AskRow(row.id, row.cell, row.slot) for row in letter.rows]
-    if len(instances) != len(letter.rows):
-        raise invalid(f"there are {len(instances)} instances for {len(letter.rows)} rows")
+        return [AskRow(row.id, row.cell, row.slot) for row in query.rows]
+    if len(instances) != len(query.rows):
+        raise invalid(f"there are {len(instances)} instances for {len(query.rows)} rows")
     return [
         AskRow(row.id, row.cell, row.slot, instance)
-        for row, instance in zip(letter.rows, instances, strict=True)
+        for row, instance in zip(query.rows, instances, strict=True)
     ]
 
 
-def helped(letter: AskQuery, given: Sequence[Assistance]) -> AskReply:
+def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
     """Return the answer to a question."""
     rows = [
         AskAnswer(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
         for one in given
     ]
-    return AskReply(version=VERSION, request=letter.request, given=rows)
+    return AskReply(version=VERSION, request=query.request, given=rows)
 
 
 def helps_of(answer: AskReply) -> list[Assistance]:
@@ -373,19 +367,19 @@ def told(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int)
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
 
 
-def _instances(letter: AskQuery) -> list[Any] | None:
-    if letter.values == NONE and letter.block is None:
+def _instances(query: AskQuery) -> list[Any] | None:
+    if query.values == NONE and query.block is None:
         return None
     try:
-        if letter.block is not None:
-            if letter.values != NONE:
+        if query.block is not None:
+            if query.values != NONE:
                 raise DataError("both block and values are given; send one of them")
-            return letter.block.rows()
-        if len(letter.values) > MOST_PLAIN_BYTES:
+            return query.block.rows()
+        if len(query.values) > MOST_PLAIN_BYTES:
             raise HttpProblem(
                 413, "too_large", f"plain instances may have {MOST_PLAIN_BYTES} bytes"
             )
-        values: list[Any] = _decoded(letter.values, list[Any])
+        values: list[Any] = _decoded(query.values, list[Any])
         check_plain(values)
     except DataError as error:
         raise invalid(str(error)) from None
@@ -396,9 +390,6 @@ def _sent(label: Label) -> Truth:
     if not isinstance(label, str | int | float):
         raise DataError(f"the label is {label!r}; a node takes text and numbers")
     return label
-
-
-# -- bytes --------------------------------------------------------------------------------------
 
 
 def _decoded(body: Any, kind: Any) -> Any:
@@ -416,18 +407,18 @@ def _other_or_invalid(body: Any, kind: Any, said: str) -> HttpProblem:
     """Return why a message is invalid; one of another version may have other fields."""
     if kind != list[Any]:
         try:
-            version = msgspec.msgpack.decode(body, type=_Head).version
+            sent = msgspec.msgpack.decode(body, type=_Head).version
         except (ValueError, RecursionError):
-            version = VERSION
-        if version != VERSION:
-            return _other_version(version)
+            sent = VERSION
+        if sent != VERSION:
+            return _other_version(sent)
     return invalid(said[:200])  # it may quote what came
 
 
-def _other_version(version: int) -> HttpProblem:
+def _other_version(sent: int) -> HttpProblem:
     return HttpProblem(
         422,
         "protocol_version",
-        f"the message has version {version}; this site speaks {VERSION}",
+        f"the message has version {sent}; this site speaks {VERSION}",
         {VERSIONS_HEADER: str(VERSION)},
     )
