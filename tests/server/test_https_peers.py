@@ -181,10 +181,10 @@ def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
             peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
             await peers.by_name["south"].hello()
             take("later")
-            await peers.reload()
+            peers.reload()
             await peers.by_name["south"].hello()
             own[0].write_text("nothing")
-            await peers.reload()
+            peers.reload()
             await peers.by_name["south"].hello()
             await peers.close()
 

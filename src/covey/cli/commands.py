@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 store failure "
         "under `covey serve`, 130 interrupted",
     )
-    parser.add_argument("--version", action="version", version=_version())
+    form = "compiled" if kernel.is_compiled() else "plain Python; a C compiler makes it faster"
+    shown = f"covey {version('covey')} (kernel: {form})"
+    parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_replay(commands)
     _add_demo(commands)
@@ -305,12 +307,10 @@ def _bounds(options: argparse.Namespace) -> None:
     sheet = bounds.sheet(options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode(sheet).decode())
+    elif options.theorem:
+        print(report_text.bounds_details(sheet))
     else:
-        print(
-            report_text.bounds_details(sheet)
-            if options.theorem
-            else report_text.bounds_summary(sheet)
-        )
+        print(report_text.bounds_summary(sheet))
 
 
 def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
@@ -347,11 +347,6 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a positive number")
     return number
-
-
-def _version() -> str:
-    form = "compiled" if kernel.is_compiled() else "plain Python; a C compiler makes it faster"
-    return f"covey {version('covey')} (kernel: {form})"
 
 
 def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:

@@ -59,36 +59,36 @@ def _add_keys(verbs: Commands, finish: Finish) -> None:
     verb.add_argument("folder", type=Path, metavar="FOLDER")
     verb.add_argument("--name", default="covey", help="that certificates show (default: covey)")
     _add_days(verb, 3650)
-    finish(verb, _ca)
+    finish(verb, _keys)
 
     verb = _verb(verbs, "request", "make a site's key, and a request for the authority to sign")
     _add_site(verb)
-    finish(verb, _request)
+    finish(verb, _keys)
 
     verb = _verb(verbs, "sign", "sign a site's request with the authority")
     verb.add_argument("request", type=Path, metavar="REQUEST", help="NAME.csr")
     verb.add_argument("--out", type=Path, metavar="DIR", help="(default: beside the request)")
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _sign)
+    finish(verb, _keys)
 
     verb = _verb(verbs, "new", "make a site's key and certificate where the authority is")
     _add_site(verb)
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _new)
+    finish(verb, _keys)
 
     verb = _verb(verbs, "renew", "replace a certificate by a longer lasting one for the same key")
     verb.add_argument("certificate", type=Path, metavar="CERTIFICATE", help="NAME.crt")
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _renew)
+    finish(verb, _keys)
 
     verb = _verb(verbs, "show", "print a file's content, and its table for the files of peers")
     verb.add_argument("file", type=Path, metavar="FILE")
     verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
     verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
-    finish(verb, _show)
+    finish(verb, _keys)
 
 
 def _add_tokens(verbs: Commands, finish: Finish) -> None:
@@ -113,7 +113,9 @@ def _add_tokens(verbs: Commands, finish: Finish) -> None:
 
 
 def _verb(verbs: Commands, name: str, text: str) -> argparse.ArgumentParser:
-    return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    verb = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    verb.set_defaults(verb=name)
+    return verb
 
 
 def _add_site(verb: argparse.ArgumentParser) -> None:
@@ -145,60 +147,41 @@ def _add_file(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--file", type=Path, default=path, metavar="FILE", help=f"(default: {path})")
 
 
-def _ca(options: argparse.Namespace) -> None:
+def _keys(options: argparse.Namespace) -> None:
+    # Not at the top: only these commands need cryptography.
     from covey.server import keys
 
-    card = keys.new_authority(options.folder, name=options.name, days=options.days)
-    _print_card(card, options)
-    _say(f"give ca.crt to every site; keep {card.files[0]} offline, with a backup", options)
-
-
-def _request(options: argparse.Namespace) -> None:
-    from covey.server import keys
-
-    card = keys.request(options.name, hosts=options.host, folder=options.out)
-    _print_card(card, options)
-    _say(f"send {card.files[1]} to the authority; {card.files[0]} stays here", options)
-
-
-def _sign(options: argparse.Namespace) -> None:
-    from covey.server import keys
-
-    card = keys.sign(options.request, authority=options.ca, folder=options.out, days=options.days)
-    _print_card(card, options)
-    _say(
-        "before you send it back: confirm the key hash with the site over another channel",
-        options,
-    )
-
-
-def _new(options: argparse.Namespace) -> None:
-    from covey.server import keys
-
-    card = keys.new_site(
-        options.name,
-        hosts=options.host,
-        authority=options.ca,
-        folder=options.out,
-        days=options.days,
-    )
-    _print_card(card, options)
-
-
-def _renew(options: argparse.Namespace) -> None:
-    from covey.server import keys
-
-    _print_card(keys.renew(options.certificate, authority=options.ca, days=options.days), options)
-
-
-def _show(options: argparse.Namespace) -> None:
-    from covey.server import keys
-
-    if options.key is None and options.ca is None:
-        card = keys.show(options.file)
-    else:
-        card = keys.check(options.file, key=options.key, authority=options.ca)
-    _print_card(card, options)
+    advice = ""
+    match options.verb:
+        case "ca":
+            info = keys.new_authority(options.folder, name=options.name, days=options.days)
+            advice = f"give ca.crt to every site; keep {info.files[0]} offline, with a backup"
+        case "request":
+            info = keys.request(options.name, hosts=options.host, folder=options.out)
+            advice = f"send {info.files[1]} to the authority; {info.files[0]} stays here"
+        case "sign":
+            asked, folder = options.request, options.out
+            info = keys.sign(asked, authority=options.ca, folder=folder, days=options.days)
+            advice = (
+                "before you send it back: confirm the key hash with the site over another channel"
+            )
+        case "new":
+            info = keys.new_site(
+                options.name,
+                hosts=options.host,
+                authority=options.ca,
+                folder=options.out,
+                days=options.days,
+            )
+        case "renew":
+            info = keys.renew(options.certificate, authority=options.ca, days=options.days)
+        case _ if options.key is None and options.ca is None:
+            info = keys.show(options.file)
+        case _:
+            info = keys.check(options.file, key=options.key, authority=options.ca)
+    print(_json(info) if options.json else "\n".join(_lines(info)))
+    if advice:
+        _say(advice, options)
 
 
 def _new_token(options: argparse.Namespace) -> None:
@@ -233,29 +216,25 @@ def _public(token: tokens.Token) -> dict[str, object]:
     return fields
 
 
-def _print_card(card: "KeyInfo", options: argparse.Namespace) -> None:
-    print(_json(card) if options.json else "\n".join(_lines(card)))
-
-
-def _lines(card: "KeyInfo") -> Sequence[str]:
+def _lines(info: "KeyInfo") -> Sequence[str]:
     lines = [
-        ("kind", card.kind),
-        ("name", card.name),
-        ("hosts", ", ".join(card.hosts)),
-        ("key", card.key_hash),
-        ("signed by", card.issuer),
-        ("valid", _validity(card)),
-        ("files", ", ".join(card.files)),
+        ("kind", info.kind),
+        ("name", info.name),
+        ("hosts", ", ".join(info.hosts)),
+        ("key", info.key_hash),
+        ("signed by", info.issuer),
+        ("valid", _validity(info)),
+        ("files", ", ".join(info.files)),
     ]
     shown = [f"{what:<11} {text}" for what, text in lines if text]
-    return shown if card.allow is None else [*shown, "", card.allow]
+    return shown if info.allow is None else [*shown, "", info.allow]
 
 
-def _validity(card: "KeyInfo") -> str | None:
-    if card.state is None:
+def _validity(info: "KeyInfo") -> str | None:
+    if info.state is None:
         return None
-    span = f"{_day(card.valid_from)} to {_day(card.valid_until)}"
-    rest = f"{card.days_left} days left" if card.state == "valid" else card.state
+    span = f"{_day(info.valid_from)} to {_day(info.valid_until)}"
+    rest = f"{info.days_left} days left" if info.state == "valid" else info.state
     return f"{span}, {rest}"
 
 

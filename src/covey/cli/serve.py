@@ -33,12 +33,13 @@ class _Line(logging.Formatter):
         self._is_json = form == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        text = record.getMessage()
+        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
         event = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "from": record.name,
-            "event": _printable(record.getMessage()),
+            "event": "".join(one if one.isprintable() else repr(one)[1:-1] for one in short),
         }
         if record.exc_info and record.exc_info[0] is not None:
             event["error"] = record.exc_info[0].__name__
@@ -56,11 +57,6 @@ def set_up_logging(form: str, stream: TextIO | None = None) -> None:
     ours.handlers = [handler]
     ours.propagate = False
     ours.setLevel(logging.INFO)
-
-
-def _printable(text: str) -> str:
-    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in short)
 
 
 TIMEOUT_S = 10.0
@@ -381,7 +377,6 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> None:
-
     token = os.environ.get(TOKEN_VARIABLE) or None
     if options.token_file is not None:
         token = token_in(options.token_file)

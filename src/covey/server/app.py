@@ -11,6 +11,7 @@ from functools import partial
 
 from covey.errors import ConfigError, StoreFailed
 from covey.node.node import Limits, Node, NodeDependencies
+from covey.node.peers import Peer
 from covey.node.store import Store
 from covey.node.workers import Observer, ThreadWorkers
 from covey.server import keys
@@ -25,7 +26,7 @@ from covey.server.listener import (
     RateLimited,
     TokenAuth,
 )
-from covey.server.metrics import Metrics, observed
+from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
 
@@ -42,11 +43,16 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     _check_certificate(served)
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        metrics = Metrics(_paths(served.serving.name))
+        paths = {route.at(served.serving.name): route.path for route in ROUTES}
+        metrics = Metrics(paths | dict(zip(PATHS, PATHS, strict=True)))
         store, threads = _threads(served, stack, metrics)
         peers = _peers(served, stack)
-        ways = {} if peers is None else observed(peers.by_name, metrics)
-        node = _node(served, NodeDependencies(store, ways, random.SystemRandom(), threads))
+        observed: dict[str, Peer] = {}
+        if peers is not None:
+            observed = {
+                name: ObservedPeer(name, peer, metrics) for name, peer in peers.by_name.items()
+            }
+        node = _node(served, NodeDependencies(store, observed, random.SystemRandom(), threads))
         stack.callback(node.stop)
         failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
@@ -61,8 +67,10 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        _on_hangup(listeners if peers is None else [*listeners, peers])
-        _look_for_garbage_seldom()
+        readers: list[Listener | HttpsPeers] = [*listeners, *([] if peers is None else [peers])]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, readers)
+        gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
+        gc.set_threshold(50_000, 20, 20)
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
         await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([failed])
@@ -83,17 +91,6 @@ def _check_certificate(served: SiteConfig) -> None:
             f"[node] certificate: {certificate} is of site {name!r}, and this one is "
             f"{served.serving.name!r}; peers would refuse it: name the file of this site"
         )
-
-
-def _look_for_garbage_seldom() -> None:
-    """Exclude all present objects from garbage collection, and collect seldom."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-
-
-def _paths(model: str) -> dict[str, str]:
-    """Return the paths of both ports, and the label of each in the metrics."""
-    return {route.at(model): route.path for route in ROUTES} | {path: path for path in PATHS}
 
 
 def _threads(
@@ -148,7 +145,7 @@ def _for_clients(served: SiteConfig, node: Node, metrics: Metrics) -> Listener:
     if served.has_tls and served.identity is not None:
         certificates = partial(keys.open_context, *served.identity)
     return Listener(
-        ClientApi(served, node, metrics=metrics.page, watcher=metrics),
+        ClientApi(served, node, metrics),
         served.address,
         gate=gate,
         limits=served.limits,
@@ -177,19 +174,10 @@ def _for_peers(
     )
 
 
-def _on_hangup(readers: Sequence[Listener | HttpsPeers]) -> None:
-    """Reload certificates on SIGHUP."""
-    loop = asyncio.get_running_loop()
-    under_way: set[asyncio.Task[None]] = set()
-
-    def reload() -> None:
-        log.info("reloading certificates")
-        for reader in readers:
-            task = loop.create_task(reader.reload())
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
+def _reload(readers: Sequence[Listener | HttpsPeers]) -> None:
+    log.info("reloading certificates")
+    for reader in readers:
+        reader.reload()
 
 
 def _stop_signal() -> asyncio.Event:

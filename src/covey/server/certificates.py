@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,20 +46,13 @@ def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_host(host) for host in hosts))
 
 
-def peer_table(name: str, key_hash: str) -> str:
-    """Return the `[[peer]]` table that allows a site."""
-    return f'[[peer]]\nname = "{name}"\nkey = "{key_hash}"'
-
-
-def read_allowlist(table: object, where: str) -> dict[str, str]:
-    """Return an allow list of names and key hashes; raise `ConfigError` that names the line.
-
-    >>> list(read_allowlist({"south": "sha256:" + "0" * 64}, "[peers]"))
-    ['south']
-    """
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is not a table of names and key hashes")
-    return {_listed_name(name, where): _listed_hash(name, table[name], where) for name in table}
+def check_key_hash(key_hash: str, where: str) -> None:
+    """Raise `ConfigError` that names the place unless this is the hash of a key."""
+    if not _KEY_HASH.fullmatch(key_hash):
+        raise ConfigError(
+            f"{where}: not a key hash; use the output of `covey keys show`: "
+            '"sha256:" and 64 hexadecimal digits'
+        )
 
 
 def check_peer(name: str, key_hash: str, allowed: Mapping[str, str]) -> str:
@@ -88,22 +81,6 @@ def _host(host: str) -> str:
             "or a name like node.example, without a port"
         )
     return lower
-
-
-def _listed_name(name: object, where: str) -> str:
-    try:
-        return check_name(str(name))
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _listed_hash(name: object, key_hash: object, where: str) -> str:
-    if not isinstance(key_hash, str) or not _KEY_HASH.fullmatch(key_hash):
-        raise ConfigError(
-            f"{where} {name}: not a key hash; use the output of `covey keys show`: "
-            '"sha256:" and 64 hexadecimal digits'
-        )
-    return key_hash
 
 
 def _short(text: str) -> str:
@@ -159,7 +136,6 @@ class CertificateReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_key() -> bytes:
-    """Return a new private key."""
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -180,7 +156,6 @@ def authority(key: bytes, name: str, span: Span) -> bytes:
 
 
 def request(key: bytes, name: str, hosts: Iterable[str]) -> bytes:
-    """Return a certificate request."""
     made = x509.CertificateSigningRequestBuilder(_subject(check_name(name)))
     made = made.add_extension(_alternatives(name, hosts), critical=False)
     return made.sign(_private(key), hashes.SHA256()).public_bytes(Encoding.PEM)
@@ -235,28 +210,26 @@ def is_signed(pem: bytes, authorities: bytes) -> bool:
     """Return whether one of the authorities in a file signed a certificate."""
     with _sentences():
         found = x509.load_pem_x509_certificate(pem)
-        return any(_issued(found, one) for one in x509.load_pem_x509_certificates(authorities))
-
-
-def _issued(found: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        found.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
+        for one in x509.load_pem_x509_certificates(authorities):
+            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+                found.verify_directly_issued_by(one)
+                return True
+    return False
 
 
 def _read_certificate(found: x509.Certificate) -> CertificateReading:
     span = found.not_valid_before_utc, found.not_valid_after_utc
     public, issuer = _spki(found.public_key()), _common_name(found.issuer)
-    if _is_authority(found):
-        name = _common_name(found.subject)
-        return CertificateReading(
-            kind="authority", public=public, name=name, issuer=issuer, span=span
-        )
-    name, hosts = _site(found.extensions)
+    constraints = _extension(found.extensions, x509.BasicConstraints)
+    is_authority = constraints is not None and constraints.ca
+    name, hosts = (_common_name(found.subject), ()) if is_authority else _site(found.extensions)
     return CertificateReading(
-        kind="certificate", public=public, name=name, hosts=hosts, issuer=issuer, span=span
+        kind="authority" if is_authority else "certificate",
+        public=public,
+        name=name,
+        hosts=hosts,
+        issuer=issuer,
+        span=span,
     )
 
 
@@ -269,19 +242,16 @@ def _read_request(found: x509.CertificateSigningRequest) -> CertificateReading:
     )
 
 
-def _is_authority(found: x509.Certificate) -> bool:
+def _extension(extensions: x509.Extensions, kind: Any) -> Any:
     try:
-        return found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        return extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
-        return False
+        return None
 
 
 def _site(extensions: x509.Extensions) -> tuple[str, tuple[str, ...]]:
     """Return the one name of a site, and its hosts."""
-    try:
-        held = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        held = x509.SubjectAlternativeName([])
+    held = _extension(extensions, x509.SubjectAlternativeName) or x509.SubjectAlternativeName([])
     links = held.get_values_for_type(x509.UniformResourceIdentifier)
     names = [link.removeprefix(_SCHEME) for link in links if link.startswith(_SCHEME)]
     if len(names) != 1:
@@ -293,16 +263,13 @@ def _site(extensions: x509.Extensions) -> tuple[str, tuple[str, ...]]:
 
 
 def _alternatives(name: str, hosts: Iterable[str]) -> x509.SubjectAlternativeName:
-    own = [x509.UniformResourceIdentifier(_SCHEME + name), x509.DNSName(name)]
-    given = [_general_name(host) for host in check_hosts(hosts) if host != name]
-    return x509.SubjectAlternativeName([*own, *given])
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(_SCHEME + name)]
+    for host in dict.fromkeys([name, *check_hosts(hosts)]):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return x509.SubjectAlternativeName(names)
 
 
 def _builder(

@@ -1,10 +1,10 @@
 """The API for clients: its routes, their OpenAPI document, and their handlers."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -12,7 +12,6 @@ from covey.errors import ConflictingLabel, LateLabel, TicketError, UnfitLabel, U
 from covey.node.node import Node, Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
-from covey.node.workers import Observer
 from covey.server import oip, tensors
 from covey.server.config import SiteConfig
 from covey.server.http import (
@@ -24,6 +23,7 @@ from covey.server.http import (
     HttpResponse,
     ProblemBody,
 )
+from covey.server.metrics import Metrics
 from covey.server.tensors import LENGTH, Inference, TensorTable
 from covey.types import Label
 
@@ -31,66 +31,52 @@ LIVE, READY = "/v2/health/live", "/v2/health/ready"
 OPEN_PATHS = frozenset([LIVE, READY])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
-# Codes of problems that any request may get.
-EVERYWHERE = frozenset(
-    [
-        "bad_http",
-        "broken_body",
-        "no_token",
-        "not_allowed",
-        "too_slow",
-        "too_large",
-        "media_type",
-        "too_often",
-        "head_too_large",
-        "unexpected",
-        "busy",
-    ]
-)
-# Problems of unknown paths.
-NOWHERE = {"not_found": 404, "model_unknown": 404, "method": 405}
-CODES = {
+_EVERYWHERE = {
     "bad_http": 400,
-    "bad_json": 400,
     "broken_body": 400,
     "no_token": 401,
     "not_allowed": 403,
-    "ticket_unknown": 404,
     "too_slow": 408,
-    "conflict": 409,
-    "label_too_late": 410,
     "too_large": 413,
-    "too_many_rows": 413,
     "media_type": 415,
-    "invalid": 422,
     "too_often": 429,
     "head_too_large": 431,
     "unexpected": 500,
-    "function_failed": 500,
     "busy": 503,
+}
+EVERYWHERE = frozenset(_EVERYWHERE)  # codes of problems that any request may get
+NOWHERE = {"not_found": 404, "model_unknown": 404, "method": 405}  # of unknown paths
+_INFER = {
+    "bad_json": 400,
+    "conflict": 409,
+    "too_many_rows": 413,
+    "invalid": 422,
+    "function_failed": 500,
     "store_failed": 503,
     "store_full": 507,
-    **NOWHERE,
 }
-STORE = frozenset(["store_failed", "store_full"])
+_FEEDBACK = {"label_too_late": 410, "ticket_unknown": 404, **_INFER}
+CODES = _EVERYWHERE | _FEEDBACK | NOWHERE
 
 
 class Route(NamedTuple):
-    """One path."""
+    """One path: POST if it takes something, otherwise GET."""
 
     name: str
-    method: str
     path: str  # in which {model} stands for the name of the site
     says: str
     gives: dict[int, Any]
-    takes: Any = None
-    takes_bytes: bool = False  # tensors in bytes after the JSON
+    scopes: tuple[str, ...] = ()  # one of which a client must have; none: any client
+    takes: Any = None  # JSON, or JSON with tensors in bytes after it
     gives_bytes: bool = False
-    scopes: frozenset[str] = frozenset()  # one of which a client must have; none: any client
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
 
+    @property
+    def method(self) -> str:
+        """The only HTTP method of the path."""
+        return "GET" if self.takes is None else "POST"
+
     def at(self, model: str) -> str:
-        """Return the path at a site."""
         return self.path.replace("{model}", model)
 
     def codes(self) -> frozenset[str]:
@@ -100,80 +86,52 @@ class Route(NamedTuple):
         return EVERYWHERE | self.problems
 
 
+MODEL = "/v2/models/{model}"
+READINESS = {200: tensors.Ready, 503: tensors.Ready}
 ROUTES = (
-    Route("live", "GET", LIVE, "Whether the server runs.", {200: tensors.Live}),
-    Route("ready", "GET", READY, "Whether it can serve.", dict.fromkeys((200, 503), tensors.Ready)),
-    Route("server", "GET", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("server", "GET", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("openapi", "GET", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
-    Route(
-        "model", "GET", "/v2/models/{model}", "What the model takes.", {200: tensors.ModelMetadata}
-    ),
-    Route(
-        "ready",
-        "GET",
-        "/v2/models/{model}/ready",
-        "Whether the model can serve.",
-        dict.fromkeys((200, 503), tensors.Ready),
-    ),
-    Route(
-        "state",
-        "GET",
-        "/v2/models/{model}/state",
-        "The state of the site.",
-        {200: State},
-        scopes=frozenset(["read"]),
-    ),
+    Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
+    Route("ready", READY, "Whether it can serve.", READINESS),
+    Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("server", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
+    Route("openapi", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
+    Route("model", MODEL, "What the model takes.", {200: tensors.ModelMetadata}),
+    Route("ready", f"{MODEL}/ready", "Whether the model can serve.", READINESS),
+    Route("state", f"{MODEL}/state", "The state of the site.", {200: State}, ("read",)),
     Route(
         "infer",
-        "POST",
-        "/v2/models/{model}/infer",
+        f"{MODEL}/infer",
         "Labels for instances, with the tickets under which true labels are sent.",
         {200: tensors.InferenceResponse},
+        ("infer",),
         takes=tensors.Inference,
-        takes_bytes=True,
         gives_bytes=True,
-        scopes=frozenset(["infer"]),
-        problems=STORE | {"bad_json", "conflict", "function_failed", "invalid", "too_many_rows"},
+        problems=frozenset(_INFER),
     ),
     Route(
         "feedback",
-        "POST",
-        "/v2/models/{model}/feedback",
+        f"{MODEL}/feedback",
         "True labels of a ticket, or of rows: 202 if any is new, 200 if all were known.",
-        dict.fromkeys((200, 202), tensors.Settled),
+        {200: tensors.Settled, 202: tensors.Settled},
+        ("feedback", "feedback-any"),
         takes=tensors.Feedback,
-        takes_bytes=True,
-        scopes=frozenset(["feedback", "feedback-any"]),
-        problems=STORE
-        | {
-            "bad_json",
-            "conflict",
-            "function_failed",
-            "invalid",
-            "label_too_late",
-            "ticket_unknown",
-            "too_many_rows",
-        },
+        problems=frozenset(_FEEDBACK),
     ),
-    Route(
-        "metrics",
-        "GET",
-        "/metrics",
-        "Counters and times for Prometheus.",
-        {200: TEXT},
-        scopes=frozenset(["metrics"]),
-    ),
+    Route("metrics", "/metrics", "Counters and times for Prometheus.", {200: TEXT}, ("metrics",)),
 )
 
 Schema = dict[str, Any]
 BYTES = {"description": "The JSON, and the bytes of tensors after it.", "type": "string"}
+LENGTH_HEADER = {
+    "description": f"With {BINARY}: how many bytes of the body are JSON.",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0},
+}
 
 
 def openapi_document(model: str, *, has_tokens: bool, example: Inference | None = None) -> Schema:
     """Return the document of a site whose model has this name, with a request that it serves."""
-    kinds = [ProblemBody, *(kind for route in ROUTES for kind in _kinds(route))]
-    unique = list({id(kind): kind for kind in kinds}.values())
+    kinds = [kind for route in ROUTES for kind in (*route.gives.values(), route.takes) if kind]
+    unique = list({id(kind): kind for kind in [ProblemBody, *kinds]}.values())
     schemas, components = msgspec.json.schema_components(
         unique, ref_template="#/components/schemas/{name}"
     )
@@ -192,9 +150,7 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
             "title": f"covey: {model}",
             "version": version("covey"),
             "description": "Open Inference Protocol v2, with true labels at /feedback. "
-            + "Elsewhere: "
-            + ", ".join(f"{status} {code}" for code, status in NOWHERE.items())
-            + ".",
+            f"Elsewhere: {', '.join(f'{status} {code}' for code, status in NOWHERE.items())}.",
         },
         "paths": paths,
         "components": {"schemas": components},
@@ -204,75 +160,49 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
     return told
 
 
-def _kinds(route: Route) -> Iterable[Any]:
-    return [*route.gives.values(), *([] if route.takes is None else [route.takes])]
-
-
 def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) -> Schema:
-    by_status: dict[int, list[str]] = {}
-    for code in sorted(route.codes()):
-        by_status.setdefault(CODES[code], []).append(code)
-    responses = {
-        str(status): _response(_content(kind, schemas)) for status, kind in route.gives.items()
+    responses: Schema = {
+        str(status): {"description": "", "content": _content(kind, schemas)}
+        for status, kind in route.gives.items()
     }
     if route.gives_bytes:
-        given = responses["200"]
-        given["content"][BINARY] = {"schema": BYTES}
-        given["headers"] = {LENGTH: _length()}
-    for status, codes in sorted(by_status.items()):
-        kept = responses.setdefault(str(status), _response({}))
-        kept["content"][PROBLEM] = {"schema": _refusal(status, codes)}
-        kept["description"] = ", ".join(codes)
+        responses["200"]["content"][BINARY] = {"schema": BYTES}
+        responses["200"]["headers"] = {LENGTH: LENGTH_HEADER}
+    for status in sorted({CODES[code] for code in route.codes()}):
+        codes = sorted(code for code in route.codes() if CODES[code] == status)
+        response = responses.setdefault(str(status), {"description": "", "content": {}})
+        response["description"] = ", ".join(codes)
+        response["content"][PROBLEM] = {
+            "schema": {
+                "allOf": [
+                    {"$ref": "#/components/schemas/ProblemBody"},
+                    {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
+                ],
+                "title": HTTPStatus(status).phrase,
+            }
+        }
     told: Schema = {
         "operationId": re.sub(r"[^a-z0-9]", "_", f"{route.method}{route.path}".lower()),
         "summary": route.says,
         "responses": responses,
     }
     if route.takes is not None:
-        content = _content(route.takes, schemas)
-        if route.takes_bytes:
-            content[BINARY] = {"schema": BYTES}
-            told["parameters"] = [{"name": LENGTH, "in": "header", **_length()}]
+        content = _content(route.takes, schemas) | {BINARY: {"schema": BYTES}}
+        told["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         told["requestBody"] = {"required": True, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
         told["security"] = [{"token": []}]
         if route.scopes:
-            told["description"] = f"Needs scope {' or '.join(sorted(route.scopes))}."
+            told["description"] = f"Needs scope {' or '.join(route.scopes)}."
     return told
-
-
-def _length() -> Schema:
-    """Return the header that goes with tensors in bytes."""
-    return {
-        "description": f"With {BINARY}: how many bytes of the body are JSON.",
-        "required": False,
-        "schema": {"type": "integer", "minimum": 0},
-    }
-
-
-def _response(content: Schema) -> Schema:
-    return {"description": "", "content": content}
 
 
 def _content(kind: Any, schemas: dict[int, Schema]) -> Schema:
     return {"text/plain" if kind is TEXT else JSON: {"schema": schemas[id(kind)]}}
 
 
-def _refusal(status: int, codes: list[str]) -> Schema:
-    """Return a problem that has one of these codes."""
-    return {
-        "allOf": [
-            {"$ref": "#/components/schemas/ProblemBody"},
-            {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
-        ],
-        "title": HTTPStatus(status).phrase,
-    }
-
-
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
-Columns = dict[str, list[Any]]  # outputs by name
-Answerer = Callable[[HttpRequest], Awaitable[HttpResponse]]
-HOW: tuple[tensors.OutputName, ...] = ("phase", "arm", "function", "price")
+HOW = ("phase", "arm", "function", "price")
 WHOSE = '"parameters": {"client": its name}'
 # What the refusals of labels are called where they are counted.
 WORDS = (
@@ -286,22 +216,13 @@ WORDS = (
 class ClientApi:
     """Answers the clients of one site."""
 
-    def __init__(
-        self,
-        served: SiteConfig,
-        node: Node,
-        *,
-        metrics: Callable[[], HttpResponse] = HttpResponse,
-        watcher: Observer | None = None,
-    ) -> None:
-        """`metrics` returns a page of them; `watcher` hears what becomes of labels."""
+    def __init__(self, served: SiteConfig, node: Node, metrics: Metrics) -> None:
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
         self._contexts = served.setup.context
         self._node = node
         self._metrics = metrics
-        self._watcher = Observer() if watcher is None else watcher
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
         self._document = msgspec.json.encode(
             openapi_document(
@@ -310,57 +231,31 @@ class ClientApi:
                 example=oip.example(self._serving, dimension=self._dimension),
             )
         )
-        answerers: dict[str, Answerer] = {
-            "live": self._live,
-            "ready": self._ready,
-            "server": self._server,
-            "openapi": self._openapi,
-            "model": self._model,
-            "state": self._state,
-            "infer": self._infer,
-            "feedback": self._feedback,
-            "metrics": self._page,
-        }
-        self._routes = {
-            route.at(self._serving.name): (route, answerers[route.name]) for route in ROUTES
+        self._routes = {route.at(self._serving.name): route for route in ROUTES}
+        self._pages: dict[str, Callable[[], HttpResponse]] = {
+            "live": lambda: _json(tensors.Live(True)),
+            "ready": lambda: _json(tensors.Ready(node.is_ready), 200 if node.is_ready else 503),
+            "server": lambda: _json(tensors.ServerMetadata("covey", "2", EXTENSIONS)),
+            "openapi": lambda: HttpResponse(body=self._document),
+            "model": lambda: _json(oip.metadata(self._serving, dimension=self._dimension)),
+            "state": lambda: _json(node.state()),
+            "metrics": metrics.page,
         }
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
-        """Answer a call of a client."""
-        route, answer = self._routes.get(call.path) or self._nowhere(call)
+        route = self._routes.get(call.path)
+        if route is None:
+            if call.path.startswith("/v2/models/"):
+                raise HttpProblem(404, "model_unknown", f"the model here is {self._serving.name!r}")
+            raise HttpProblem(404, "not_found", "there is nothing at this path")
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
-        if route.scopes and not route.scopes & call.rights:
+        if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
-        return await answer(call)
-
-    def _nowhere(self, call: HttpRequest) -> tuple[Route, Answerer]:
-        if call.path.startswith("/v2/models/"):
-            raise HttpProblem(404, "model_unknown", f"the model here is {self._serving.name!r}")
-        raise HttpProblem(404, "not_found", "there is nothing at this path")
-
-    async def _live(self, call: HttpRequest) -> HttpResponse:
-        return _json(tensors.Live(True))
-
-    async def _ready(self, call: HttpRequest) -> HttpResponse:
-        is_ready = self._node.is_ready
-        return _json(tensors.Ready(is_ready), 200 if is_ready else 503)
-
-    async def _server(self, call: HttpRequest) -> HttpResponse:
-        return _json(tensors.ServerMetadata("covey", "2", EXTENSIONS))
-
-    async def _openapi(self, call: HttpRequest) -> HttpResponse:
-        return HttpResponse(body=self._document)
-
-    async def _page(self, call: HttpRequest) -> HttpResponse:
-        return self._metrics()
-
-    async def _model(self, call: HttpRequest) -> HttpResponse:
-        return HttpResponse(body=oip.metadata(self._serving, dimension=self._dimension))
-
-    async def _state(self, call: HttpRequest) -> HttpResponse:
-        return _json(self._node.state())
+        if route.name == "infer":
+            return await self._infer(call)
+        return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
@@ -372,12 +267,11 @@ class ClientApi:
         question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
         answered = await self._answer(rows, question, slot)
         parameters: dict[str, tensors.Scalar] = {}
-        wanted: Sequence[tensors.OutputName] = oip.wanted_of(request)
         if rows.count == 1:
-            wanted = ("label", "ticket", *HOW)
-        columns = _columns_of(answered, wanted)
-        if rows.count == 1:
+            columns = _columns_of(answered, get_args(tensors.OutputName))
             parameters = {name: columns[name][0] for name in HOW}
+        else:
+            columns = _columns_of(answered, [one.name for one in oip.wanted_of(request)])
         return oip.answer(columns, request, model=self._serving.name, id=id_, parameters=parameters)
 
     async def _answer(self, rows: TensorTable, question: Question, slot: int | None) -> Request:
@@ -403,11 +297,7 @@ class ClientApi:
 
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
-        depth = self._limits.depth
-        if tail is None:
-            told = oip.feedback(head, depth=depth)
-        else:
-            told = oip.binary_feedback(head, tail, depth=depth)
+        told = oip.feedback(head, tail, depth=self._limits.depth)
         count = 1 if told.rows is None else len(told.rows)
         if count > self._limits.rows:
             raise HttpProblem(
@@ -418,14 +308,14 @@ class ClientApi:
             settled = await self._settle(told, source)
         except (TicketError, UnfitLabel) as error:
             word = next(word for kind, word in WORDS if isinstance(error, kind))
-            self._watcher.take(word, count)
+            self._metrics.take(word, count)
             if word == "unknown" and "feedback-any" in call.rights and source == _source(call.who):
                 raise UnknownTicket(f"{error}; one of another client needs {WHOSE}") from None
             raise
         new = sum(settled.new) if isinstance(settled.new, list) else int(settled.new)
         for word, labels in (("joined", new), ("repeated", count - new)):
             if labels:
-                self._watcher.take(word, labels)
+                self._metrics.take(word, labels)
         return _json(settled, 202 if new else 200)
 
     async def _settle(self, told: tensors.Feedback, source: str) -> tensors.Settled:
@@ -447,13 +337,13 @@ class ClientApi:
         return label
 
 
-def _columns_of(request: Request, wanted: Sequence[tensors.OutputName]) -> Columns:
-    """Return the outputs that are wanted, for all rows."""
+def _columns_of(request: Request, wanted: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the outputs that are wanted, by name, for all rows."""
     rows = range(len(request))
-    make: dict[tensors.OutputName, Callable[[], list[Any]]] = {
+    make: dict[str, Callable[[], list[Any]]] = {
         "label": lambda: list(request.answers),
         "ticket": lambda: (
-            oip.tickets_of(request.id, len(request)) if len(request) > 1 else [request.id]
+            [f"{request.id}:{row}" for row in rows] if len(request) > 1 else [request.id]
         ),
         "phase": lambda: [request.group(row).phase for row in rows],
         "arm": lambda: [request.group(row).arm for row in rows],

@@ -37,9 +37,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
     trust: Literal["isolated", "robust", "full"] = "isolated"  # use of its labels
     may_ask: bool = False
-    asks_by_context: bool = (
-        False  # its queries may contain only the cell; labels are stored for them
-    )
+    asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
     rate_per_s: float = 1_000.0  # of its requests; a decision can take three
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
@@ -115,25 +113,23 @@ def check_site(
         ("peers", site.peers, "data"),
         ("context-peers", site.context_peers, "context"),
     ):
-        for place in places:
-            _check_asked(site.name, key, neighbours.get(names[place]), names[place], needed)
-
-
-def _check_asked(site: str, key: str, one: PeerConfig | None, name: str, needed: str) -> None:
-    if one is None:
-        raise ConfigError(
-            f"learner {site!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
-        )
-    if one.url is None:
-        raise ConfigError(
-            f"learner {site!r} has {name!r} in {key}, but {WHERE} {name!r} has no url; add "
-            f'url = "https://...", or remove it from {key}'
-        )
-    if not one.may_see(needed):
-        raise ConfigError(
-            f"learner {site!r} has {name!r} in {key}, which needs share = {needed!r}, but "
-            f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
-        )
+        for name in [names[place] for place in places]:
+            one = neighbours.get(name)
+            if one is None:
+                raise ConfigError(
+                    f"learner {site.name!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
+                )
+            listed = f"learner {site.name!r} has {name!r} in {key}"
+            if one.url is None:
+                raise ConfigError(
+                    f"{listed}, but {WHERE} {name!r} has no url; add "
+                    f'url = "https://...", or remove it from {key}'
+                )
+            if not one.may_see(needed):
+                raise ConfigError(
+                    f"{listed}, which needs share = {needed!r}, but "
+                    f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+                )
 
 
 def _checked(one: PeerConfig, where: str) -> PeerConfig:
@@ -141,7 +137,7 @@ def _checked(one: PeerConfig, where: str) -> PeerConfig:
         certificates.check_name(one.name)
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
-    certificates.read_allowlist({one.name: one.key}, f"{WHERE} key of")
+    certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
     if not 0 < one.rate_per_s < math.inf:
         raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
     if one.asks_by_context and not one.may_ask:
@@ -166,14 +162,7 @@ def _root(url: str, where: str) -> str:
     if parts.query or parts.fragment:
         raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
     (host,) = certificates.check_hosts([parts.hostname])
-    return f"https://[{host}]:{port}" if _is_v6(host) else f"https://{host}:{port}"
-
-
-def _is_v6(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).version == 6
-    except ValueError:
-        return False
+    return Address(host, port).url("https")
 
 
 def _own(
@@ -285,21 +274,29 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
     tables = furnished(config.read(table), known, own_name=serving.name)
-    setup = _with_checked_claims(config.assemble(tables))
-    place = _place(serving, setup)
-    _check(serving, setup, place)
-    check_site(setup.sites[place], [site.name for site in setup.sites], known)
-    _check_ways(serving, setup.sites[place], known)
+    setup = config.assemble(tables)
+    if setup.settings.check_claims is None:
+        settings = msgspec.structs.replace(setup.settings, check_claims=True)
+        setup = setup._replace(settings=settings)
+    names = [site.name for site in setup.sites]
+    if serving.name not in names:
+        hint = toml.nearest(serving.name, names)
+        raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
+    place = names.index(serving.name)
+    site = setup.sites[place]
+    _check(serving, setup, site)
+    check_site(site, names, known)
+    _check_keys(serving, site, known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     is_asked_by_context = any(peer.asks_by_context for peer in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_pending({})  # concurrent clients must not all explore the same arm
-    own = functions_of(setup.sites[place], given)
+    own = functions_of(site, given)
     return SiteConfig(
         serving,
         setup,
-        setup.sites[place],
+        site,
         learner,
         own,
         path.parent / serving.store,
@@ -310,31 +307,18 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
         _labels(serving, setup, own),
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
-        _has_tls(serving, address),
+        not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
     )
 
 
-def _with_checked_claims(setup: NetworkConfig) -> NetworkConfig:
-    """Return the configuration with check-claims on by default."""
-    if setup.settings.check_claims is not None:
-        return setup
-    settings = msgspec.structs.replace(setup.settings, check_claims=True)
-    return setup._replace(settings=settings)
-
-
-def _place(serving: NodeTable, setup: NetworkConfig) -> int:
-    names = [site.name for site in setup.sites]
-    if serving.name not in names:
-        hint = toml.nearest(serving.name, names)
-        raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
-    return names.index(serving.name)
-
-
-def _check(serving: NodeTable, setup: NetworkConfig, place: int) -> None:
+def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec) -> None:
     check_can_run(setup)
-    _check_numbers(serving)
-    site = setup.sites[place]
+    toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
+    toml.check_ranges(serving, _RANGES, where="[node]")
+    for name in ("context", "instances"):
+        if name in serving.features:
+            raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
     scales: Any = setup.context
     for is_there, what in (
         (setup.data.loss, "a loss, which a node does not support; remove it"),
@@ -344,25 +328,12 @@ def _check(serving: NodeTable, setup: NetworkConfig, place: int) -> None:
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
-    _check_contexts(serving, setup)
-
-
-def _check_contexts(serving: NodeTable, setup: NetworkConfig) -> None:
-    if setup.context.dimension:
-        if serving.dimension is not None:
-            raise ConfigError("[node] dimension: contexts are computed from features; remove it")
-        for column in setup.context.columns:
-            if column not in serving.features:
-                hint = toml.nearest(column, serving.features)
-                raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
-
-
-def _check_numbers(serving: NodeTable) -> None:
-    toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
-    toml.check_ranges(serving, _RANGES, where="[node]")
-    for name in ("context", "instances"):
-        if name in serving.features:
-            raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
+    if setup.context.dimension and serving.dimension is not None:
+        raise ConfigError("[node] dimension: contexts are computed from features; remove it")
+    for column in setup.context.columns:
+        if column not in serving.features:
+            hint = toml.nearest(column, serving.features)
+            raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
 
 
 def _labels(serving: NodeTable, setup: NetworkConfig, functions: list[Function]) -> LabelSet:
@@ -408,10 +379,6 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
     return address
 
 
-def _has_tls(serving: NodeTable, address: Address) -> bool:
-    return not is_loopback(address.host) if serving.tls is None else serving.tls
-
-
 def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:
     if serving.peer_address is None:
         return None
@@ -422,7 +389,7 @@ def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | No
     return _address(serving.peer_address, "peer-address")
 
 
-def _check_ways(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
+def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
     """Raise `ConfigError` if the keys or the peer address for the listed peers are missing."""
     if (site.peers or site.context_peers) and serving.certificate is None:
         raise ConfigError(

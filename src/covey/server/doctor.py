@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -34,12 +35,7 @@ SOON_DAYS = 14
 FAR_S = 300.0  # that clocks may differ
 LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
 AT_ONCE = 16  # peers that are probed together
-MADE_UP = {
-    "BOOL": (False, True),
-    "INT64": (0, 1),
-    "FP64": (0.0, 1.0),
-    "BYTES": ("", "a"),
-}
+MADE_UP = {"BOOL": (False, True), "INT64": (0, 1), "FP64": (0.0, 1.0), "BYTES": ("", "a")}
 OK: Literal["ok"] = "ok"
 WARNING: Literal["warning"] = "warning"
 FAILURE: Literal["failure"] = "failure"
@@ -85,24 +81,21 @@ def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
     yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
 
 
-# -- identity and tokens ------------------------------------------------------------------------
-
-
 def _certificate(site: SiteConfig) -> Iterator[Finding]:
     if site.identity is None:
         yield Finding("certificate", OK, "none: clients on this machine only, and no peers")
         return
     certificate, key, authority = site.identity
-    card = keys.check(certificate, key=key, authority=authority)
-    if card.name != site.serving.name:
-        said = f"{certificate} is of site {card.name!r}, and this one is {site.serving.name!r}"
+    info = keys.check(certificate, key=key, authority=authority)
+    if info.name != site.serving.name:
+        said = f"{certificate} is of site {info.name!r}, and this one is {site.serving.name!r}"
         yield Finding("certificate", FAILURE, f"{said}; peers would refuse it")
     renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
-    yield _lasting("certificate", str(certificate), card.days_left, renew)
+    yield _lasting("certificate", str(certificate), info.days_left, renew)
     left = keys.show(authority).days_left
     advice = "make a new one in time (docs/operations/keys.md)"
     yield _lasting("authority", str(authority), left, advice)
-    if site.has_tls and not card.hosts:
+    if site.has_tls and not info.hosts:
         said = f"{certificate} names no host, so clients that check the address will refuse it"
         yield Finding("certificate", WARNING, f"{said}; request one with --host")
     if key.stat().st_mode & 0o070:
@@ -132,9 +125,6 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
 
 
-# -- this machine -------------------------------------------------------------------------------
-
-
 def _ports(site: SiteConfig) -> Iterator[Finding]:
     yield _port("address", site.address, lambda: _is_for_clients(site))
     if site.peer_address is not None and site.identity is not None:
@@ -160,23 +150,23 @@ def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
 def _is_for_clients(site: SiteConfig) -> bool:
     if site.has_tls and site.identity is not None:
         return _is_own_key(site, site.address, site.identity)
-    return peer_client.is_model(_near(site.address), site.address.port, name=site.serving.name)
+    return peer_client.is_model(_near(site.address), name=site.serving.name)
 
 
 def _is_own_key(site: SiteConfig, address: Address, identity: Identity) -> bool:
-    shown = peer_client.shown_key(_near(address), address.port, identity, name=site.serving.name)
+    shown = peer_client.shown_key(_near(address), identity, name=site.serving.name)
     return shown == keys.show(identity.certificate).key_hash
 
 
-def _near(address: Address) -> str:
-    """Return how this machine reaches an address that it listens at."""
+def _near(address: Address) -> Address:
+    """Return the address at which this machine reaches one that it listens at."""
     try:
-        number = ipaddress.ip_address(address.host)
+        number = ipaddress.ip_address(address.host or "0.0.0.0")  # noqa: S104 - it is not bound
     except ValueError:
-        return address.host or "127.0.0.1"
+        return address
     if not number.is_unspecified:
-        return address.host
-    return "127.0.0.1" if number.version == 4 else "::1"
+        return address
+    return Address("127.0.0.1" if number.version == 4 else "::1", address.port)
 
 
 def _files(site: SiteConfig) -> Iterator[Finding]:
@@ -191,29 +181,23 @@ def _files(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("open files", OK, f"{soft} may be open; at most {needed} are needed")
 
 
-# -- the store ----------------------------------------------------------------------------------
-
-
 def _store(site: SiteConfig) -> Iterator[Finding]:
     folder = site.store.parent
     if not folder.is_dir():
         yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
         return
-    free = shutil.disk_usage(folder).free
     if not site.store.exists():
         yield Finding("store", OK, f"{site.store} is not there yet; it will be made")
     elif is_in_use(site.store):
         yield Finding("store", OK, f"{site.store} is in use, so a node is running")
     else:
         yield _kept(site)
-    yield _room(folder, free)
-
-
-def _room(folder: Path, free: int) -> Finding:
+    free = shutil.disk_usage(folder).free
     said = f"{folder} has {free >> 20:,} MiB left"
     if free < NO_BYTES:
-        return Finding("disk", FAILURE, f"{said}; make room, or labels cannot be kept")
-    return Finding("disk", WARNING if free < LITTLE_BYTES else OK, said)
+        yield Finding("disk", FAILURE, f"{said}; make room, or labels cannot be kept")
+    else:
+        yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, said)
 
 
 def is_in_use(store: Path) -> bool:
@@ -222,19 +206,16 @@ def is_in_use(store: Path) -> bool:
     Raises `StoreError` if that cannot be said, as the file cannot be read.
     """
     # A read-only connection cannot take the lock, so SQLite stops there and creates no file.
-    base = None
+    uri = f"{store.absolute().as_uri()}?mode=ro"
     try:
-        base = sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
-        base.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-        base.execute("PRAGMA schema_version").fetchall()
+        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as base:
+            base.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+            base.execute("PRAGMA schema_version").fetchall()
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_CANTOPEN":
             raise StoreError(f"{store} cannot be opened: {error}") from None
         return name.startswith("SQLITE_BUSY")
-    finally:
-        if base is not None:
-            base.close()
     return False
 
 
@@ -249,28 +230,18 @@ def _kept(site: SiteConfig) -> Finding:
             return Finding("store", WARNING, f"{said}; `covey check` does that, on the file itself")
         for one in parts:
             shutil.copyfile(one, Path(folder, one.name))
-        return _opened(site, Path(folder, site.store.name))
-
-
-def _opened(site: SiteConfig, copy: Path) -> Finding:
-    try:
-        store = Store(copy)
+        copy = Path(folder, site.store.name)
         try:
-            loaded = store.load(site.serving.name, site.fingerprint)
-        finally:
-            store.close()
-    except StoreError as error:
-        return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
+            with closing(Store(copy)) as store:
+                loaded = store.load(site.serving.name, site.fingerprint)
+        except StoreError as error:
+            return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
     said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
     return Finding("store", OK, f"{said}, {len(loaded.deliveries)} labels owed to peers")
 
 
-# -- functions and peers ------------------------------------------------------------------------
-
-
 def _functions(site: SiteConfig) -> Iterator[Finding]:
-    for function in site.functions:
-        yield _answering(site, function)
+    return (_answering(site, function) for function in site.functions)
 
 
 def _answering(site: SiteConfig, function: Function) -> Finding:
@@ -330,18 +301,21 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
             yield _right(f"{what}, asking", asks, seen.refusal)
         if asks is not None or peer.may_ask:
             by_data = asks == "data" or (asks is None and not peer.asks_by_context)
-            yield _like(
-                f"{what}, settings", peer_client.differences(site, seen.greeting, by_data=by_data)
+            found = peer_client.differences(site, seen.greeting, by_data=by_data)
+            said = f"{'; '.join(found)}; so questions would be refused"
+            yield Finding(
+                f"{what}, settings",
+                FAILURE if found else OK,
+                f"{said}: write the same settings in both files" if found else "compatible",
             )
-        yield from _clock(what, seen.ahead_s)
+        yield from _clock(f"{what}, clock", seen.ahead_s)
 
 
 def _asks(site: SiteConfig, name: str) -> peer_client.Asks | None:
-    names = [one.name for one in site.setup.sites]
-    if name in [names[place] for place in site.site.peers]:
+    place = [one.name for one in site.setup.sites].index(name)
+    if place in site.site.peers:
         return "data"
-    by_context = [names[place] for place in site.site.context_peers]
-    return "context" if name in by_context else None
+    return "context" if place in site.site.context_peers else None
 
 
 def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
@@ -354,22 +328,13 @@ def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
     return Finding(what, FAILURE, said)
 
 
-def _like(what: str, differences: list[str]) -> Finding:
-    if not differences:
-        return Finding(what, OK, "compatible")
-    said = f"{'; '.join(differences)}; so questions would be refused"
-    return Finding(what, FAILURE, f"{said}: write the same settings in both files")
-
-
 def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
     if ahead_s is None:
         return
     said = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
     if abs(ahead_s) > FAR_S:
         said = f"{said}; set both clocks, or certificates expire too early or too late"
-        yield Finding(f"{what}, clock", WARNING, said)
-    else:
-        yield Finding(f"{what}, clock", OK, said)
+    yield Finding(what, WARNING if abs(ahead_s) > FAR_S else OK, said)
 
 
 LOOKS: dict[str, Look] = {

@@ -7,7 +7,6 @@ import math
 import socket
 from collections import Counter
 from collections.abc import Mapping
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -36,11 +35,17 @@ class TokenBucket:
         self._tokens = self._most
         self._at_s = -math.inf
 
+    def spend(self, refusal: str) -> None:
+        """Count a call; raise `HttpProblem` with this sentence if it comes too early."""
+        wait_s = self.take(asyncio.get_running_loop().time())
+        if wait_s:
+            retry = {"Retry-After": str(math.ceil(wait_s))}
+            raise HttpProblem(429, "too_often", refusal, retry)
+
     def take(self, now_s: float) -> float:
         """Return 0 if one more call is fine; else for how many seconds it is not."""
-        if self._at_s > -math.inf:
-            gained = (now_s - self._at_s) * self._rate_per_s
-            self._tokens = min(self._most, self._tokens + gained)
+        gained = (now_s - self._at_s) * self._rate_per_s
+        self._tokens = min(self._most, self._tokens + gained)
         self._at_s = now_s
         if self._tokens >= 1.0:
             self._tokens -= 1.0
@@ -117,7 +122,6 @@ class HttpProblem(Exception):
         self.headers.update(headers or {})
 
     def reply(self) -> HttpResponse:
-        """Return it as `application/problem+json`, with the protocol's own `error` beside."""
         title = self.code.replace("_", " ")
         told = ProblemBody("about:blank", title, self.status, self.code, self.detail, self.detail)
         return HttpResponse(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
@@ -136,6 +140,11 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
 
 
+def invalid(detail: str) -> HttpProblem:
+    """Return the problem of a readable but invalid request."""
+    return HttpProblem(422, "invalid", detail)
+
+
 def problem_of(error: CoveyError) -> HttpProblem:
     """Return the problem that a caller gets for an error."""
     for kind, status, code in STATUSES:
@@ -147,7 +156,6 @@ def problem_of(error: CoveyError) -> HttpProblem:
 KIB = 1_024
 MIB = 1_024 * KIB
 PEER_ROWS = 1_024  # of one request of a peer
-TICKET_LIMITS = ("tickets", "peer_tickets")
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -214,34 +222,21 @@ def read_limits(table: object, *, label_wait: int) -> SiteLimits:
     limits = toml.read(table, SiteLimits, where="[limits]")
     toml.check_ranges(limits, RANGES, where="[limits]")
     given = table if isinstance(table, Mapping) else {}
-    room = {
-        name: _room(name, limits, label_wait, is_given=_key(name) in given)
-        for name in TICKET_LIMITS
-    }
-    return msgspec.structs.replace(limits, **room)
-
-
-def _room(name: str, limits: SiteLimits, label_wait: int, *, is_given: bool) -> int:
-    """Return for how many tickets there is to be room; what was left out is made to fit.
-
-    A ticket is held until `label_wait` slots have passed, which only new tickets let pass. Besides,
-    rows wait for the last of their request, and the next request needs room.
-    """
-    rows = limits.rows if name == "tickets" else PEER_ROWS
-    room, needed, (_, most) = getattr(limits, name), label_wait + 2 * rows, RANGES[name]
+    # A ticket is held until `label_wait` slots have passed, which only new tickets let pass.
+    # Besides, rows wait for the last of their request, and the next request needs room.
     waits = f"[policy] label-wait is {label_wait}, and the tickets of so many slots are held"
-    if needed > most:
-        raise ConfigError(f"{waits}; make it {most - 2 * rows:.0f} at most")
-    if is_given and room < needed:
-        raise ConfigError(
-            f"{waits}, for which [limits] {_key(name)} = {room} is no room; make that {needed} or "
-            "more, or label-wait less"
-        )
-    return int(max(room, needed))
-
-
-def _key(name: str) -> str:
-    return name.replace("_", "-")
+    room = {"tickets": limits.tickets, "peer_tickets": limits.peer_tickets}
+    for name, rows in (("tickets", limits.rows), ("peer_tickets", PEER_ROWS)):
+        key, needed, (_, most) = name.replace("_", "-"), label_wait + 2 * rows, RANGES[name]
+        if needed > most:
+            raise ConfigError(f"{waits}; make it {most - 2 * rows:.0f} at most")
+        if key in given and room[name] < needed:
+            raise ConfigError(
+                f"{waits}, for which [limits] {key} = {room[name]} is no room; make that {needed} "
+                "or more, or label-wait less"
+            )
+        room[name] = max(room[name], needed)
+    return msgspec.structs.replace(limits, **room)
 
 
 class ConnectionLimit:
@@ -287,12 +282,7 @@ class AdmissionQueue:
         finally:
             self._waiting -= 1
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._free.release()
 
 
@@ -302,17 +292,17 @@ class Address(NamedTuple):
     host: str
     port: int
 
-    def bind(self, *, backlog: int = 128) -> socket.socket:
+    def url(self, scheme: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+    def bind(self) -> socket.socket:
         """Return a socket that listens here; raise `ConfigError` if that cannot be."""
         try:
             family = socket.getaddrinfo(*self, type=socket.SOCK_STREAM)[0][0]
-            bound = socket.create_server(self, family=family, backlog=backlog)
+            return socket.create_server(self, family=family)
         except OSError as error:
-            raise ConfigError(f"cannot serve at {self.host}:{self.port}: {_why(error)}") from None
-        return bound
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "it is in use by another process; stop that, or give another address"
-    return error.strerror or str(error)
+            why = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                why = "it is in use by another process; stop that, or give another address"
+            raise ConfigError(f"cannot serve at {self.host}:{self.port}: {why}") from None

@@ -41,18 +41,13 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_authority(
-    folder: Path,
-    *,
-    name: str = "covey",
-    days: int = AUTHORITY_DAYS,
-    now: datetime | None = None,
+    folder: Path, *, name: str = "covey", days: int = AUTHORITY_DAYS, now: datetime | None = None
 ) -> KeyInfo:
     """Create the key and the certificate of an authority in `folder`."""
     key = certificates.new_key()
     certificate = certificates.authority(key, name, _span(days, now))
-    paths = folder / AUTHORITY_KEY, folder / AUTHORITY_CERTIFICATE
-    _create({paths[0]: key, paths[1]: certificate})
-    return _card(certificates.read(certificate), now, paths)
+    contents = {folder / AUTHORITY_KEY: key, folder / AUTHORITY_CERTIFICATE: certificate}
+    return _create(contents, now)
 
 
 def request(
@@ -61,9 +56,7 @@ def request(
     """Create a site's key and a certificate request in `folder`."""
     key = certificates.new_key()
     asked = certificates.request(key, name, hosts)
-    paths = folder / f"{name}.key", folder / f"{name}.csr"
-    _create({paths[0]: key, paths[1]: asked})
-    return _card(certificates.read(asked), now, paths)
+    return _create({folder / f"{name}.key": key, folder / f"{name}.csr": asked}, now)
 
 
 def sign(
@@ -80,8 +73,7 @@ def sign(
         raise ConfigError(f"{asked} is not a request; create one: `covey keys request NAME`")
     certificate = _signed(reading, authority, _span(days, now))
     path = (asked.parent if folder is None else folder) / f"{reading.name}.crt"
-    _create({path: certificate})
-    return _card(certificates.read(certificate), now, [path])
+    return _create({path: certificate}, now)
 
 
 def new_site(
@@ -97,9 +89,7 @@ def new_site(
     key = certificates.new_key()
     asked = certificates.read(certificates.request(key, name, hosts))
     certificate = _signed(asked, authority, _span(days, now))
-    paths = folder / f"{name}.key", folder / f"{name}.crt"
-    _create({paths[0]: key, paths[1]: certificate})
-    return _card(certificates.read(certificate), now, paths)
+    return _create({folder / f"{name}.key": key, folder / f"{name}.crt": certificate}, now)
 
 
 def renew(
@@ -113,12 +103,12 @@ def renew(
     certificate = _signed(old, authority, _span(days, now))
     with _sentences(path):
         files_module.replace_durably(path, certificate, mode=_PUBLIC)
-    return _card(certificates.read(certificate), now, [path])
+    return _info(certificates.read(certificate), now, [path])
 
 
 def show(path: Path, *, now: datetime | None = None) -> KeyInfo:
     """Return the public information of a file."""
-    return _card(_read(path), now, [path])
+    return _info(_read(path), now, [path])
 
 
 def check(
@@ -132,15 +122,21 @@ def check(
 
     Raises `ConfigError` if it is expired, or of another authority or key.
     """
-    card = show(certificate, now=now)
-    if card.kind != "certificate":
-        raise ConfigError(f"{certificate} is not a site certificate (kind: {card.kind})")
-    if key is not None and _read_key(key).key_hash != card.key_hash:
+    info = show(certificate, now=now)
+    if info.kind != "certificate":
+        raise ConfigError(f"{certificate} is not a site certificate (kind: {info.kind})")
+    if key is not None and _read_key(key).key_hash != info.key_hash:
         raise ConfigError(f"{key} is not the key of {certificate}; use a matching pair")
     if authority is not None:
         _check_issuer(certificate, authority)
-    _check_time(card, certificate)
-    return card
+    if info.state == "expired":
+        raise ConfigError(
+            f"{certificate} expired on {info.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
+        )
+    if info.state == "not yet valid":
+        begin = f"{info.valid_from:%Y-%m-%d %H:%M} UTC"
+        raise ConfigError(f"{certificate} is not valid before {begin}; check the clock")
+    return info
 
 
 def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
@@ -150,16 +146,12 @@ def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
         raise ConfigError(f"{path} is not an authority certificate")
     if authority.key_hash != _read_key(key_path).key_hash:
         raise ConfigError(f"{key_path} is not the key of {path}; restore both from a backup")
-    _check_end(folder, authority.span[1], span)
+    end = authority.span[1]
+    if span[1] > end:
+        days = (end - span[0] - _BACKDATED).days
+        advice = f"sign for at most {days} days" if days > 0 else "create a new authority"
+        raise ConfigError(f"the authority in {folder} expires on {end:%Y-%m-%d}; {advice}")
     return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
-
-
-def _check_end(folder: Path, end: datetime, span: Span) -> None:
-    if span[1] <= end:
-        return
-    days = (end - span[0] - _BACKDATED).days
-    advice = f"sign for at most {days} days" if days > 0 else "create a new authority"
-    raise ConfigError(f"the authority in {folder} expires on {end:%Y-%m-%d}; {advice}")
 
 
 def _check_issuer(path: Path, authority: Path) -> None:
@@ -171,17 +163,6 @@ def _check_issuer(path: Path, authority: Path) -> None:
         raise ConfigError(
             f"{path} was not signed by {authority}; it belongs to another network "
             "or to an earlier authority"
-        )
-
-
-def _check_time(card: KeyInfo, path: Path) -> None:
-    if card.state == "expired":
-        raise ConfigError(
-            f"{path} expired on {card.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
-        )
-    if card.state == "not yet valid":
-        raise ConfigError(
-            f"{path} is not valid before {card.valid_from:%Y-%m-%d %H:%M} UTC; check the clock"
         )
 
 
@@ -208,9 +189,12 @@ def _bytes(path: Path) -> bytes:
         return content
 
 
-def _card(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+def _info(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+    moment = now or datetime.now(UTC)
     begin, end = reading.span or (None, None)
-    is_site = reading.kind in ("certificate", "request") and reading.name is not None
+    allow = None
+    if reading.kind in ("certificate", "request"):
+        allow = f'[[peer]]\nname = "{reading.name}"\nkey = "{reading.key_hash}"'
     return KeyInfo(
         kind=reading.kind,
         name=reading.name,
@@ -219,9 +203,9 @@ def _card(reading: CertificateReading, now: datetime | None, paths: Iterable[Pat
         issuer=reading.issuer,
         valid_from=begin,
         valid_until=end,
-        days_left=None if end is None else max(0, (end - _now(now)).days),
-        state=None if reading.span is None else _state(reading.span, _now(now)),
-        allow=certificates.peer_table(str(reading.name), reading.key_hash) if is_site else None,
+        days_left=None if end is None else max(0, (end - moment).days),
+        state=None if reading.span is None else _state(reading.span, moment),
+        allow=allow,
         files=tuple(map(str, paths)),
     )
 
@@ -232,21 +216,21 @@ def _state(span: Span, now: datetime) -> Literal["valid", "expired", "not yet va
     return "valid" if now >= span[0] else "not yet valid"
 
 
-def _create(contents: dict[Path, bytes]) -> None:
-    """Write all files or none; never overwrite a file."""
+def _create(contents: dict[Path, bytes], now: datetime | None) -> KeyInfo:
+    """Write all files or none, without overwriting; return the information of the last one."""
     made: list[Path] = []
     try:
         for path, content in contents.items():
             with _sentences(path):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                files_module.create(
-                    path, content, mode=_SECRET if path.suffix == ".key" else _PUBLIC
-                )
+                mode = _SECRET if path.suffix == ".key" else _PUBLIC
+                files_module.create(path, content, mode=mode)
             made.append(path)
     except BaseException:
         for path in made:
             path.unlink()
         raise
+    return _info(certificates.read(content), now, contents)
 
 
 @contextlib.contextmanager
@@ -270,20 +254,12 @@ def _sentences(path: Path) -> Iterator[None]:
 def _span(days: int, now: datetime | None) -> Span:
     if not 1 <= days <= MOST_DAYS:
         raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
-    moment = _now(now).replace(microsecond=0)
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
     return moment - _BACKDATED, moment + timedelta(days=days)
 
 
-def _now(now: datetime | None) -> datetime:
-    return datetime.now(UTC) if now is None else now
-
-
 def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context of the port for peers: they must show a certificate of the authority.
-
-    `authority` may hold several certificates one after the other, while one replaces another.
-    Raises `ConfigError` if the files cannot be used, or not together.
-    """
+    """Return the context of the port for peers: they must show a certificate of the authority."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
     # A resumed session would skip the check that the peer's certificate is still valid.
     context.num_tickets = 0
@@ -291,20 +267,14 @@ def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLCont
 
 
 def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context of the port for clients: it asks for no client certificate.
-
-    Raises `ConfigError` if the files cannot be used, or not together.
-    """
+    """Return the context of the port for clients: it asks for no client certificate."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
 def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context for calls to peers; set `server_hostname` to the peer's name.
-
-    Raises `ConfigError` if the files cannot be used, or not together.
-    """
+    """Return the context for calls to peers; set `server_hostname` to the peer's name."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
     context.check_hostname = True
     return context
@@ -337,6 +307,10 @@ def admit(connection: ssl.SSLObject | ssl.SSLSocket, allowed: Mapping[str, str])
 
 
 def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """Return a context; raise `ConfigError` if the files cannot be used, or not together.
+
+    `authority` may hold several certificates one after the other, while one replaces another.
+    """
     check(certificate, key=key, authority=authority)
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -5,7 +5,6 @@ Clients have bearer tokens, peers have client certificates.
 
 import asyncio
 import logging
-import math
 import os
 import socket
 import ssl
@@ -75,7 +74,6 @@ class TokenAuth:
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the name and the scopes of the token."""
         if head.path in self._open_paths:
             return Caller()
         if _version(self._path) != self._version:
@@ -107,17 +105,9 @@ class RateLimited:
         self._buckets: dict[str, TokenBucket] = {}  # by caller
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the caller if it is within its rate."""
         caller = self._gate.admit(head, connection)
         bucket = self._buckets.setdefault(caller.name, TokenBucket(self._rate_per_s))
-        wait_s = bucket.take(asyncio.get_running_loop().time())
-        if wait_s:
-            raise HttpProblem(
-                429,
-                "too_often",
-                f"a client may send {self._rate_per_s:g} requests per second; retry later",
-                {"Retry-After": str(math.ceil(wait_s))},
-            )
+        bucket.spend(f"a client may send {self._rate_per_s:g} requests per second; retry later")
         return caller
 
 
@@ -183,8 +173,8 @@ class Listener:
         self._side = side
         self._watcher = watcher or Observer()
         self._context: ssl.SSLContext | None = None
-        self._crowd = ConnectionLimit(limits.connections, limits.connections_per_address)
-        self._turns = AdmissionQueue(limits.in_flight, limits.queue)
+        self._connections = ConnectionLimit(limits.connections, limits.connections_per_address)
+        self._queue = AdmissionQueue(limits.in_flight, limits.queue)
         self._held_bytes = 0  # of bodies
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -196,11 +186,10 @@ class Listener:
         self._socket = self._address.bind()
         self._socket.setblocking(False)
         self._start(self._accept())
-        host, port = self._socket.getsockname()[:2]
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        bound = Address(*self._socket.getsockname()[:2])
+        return bound.url("http" if self._tls is None else "https")
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Read the certificate again; open connections stay open."""
         try:
             self._context = None if self._tls is None else self._tls()
@@ -215,8 +204,6 @@ class Listener:
         self._web.pre_shutdown()
         await self._web.shutdown(self._limits.finish_s)
 
-    # -- connections ----------------------------------------------------------------------------
-
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -226,16 +213,16 @@ class Listener:
                 log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if self._crowd.enter(host):
-                self._start(self._welcome(taken, host))
+            if self._connections.enter(host):
+                self._start(self._connect(taken, host))
             else:
                 self._watcher.turn_away(self._side)
                 taken.close()
 
-    async def _welcome(self, taken: socket.socket, host: str) -> None:
+    async def _connect(self, taken: socket.socket, host: str) -> None:
         """Do the TLS handshake, if any, and start to read."""
         loop = asyncio.get_running_loop()
-        leave = partial(self._crowd.leave, host)
+        leave = partial(self._connections.leave, host)
         try:
             await loop.connect_accepted_socket(
                 partial(_Connection, self._web, self._limits, leave, self._refused),
@@ -254,8 +241,6 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- requests -------------------------------------------------------------------------------
-
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
         path = unquote(path) if "%" in path else path
@@ -265,11 +250,7 @@ class Listener:
         self._watcher.answer(self._side, path, reply.status, loop.time() - begun_s)
         if isinstance(request.protocol, _Connection):
             request.protocol.expect_head()
-        return web.Response(
-            body=reply.body,
-            status=reply.status,
-            headers={"Content-Type": reply.kind, **reply.headers},
-        )
+        return _web_response(reply)
 
     def _refused(self, problem: HttpProblem) -> None:
         """Report the response to a request that could not be parsed."""
@@ -279,7 +260,7 @@ class Listener:
         call = None
         try:
             call = await self._receive(request, path)
-            async with self._turns:
+            async with self._queue:
                 return await respond(self._handler, call)
         except HttpProblem as problem:
             return problem.reply()
@@ -288,19 +269,16 @@ class Listener:
                 self._held_bytes -= len(call.body)
 
     async def _receive(self, request: web.BaseRequest, path: str) -> HttpRequest:
+        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
+        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
+            raise _head_too_large(self._limits)
         head = HttpRequest(request.method, path, request.headers)
-        self._check_head(request)
         connection = None
         if self._tls is not None and request.transport is not None:
             connection = request.transport.get_extra_info("ssl_object")
         caller = self._gate.admit(head, connection)
         body = await self._body(request) if request.body_exists else b""
         return HttpRequest(head.method, path, head.headers, body, caller.name, caller.rights)
-
-    def _check_head(self, request: web.BaseRequest) -> None:
-        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
-        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
-            raise _head_too_large(self._limits)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a request if it is not too large and arrives in time."""
@@ -309,16 +287,17 @@ class Listener:
         most = self._limits.most_bytes(request.headers.get("Content-Type", ""))
         if (request.content_length or 0) > most:
             raise _too_large(most)
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await _go_on(request)
+        expected = request.headers.get("Expect", "").lower()
+        if expected == "100-continue" and request.version == HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # nothing of the answer itself was sent
         within_s = self._limits.body_s
         try:
             async with asyncio.timeout(within_s):
                 return await self._read(request, most)
         except TimeoutError:
-            raise HttpProblem(
-                408, "too_slow", f"the body did not arrive within {within_s:g} s"
-            ) from None
+            within = f"the body did not arrive within {within_s:g} s"
+            raise HttpProblem(408, "too_slow", within) from None
         except (web.RequestPayloadError, ConnectionError):
             raise HttpProblem(400, "broken_body", "the body is incomplete") from None
 
@@ -340,17 +319,6 @@ class Listener:
 
 class _Connection(web.RequestHandler):
     """A connection that is closed if the head of a request does not arrive in time."""
-
-    __slots__ = (
-        "_head_bytes",
-        "_is_in_head",
-        "_leave",
-        "_limits",
-        "_refused",
-        "_since_s",
-        "_tail",
-        "_timer",
-    )
 
     def __init__(
         self,
@@ -376,19 +344,16 @@ class _Connection(web.RequestHandler):
         self.expect_head()
 
     def expect_head(self) -> None:
-        """Wait for the next request."""
         self._is_in_head = True
         self._since_s: float | None = None
         self._head_bytes = 0
         self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer for the first head."""
         super().connection_made(transport)
         self._begin_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Free the place of the connection."""
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
@@ -422,10 +387,7 @@ class _Connection(web.RequestHandler):
         if isinstance(exc, LineTooLong):
             problem = _head_too_large(self._limits)
         self._refused(problem)
-        reply = problem.reply()
-        response = web.Response(
-            body=reply.body, status=reply.status, headers={"Content-Type": reply.kind}
-        )
+        response = _web_response(problem.reply())
         response.force_close()
         return response
 
@@ -483,15 +445,14 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
     return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())
 
 
+def _web_response(reply: HttpResponse) -> web.Response:
+    headers = {"Content-Type": reply.kind, **reply.headers}
+    return web.Response(body=reply.body, status=reply.status, headers=headers)
+
+
 def _too_large(most: int) -> HttpProblem:
     return HttpProblem(413, "too_large", f"the body may have at most {most} bytes")
 
 
 def _head_too_large(limits: SiteLimits) -> HttpProblem:
     return HttpProblem(431, "head_too_large", f"the head may have at most {limits.head_kib} KiB")
-
-
-async def _go_on(request: web.BaseRequest) -> None:
-    if request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # nothing of the answer itself was sent

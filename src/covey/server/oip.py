@@ -15,28 +15,21 @@ from covey.data.inputs import MOST_WHOLE
 from covey.functions.remote import RemoteTensor
 from covey.server import tensors
 from covey.server.config import FeatureType, NodeTable
-from covey.server.http import BINARY, JSON, KIB, HttpProblem, HttpRequest, HttpResponse, SiteLimits
-from covey.server.tensors import (
-    CONTEXT,
-    LENGTH,
-    MOST_ROW,
-    BinaryFeedback,
-    Feedback,
-    Inference,
-    InferenceResponse,
-    ModelMetadata,
-    OutputName,
-    Parts,
-    Scalar,
-    TensorKind,
-    TensorTable,
+from covey.server.http import (
+    BINARY,
+    JSON,
+    KIB,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    SiteLimits,
     invalid,
 )
+from covey.server.tensors import LENGTH, Feedback, Inference, Scalar, TensorKind, Wanted
 
 SLOT = "slot"
-USUAL: tuple[OutputName, ...] = ("label", "ticket")  # the default outputs
+USUAL = (Wanted("label"), Wanted("ticket"))  # the default outputs
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
-NOTHING = b""
 
 
 class Asked(NamedTuple):
@@ -44,7 +37,7 @@ class Asked(NamedTuple):
 
     request: Inference
     digest: str
-    parts: Parts
+    parts: tensors.Parts
 
 
 def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | None]:
@@ -63,10 +56,20 @@ def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | N
     return call.body[:size], memoryview(call.body)[size:]
 
 
-def feedback(body: bytes, *, depth: int) -> Feedback:
-    """Return true labels that were sent as JSON, nested no deeper than `depth`."""
-    told: Feedback = _typed(_parsed(body, depth), Feedback)
-    _check_id(told.id)
+def feedback(body: bytes, tail: memoryview | None = None, *, depth: int) -> Feedback:
+    """Return true labels: JSON nested no deeper than `depth`, or tensors with the bytes `tail`."""
+    raw = _parsed(body, depth)
+    told = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail)
+    if told.rows is not None and isinstance(told.truth, list):
+        if not told.rows:
+            raise invalid("there are no rows")
+        if len(told.rows) != len(told.truth):
+            raise invalid(f"there are {len(told.rows)} rows and {len(told.truth)} labels")
+    return told
+
+
+def _plain_feedback(raw: Any) -> Feedback:
+    told: Feedback = _typed(raw, Feedback)
     if (told.rows is None) == isinstance(told.truth, list):
         raise invalid(
             "truth must be a list where there are rows, and one label where there are not"
@@ -74,40 +77,31 @@ def feedback(body: bytes, *, depth: int) -> Feedback:
     truths = told.truth if isinstance(told.truth, list) else [told.truth]
     if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
         raise invalid("truth is a whole number beyond 2**53")
-    return _fitting(told)
+    return told
 
 
-def binary_feedback(body: bytes, tail: memoryview, *, depth: int) -> Feedback:
-    """Return true labels that were sent as the tensors `rows` and `truth`."""
-    told: BinaryFeedback = _typed(_parsed(body, depth), BinaryFeedback)
-    _check_id(told.id)
+def _binary_feedback(raw: Any, tail: memoryview) -> Feedback:
+    told: tensors.BinaryFeedback = _typed(raw, tensors.BinaryFeedback)
     parts = tensors.parts_of(told.inputs, tail)
     inputs = tensors.by_name(told.inputs)
     if inputs.keys() != {"rows", "truth"}:
         raise invalid("labels are the inputs 'rows' and 'truth', and no others")
     rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
-    if rows and not 0 <= min(rows) <= max(rows) <= MOST_ROW:
-        raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
+    if rows and not 0 <= min(rows) <= max(rows) <= tensors.MOST_ROW:
+        raise invalid(f"input 'rows' holds a row that is not one from 0 to {tensors.MOST_ROW}")
     truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
-    return _fitting(Feedback(told.id, truths, rows, told.parameters))
+    return Feedback(told.id, truths, rows, told.parameters)
 
 
-def wanted_of(request: Inference) -> Sequence[OutputName]:
-    """Return the names of the outputs that a client wants, in order."""
-    return USUAL if request.outputs is None else [one.name for one in request.outputs]
+def wanted_of(request: Inference) -> Sequence[Wanted]:
+    """Return the outputs that a client wants, in order."""
+    return USUAL if request.outputs is None else request.outputs
 
 
-def tickets_of(id: str, rows: int) -> list[str]:  # noqa: A002 - the protocol's word
-    """Return the tickets of the rows of a request."""
-    return [f"{id}:{row}" for row in range(rows)]
-
-
-def inference(body: bytes, tail: bytes | memoryview = NOTHING, *, depth: int) -> Asked:
+def inference(body: bytes, tail: bytes | memoryview = b"", *, depth: int) -> Asked:
     """Return a request, nested no deeper than `depth`, with `tail` after its JSON."""
     raw = _parsed(body, depth)
     request: Inference = _typed(raw, Inference)
-    if request.id is not None:
-        _check_id(request.id)
     _is_said(request.parameters, ALL_BINARY)
     for one in request.outputs or ():
         _is_said(one.parameters, tensors.BINARY)
@@ -119,7 +113,9 @@ def inference(body: bytes, tail: bytes | memoryview = NOTHING, *, depth: int) ->
     return Asked(request, digest.hexdigest(), tensors.parts_of(request.inputs, tail))
 
 
-def rows_of(asked: Asked, serving: NodeTable, *, dimension: int | None, most: int) -> TensorTable:
+def rows_of(
+    asked: Asked, serving: NodeTable, *, dimension: int | None, most: int
+) -> tensors.TensorTable:
     """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
     inputs, features = asked.request.inputs, serving.features
     return tensors.table_of(inputs, asked.parts, features, dimension=dimension, most=most)
@@ -147,33 +143,29 @@ def answer(
 ) -> HttpResponse:
     """Return the answer to a request: the columns that it wants, in JSON or in bytes."""
     is_usual = _is_said(request.parameters, ALL_BINARY)
-    wanted = [(str(name), is_usual) for name in USUAL]
-    if request.outputs is not None:
-        wanted = [
-            (str(one.name), _is_said(one.parameters, tensors.BINARY, is_usual))
-            for one in request.outputs
-        ]
-    outputs, bodies = [], []
-    for name, is_binary in wanted:
-        output, told = tensors.output_of(name, columns[name], is_binary=is_binary)
+    outputs, bodies, has_binary = [], [], False
+    for one in wanted_of(request):
+        is_binary = _is_said(one.parameters, tensors.BINARY, is_usual)
+        output, told = tensors.output_of(one.name, columns[one.name], is_binary=is_binary)
         outputs.append(output)
         bodies.append(told)
-    head = msgspec.json.encode(InferenceResponse(model, id, outputs, dict(parameters)))
-    if not any(is_binary for _, is_binary in wanted):
+        has_binary |= is_binary
+    head = msgspec.json.encode(tensors.InferenceResponse(model, id, outputs, dict(parameters)))
+    if not has_binary:
         return HttpResponse(body=head)
     return HttpResponse(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
 
 
-def metadata(serving: NodeTable, *, dimension: int | None) -> bytes:
+def metadata(serving: NodeTable, *, dimension: int | None) -> tensors.ModelMetadata:
     """Return what the model takes and gives."""
     inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
-        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
+        inputs.append(TensorKind(tensors.CONTEXT, "FP64", [-1, dimension]))
     outputs = [
         TensorKind(name, "FP64" if name == "price" else "BYTES", [-1])
-        for name in get_args(OutputName)
+        for name in get_args(tensors.OutputName)
     ]
-    return msgspec.json.encode(ModelMetadata(serving.name, "covey", inputs, outputs))
+    return tensors.ModelMetadata(serving.name, "covey", inputs, outputs)
 
 
 def example(serving: NodeTable, *, dimension: int | None) -> Inference:
@@ -183,18 +175,8 @@ def example(serving: NodeTable, *, dimension: int | None) -> Inference:
         RemoteTensor(name, [1], kind, [values[kind]]) for name, kind in serving.features.items()
     ]
     if dimension:
-        inputs.append(RemoteTensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
+        inputs.append(RemoteTensor(tensors.CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
     return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
-
-
-def _fitting(told: Feedback) -> Feedback:
-    """Return labels if there is one for each row."""
-    if told.rows is not None and isinstance(told.truth, list):
-        if not told.rows:
-            raise invalid("there are no rows")
-        if len(told.rows) != len(told.truth):
-            raise invalid(f"there are {len(told.rows)} rows and {len(told.truth)} labels")
-    return told
 
 
 def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -> bool:
@@ -202,9 +184,6 @@ def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -
     if not isinstance(value, bool):
         raise invalid(f"parameter {name} must be true or false")
     return value
-
-
-# -- JSON ---------------------------------------------------------------------------------------
 
 
 # Text, also such that never ends, and all that opens or closes something.
@@ -223,7 +202,10 @@ def _parsed(body: bytes, depth: int) -> Any:
     if not isinstance(raw, dict):
         raise invalid("the body must be a JSON object")
     if body.count(b":") != _pairs(raw):  # or else it holds no key that got lost
-        _check_keys(body)
+        try:
+            json.loads(body, object_pairs_hook=_unique)
+        except ValueError as error:
+            raise HttpProblem(400, "bad_json", f"the body is not valid JSON: {error}") from None
     return raw
 
 
@@ -236,14 +218,6 @@ def _pairs(value: dict[str, Any]) -> int:
         elif type(inner) is list and inner and type(inner[0]) is dict:
             count += sum([_pairs(one) for one in inner if type(one) is dict])
     return count
-
-
-def _check_keys(body: bytes) -> None:
-    """Raise a `HttpProblem` if a key stands twice in an object."""
-    try:
-        json.loads(body, object_pairs_hook=_unique)
-    except ValueError as error:
-        raise HttpProblem(400, "bad_json", f"the body is not valid JSON: {error}") from None
 
 
 def _check_depth(body: bytes, most: int) -> None:
@@ -271,12 +245,11 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def _typed(raw: Any, kind: type[Any]) -> Any:
+    """Return a message whose id, if any, can be printed."""
     try:
-        return msgspec.convert(raw, kind)
+        message = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise invalid(str(error)) from None
-
-
-def _check_id(id: str) -> None:  # noqa: A002 - the protocol's word
-    if not id.isprintable():
+    if not (message.id or "").isprintable():
         raise invalid("id holds a character that cannot be printed")
+    return message

@@ -1,29 +1,19 @@
-"""The side of a node for its peers: letters in, letters out. No sockets.
+"""Answers the messages of peers, which their certificates identify. No sockets."""
 
-Whoever calls has been let in by its certificate. What it may, the site's file says; what it asks is
-answered by this site and never passed on.
-"""
+from collections.abc import Mapping
 
-import asyncio
-import math
-from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
-from typing import TypeVar
-
-from covey.bandit.learner import Learner
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
 from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucket
-from covey.server.peer_messages import KIND, VERSION, PeerMessage
+from covey.server.peer_messages import KIND, VERSION, AnyMessage
 
 ROOT = peer_messages.ROOT
 PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
-Given = TypeVar("Given")
-# What a peer is told of what went wrong here: what it sent itself, or a sentence that says no more
-# of this site than it needs to know. The first that fits.
+# The first match counts. A sentence says no more of this site than a peer needs to know; without
+# one, the error is about what the peer sent, and it gets the message of the error.
 PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
     (DataError, 422, "invalid", ""),
     (TicketError, 409, "conflict", "the id was used for another question; choose another"),
@@ -46,30 +36,29 @@ class PeerApi:
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it."""
         self._node = node
-        self._headers = peer_messages.announcement(f"covey {version('covey')}")
+        self._headers = peer_messages.announcement()
         self._features = [peer_messages.FeatureInfo(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
         self._buckets = {name: TokenBucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
-        answers: tuple[
-            Callable[[HttpRequest, PeerConfig], Awaitable[peer_messages.PeerReply]], ...
-        ] = (
-            self._ask,
-            self._report,
-            self._estimate,
-            self._labels,
-            self._hello,
-        )
+        answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
         self._calls = dict(zip(PATHS, answers, strict=True))
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
-        """Answer a peer's letter."""
         peer = self._neighbours.get(call.who)
         if peer is None:
             raise HttpProblem(403, "not_allowed", "this site does not know you")
-        self._check_rate(peer)
-        answer = _route(call, self._calls)
+        self._buckets[peer.name].spend(
+            f"you may call {peer.rate_per_s:g} times a second; wait a little"
+        )
+        answer = self._calls.get(call.path)
+        if answer is None:
+            raise HttpProblem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
+        if call.method != "POST":
+            raise HttpProblem(405, "method", "letters are posted", {"Allow": "POST"})
+        if call.headers.get("content-type", "") != KIND:
+            raise HttpProblem(415, "media_type", f"send {KIND}")
         if self._in_flight[peer.name] >= peer.in_flight:
             raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are under way")
         self._in_flight[peer.name] += 1
@@ -81,87 +70,58 @@ class PeerApi:
             self._in_flight[peer.name] -= 1
         return HttpResponse(200, peer_messages.write(given), KIND, self._headers)
 
-    def _check_rate(self, peer: PeerConfig) -> None:
-        wait_s = self._buckets[peer.name].take(asyncio.get_running_loop().time())
-        if wait_s:
-            raise HttpProblem(
-                429,
-                "too_often",
-                f"you may call {peer.rate_per_s:g} times a second; wait a little",
-                {"Retry-After": str(math.ceil(wait_s))},
-            )
-
-    # -- the calls ------------------------------------------------------------------------------
-
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        letter = peer_messages.read(call.body, peer_messages.AskQuery)
-        _check_deadline(letter)
-        rows = peer_messages.requests_of(letter)
+        query = _read(call, peer_messages.AskQuery)
+        rows = peer_messages.requests_of(query)
         if rows[0].instance is NO_INSTANCE and not peer.asks_by_context:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
-        return peer_messages.helped(letter, await self._node.assist(rows, source=peer.name))
+        return peer_messages.helped(query, await self._node.assist(rows, source=peer.name))
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        letter = peer_messages.read(call.body, peer_messages.ReportQuery)
-        _check_deadline(letter)
-        arrivals, low, high = await self._node.report(letter.cell, letter.slot, source=peer.name)
+        query = _read(call, peer_messages.ReportQuery)
+        arrivals, low, high = await self._node.report(query.cell, query.slot, source=peer.name)
         return peer_messages.ReportReply(
-            version=VERSION, request=letter.request, arrivals=arrivals, low=low, high=high
+            version=VERSION, request=query.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        letter = peer_messages.read(call.body, peer_messages.EstimateQuery)
-        _check_deadline(letter)
+        query = _read(call, peer_messages.EstimateQuery)
         accuracy, labels = await self._node.estimate(
-            letter.cell, letter.slot, source=peer.name, is_by_context=letter.is_by_context
+            query.cell, query.slot, source=peer.name, is_by_context=query.is_by_context
         )
         return peer_messages.EstimateReply(
-            version=VERSION, request=letter.request, accuracy=accuracy, labels=labels
+            version=VERSION, request=query.request, accuracy=accuracy, labels=labels
         )
 
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
-        """Take labels, also of who may ask no longer: they settle only what it asked before."""
-        letter = peer_messages.read(call.body, peer_messages.LabelsQuery)
-        _check_deadline(letter)
-        labels = [(told.id, told.label) for told in letter.labels]
+        """Take labels, also of a peer that may no longer ask: they are of its earlier queries."""
+        query = _read(call, peer_messages.LabelsQuery)
+        labels = [(told.id, told.label) for told in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
-        return peer_messages.DeliveryReply(version=VERSION, request=letter.request, words=words)
+        return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
     async def _hello(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
-        letter = peer_messages.read(call.body, peer_messages.HelloQuery)
+        query = peer_messages.read(call.body, peer_messages.HelloQuery)
         learner = self._node.learner
         knows_cells = peer.may_ask or peer.may_see("context")
         knows_data = peer.may_ask or peer.may_see("data")
         return peer_messages.HelloReply(
             version=VERSION,
-            request=letter.request,
+            request=query.request,
             name=self._node.name,
             incarnation=self._node.starts,
             preset=preset_of(learner.policies) if knows_cells else "",
-            spaces=_spaces(learner) if knows_cells else [],
+            spaces=[
+                peer_messages.SpaceInfo(name, describe_cells(one), one.dimension)
+                for name, one in learner.policies.items()
+                if knows_cells
+            ],
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
         )
-
-
-def _spaces(learner: Learner) -> list[peer_messages.SpaceInfo]:
-    policies = learner.policies.items()
-    return [
-        peer_messages.SpaceInfo(name, describe_cells(one), one.dimension) for name, one in policies
-    ]
-
-
-def _route(call: HttpRequest, calls: Mapping[str, Given]) -> Given:
-    if call.path not in calls:
-        raise HttpProblem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
-    if call.method != "POST":
-        raise HttpProblem(405, "method", "letters are posted", {"Allow": "POST"})
-    if call.headers.get("content-type", "") != KIND:
-        raise HttpProblem(415, "media_type", f"send {KIND}")
-    return calls[call.path]
 
 
 def _check_may_ask(peer: PeerConfig) -> None:
@@ -169,9 +129,12 @@ def _check_may_ask(peer: PeerConfig) -> None:
         raise HttpProblem(403, "not_allowed", "you may not ask here")
 
 
-def _check_deadline(letter: PeerMessage) -> None:
-    if not letter.deadline_ms:
+def _read(call: HttpRequest, kind: type[AnyMessage]) -> AnyMessage:
+    """Return the query of a call; raise `HttpProblem` if its deadline is over."""
+    query = peer_messages.read(call.body, kind)
+    if not query.deadline_ms:
         raise HttpProblem(408, "deadline_over", "deadline exceeded; request not processed")
+    return query
 
 
 def _problem_of(error: CoveyError) -> HttpProblem:

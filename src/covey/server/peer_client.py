@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -29,20 +28,9 @@ from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow, Assistance, describe_cells, preset_of
 from covey.server import keys, peer_messages
-from covey.server import keys as site_keys
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
-from covey.server.http import HttpResponse
-from covey.server.peer_messages import (
-    MOST_DEADLINE_MS,
-    MOST_ROWS,
-    ROOT,
-    VERSION,
-    AnyReply,
-    FeatureInfo,
-    HelloReply,
-    PeerMessage,
-    SpaceInfo,
-)
+from covey.server.http import Address, HttpResponse
+from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.types import Label
 
 # Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.
@@ -61,89 +49,63 @@ class PeerClient:
         self._chance = chance
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        """Return a label for each instance, or for a cell alone."""
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            letter = peer_messages.ask(shown, request=self._new_id(), deadline_ms=_left_ms())
-            given += peer_messages.helps_of(await self._send("ask", letter, peer_messages.AskReply))
+            query = peer_messages.ask(shown, **self._head())
+            given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
 
     async def report(self, cell: str, slot: int) -> Report:
-        """Return the arrivals in a cell, and between which bounds the best accuracy lies."""
-        letter = peer_messages.ReportQuery(
-            version=VERSION,
-            request=self._new_id(),
-            deadline_ms=_left_ms(),
-            cell=cell,
-            slot=slot,
-        )
-        told = await self._send("report", letter, peer_messages.ReportReply)
+        query = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
+        told = await self._send("report", query, peer_messages.ReportReply)
         return told.arrivals, told.low, told.high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Return how accurate answers in a cell would be, and by how many labels."""
-        letter = peer_messages.EstimateQuery(
-            version=VERSION,
-            request=self._new_id(),
-            deadline_ms=_left_ms(),
-            cell=cell,
-            slot=slot,
-            is_by_context=is_by_context,
+        query = peer_messages.EstimateQuery(
+            version=VERSION, **self._head(), cell=cell, slot=slot, is_by_context=is_by_context
         )
-        told = await self._send("estimate", letter, peer_messages.EstimateReply)
+        told = await self._send("estimate", query, peer_messages.EstimateReply)
         return told.accuracy, told.labels
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        """Say true labels; return what became of each."""
-        letter = peer_messages.told(labels, request=self._new_id(), deadline_ms=_left_ms())
-        return peer_messages.words_of(
-            await self._send("labels", letter, peer_messages.DeliveryReply)
-        )
+        query = peer_messages.told(labels, **self._head())
+        answer = await self._send("labels", query, peer_messages.DeliveryReply)
+        return peer_messages.words_of(answer)
 
-    async def hello(self) -> peer_messages.HelloReply:
-        """Return who is there; raise `PeerError` if it is somebody else."""
-        letter = peer_messages.HelloQuery(
-            version=VERSION, request=self._new_id(), deadline_ms=_left_ms()
-        )
-        greeting = await self._send("hello", letter, peer_messages.HelloReply)
+    async def hello(self) -> HelloReply:
+        """Return the settings of the peer; raise `PeerError` if it is another site."""
+        query = peer_messages.HelloQuery(version=VERSION, **self._head())
+        greeting = await self._send("hello", query, HelloReply)
         if greeting.name != self._neighbour.name:
             raise PeerError(f"the greeting of {greeting.name!r}")
         return greeting
 
-    async def _send(self, call: str, letter: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        reply = await self._post(f"{peer_messages.ROOT}/{call}", peer_messages.write(letter))
+    async def _send(self, call: str, query: PeerMessage, kind: type[AnyReply]) -> AnyReply:
+        reply = await self._post(f"{ROOT}/{call}", peer_messages.write(query))
         if reply.status != 200:
             raise _refused(reply, *read_refusal(reply.body))
-        return peer_messages.read_answer(reply.body, kind, letter)
+        return peer_messages.read_answer(reply.body, kind, query)
 
-    def _new_id(self) -> str:
-        return f"{self._chance.getrandbits(64):016x}"
-
-
-def _left_ms() -> int:
-    """Return for how long whoever asks will still wait."""
-    left_s = DEADLINE_S.get() - asyncio.get_running_loop().time()
-    if left_s <= 0:
-        raise PeerError("no time to answer")
-    return (
-        MOST_DEADLINE_MS if math.isinf(left_s) else min(MOST_DEADLINE_MS, math.ceil(1e3 * left_s))
-    )
+    def _head(self) -> dict[str, Any]:
+        """Return a new id, and the time that is left until the deadline of the caller."""
+        request = f"{self._chance.getrandbits(64):016x}"
+        left_ms = 1e3 * (DEADLINE_S.get() - asyncio.get_running_loop().time())
+        if left_ms <= 0:
+            raise PeerError("no time to answer")
+        left_ms = min(left_ms, peer_messages.MOST_DEADLINE_MS)  # it may be infinite
+        return {"request": request, "deadline_ms": math.ceil(left_ms)}
 
 
 def _refused(reply: HttpResponse, code: str, detail: str) -> PeerError:
     said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
     if code in BUSY:
-        return PeerBusy(said, wait_s=_wait_s(reply.headers))
+        wait = reply.headers.get("Retry-After", "")
+        is_number = wait.isascii() and wait.isdecimal()
+        return PeerBusy(said, wait_s=float(wait) if is_number else USUAL_WAIT_S)
     if 400 <= reply.status < 500 and code not in LATE:
         return PeerDeclined(f"{said}: {detail}" if code and detail else said)
     return PeerError(said)
-
-
-def _wait_s(headers: Mapping[str, str]) -> float:
-    """Return after how many seconds a peer asks to retry."""
-    said = headers.get("Retry-After", "")
-    return float(said) if said.isascii() and said.isdecimal() else USUAL_WAIT_S
 
 
 try:
@@ -157,10 +119,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpsPeers:
-    """The neighbours that have a url, over connections that are kept for a while.
-
-    Timeouts are set by the caller.
-    """
+    """The neighbours that have a url, over kept connections; timeouts are the caller's."""
 
     def __init__(
         self,
@@ -168,14 +127,13 @@ class HttpsPeers:
         identify: Callable[[], ssl.SSLContext],
         chance: random.Random,
     ) -> None:
-        """`identify` is `tls.client_context` with the files of the own identity."""
+        """`identify` is `keys.client_context` with the files of the own identity."""
         self._identify = identify
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S
-            ),
+            connector=connector,
             timeout=aiohttp.ClientTimeout(),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -183,7 +141,7 @@ class HttpsPeers:
                 "Content-Type": peer_messages.KIND,
                 "User-Agent": "covey",
                 "Accept-Encoding": "",
-                **peer_messages.announcement(f"covey {version('covey')}"),
+                **peer_messages.announcement(),
             },
         )
         self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
@@ -192,7 +150,7 @@ class HttpsPeers:
             for name in self._urls
         }
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Read the own certificate again; open connections stay open."""
         try:
             self._context = _pinned(self._identify(), self._keys)
@@ -200,7 +158,6 @@ class HttpsPeers:
             log.error("certificate not reloaded, the old one stays in use: %s", error)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     async def post(self, name: str, path: str, body: bytes) -> HttpResponse:
@@ -258,15 +215,15 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _pinned(context: ssl.SSLContext, keys: Mapping[str, str]) -> ssl.SSLContext:
-    """Let the handshake fail if the site's key is not the listed one: so nothing is sent to it."""
+def _pinned(context: ssl.SSLContext, allowed: Mapping[str, str]) -> ssl.SSLContext:
+    """Let the handshake fail if the site's key is not the listed one, before anything is sent."""
 
     class Pinned(ssl.SSLObject):
         def do_handshake(self) -> None:
             super().do_handshake()
             name: Any = self.server_hostname
             try:
-                site_keys.admit(self, {name: keys[name]})
+                keys.admit(self, {name: allowed[name]})
             except PeerRefused as error:
                 raise ssl.SSLCertVerificationError(str(error)) from None
 
@@ -293,7 +250,7 @@ def differences(site: SiteConfig, greeting: HelloReply, *, by_data: bool) -> lis
     return found
 
 
-def _of_cells(site: SiteConfig, spaces: Sequence[SpaceInfo]) -> Iterator[str]:
+def _of_cells(site: SiteConfig, spaces: Sequence[peer_messages.SpaceInfo]) -> Iterator[str]:
     space = site.learner.space
     policy = site.learner.policies[space]
     there = {one.name: one for one in spaces}.get(space)
@@ -310,7 +267,7 @@ def _of_instances(site: SiteConfig, greeting: HelloReply) -> Iterator[str]:
     if greeting.instance != site.serving.instance:
         there = _shown(greeting.instance)
         yield f"functions are given a {site.serving.instance!r} here and a {there} there"
-    ours = [FeatureInfo(*one) for one in site.serving.features.items()]
+    ours = [peer_messages.FeatureInfo(*one) for one in site.serving.features.items()]
     if ours == greeting.features:
         return
     kinds = {one.name: one.datatype for one in greeting.features}
@@ -339,7 +296,7 @@ Asks = Literal["data", "context"]
 class Probe(NamedTuple):
     """What a peer says of itself."""
 
-    greeting: peer_messages.HelloReply
+    greeting: HelloReply
     versions: str  # of the peer protocol that it speaks
     software: str
     ahead_s: float | None  # its clock minus the own one; None: it does not say
@@ -351,7 +308,7 @@ class _ProbeModel(msgspec.Struct):
     platform: str
 
 
-def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None = None) -> Probe:
+def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
     """Return what a peer says to the site of `identity`.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
@@ -372,20 +329,19 @@ async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Pro
         await peers.close()
 
 
-def shown_key(host: str, port: int, identity: Identity, *, name: str) -> str:
+def shown_key(address: Address, identity: Identity, *, name: str) -> str:
     """Return the hash of the key that the server at an address shows for `name`."""
     context = keys.client_context(*identity)
     with (
-        socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,
+        socket.create_connection(address, timeout=TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=name) as connection,
     ):
         return keys.peer_name_and_hash(connection)[1]
 
 
-def is_model(host: str, port: int, *, name: str) -> bool:
+def is_model(address: Address, *, name: str) -> bool:
     """Whether covey serves a model of this name there, without TLS; raises `PeerError`."""
-    where = f"[{host}]" if ":" in host else host
-    client = HttpClient.at(f"http://{where}:{port}", timeout_s=TIMEOUT_S)
+    client = HttpClient.at(address.url("http"), timeout_s=TIMEOUT_S)
     status, body = client.send("GET", f"/v2/models/{name}")
     if status == 401:
         return read_refusal(body)[0] == "no_token"
@@ -407,7 +363,7 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Probe:
         if code == "protocol_version":
             raise PeerError(f"it speaks peer protocol {versions}, and this site {VERSION}")
         raise PeerError(f"it answers with status {reply.status} {code}".rstrip())
-    greeting = peer_messages.read_answer(reply.body, peer_messages.HelloReply, hello)
+    greeting = peer_messages.read_answer(reply.body, HelloReply, hello)
     if greeting.name != name:
         raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
     refusal = "" if asks is None else await _refusal(name, peers, asks)
@@ -418,21 +374,21 @@ async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:
     """Return the code with which it refuses such a question; it must not begin to answer."""
     if asks == "data":
         # The peer checks the permission first, and then the time, of which there is none left.
-        letter: PeerMessage = peer_messages.ReportQuery(
+        query: PeerMessage = peer_messages.ReportQuery(
             version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1
         )
-        expected, reply = "deadline_over", await _sent(name, peers, "report", letter)
+        expected, reply = "deadline_over", await _sent(name, peers, "report", query)
     else:
-        letter = peer_messages.ask(
+        query = peer_messages.ask(
             [AskRow("doctor", NO_CELL, 1)], request="doctor", deadline_ms=PATIENCE_MS
         )
-        expected, reply = "invalid", await _sent(name, peers, "ask", letter)
+        expected, reply = "invalid", await _sent(name, peers, "ask", query)
     code, _ = read_refusal(reply.body)
     return "" if code == expected else code or f"status {reply.status}"
 
 
-async def _sent(name: str, peers: HttpsPeers, call: str, letter: PeerMessage) -> HttpResponse:
-    return await peers.post(name, f"{ROOT}/{call}", peer_messages.write(letter))
+async def _sent(name: str, peers: HttpsPeers, call: str, query: PeerMessage) -> HttpResponse:
+    return await peers.post(name, f"{ROOT}/{call}", peer_messages.write(query))
 
 
 def _ahead_s(date: str | None, now_s: float) -> float | None:

@@ -2,12 +2,12 @@
 
 import math
 import sys
-from array import array
 from collections.abc import Mapping, Sequence
-from sys import byteorder
+from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from covey.bandit.learner import NO_ANSWER
@@ -15,12 +15,11 @@ from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
 from covey.node.peers import OUTCOMES
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance
-from covey.server.http import HttpProblem
+from covey.server.http import HttpProblem, invalid
 from covey.types import Label
 
-MOST_BLOCK_FEATURES = 4_096
+MOST_FEATURES = 4_096
 MOST_DEPTH = 4
-CODES: dict[str, Literal["d", "q"]] = {"f8": "d", "i8": "q"}
 Key = Annotated[str, Meta(max_length=1_024)]
 
 
@@ -28,9 +27,9 @@ class NumericBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Instances that are rows of numbers: eight bytes each, little-endian, row by row."""
 
     kind: Literal["f8", "i8"]  # numbers, or whole numbers
-    width: Annotated[int, Meta(ge=1, le=MOST_BLOCK_FEATURES)]
+    width: Annotated[int, Meta(ge=1, le=MOST_FEATURES)]
     numbers: bytes
-    keys: Annotated[list[Key], Meta(max_length=MOST_BLOCK_FEATURES)] | None = None  # None: lists
+    keys: Annotated[list[Key], Meta(max_length=MOST_FEATURES)] | None = None  # None: lists
 
     def rows(self) -> list[Any]:
         """Return the instances, as lists or as records; raise `DataError` if they do not fit."""
@@ -39,24 +38,17 @@ class NumericBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise DataError(f"the block has {len(keys)} keys for {width} columns, or one twice")
         if len(self.numbers) % (8 * width):
             raise DataError(f"the block has {len(self.numbers)} bytes, not rows of {width} numbers")
-        numbers = self._unpacked()
+        numbers: list[float] = np.frombuffer(self.numbers, f"<{self.kind}").tolist()
         for number in numbers:
             _check_number(number)
         rows = [numbers[k : k + width] for k in range(0, len(numbers), width)]
         return rows if keys is None else [dict(zip(keys, row, strict=True)) for row in rows]
 
-    def _unpacked(self) -> list[Any]:
-        numbers: array[Any] = array(CODES[self.kind])
-        numbers.frombytes(self.numbers)
-        if byteorder == "big":
-            numbers.byteswap()
-        return numbers.tolist()
-
 
 def block_of(instances: Sequence[Any]) -> NumericBlock | None:
     """Return instances as one block, if they are alike and all their numbers of one type."""
     first = instances[0] if instances else None
-    if not first or not isinstance(first, dict | list | tuple) or len(first) > MOST_BLOCK_FEATURES:
+    if not first or not isinstance(first, dict | list | tuple) or len(first) > MOST_FEATURES:
         return None
     keys = list(first) if isinstance(first, dict) else None
     if keys is not None and not all(isinstance(key, str) for key in keys):
@@ -68,34 +60,22 @@ def block_of(instances: Sequence[Any]) -> NumericBlock | None:
         if keys is not None and list(one) != keys:
             return None
         values += one.values() if isinstance(one, dict) else one
-    return _packed(values, len(first), keys)
+    types = set(map(type, values))
+    is_whole = types == {int} and all(abs(value) <= MOST_WHOLE for value in values)
+    if types != {float} and not is_whole:
+        return None
+    kind: Literal["f8", "i8"] = "i8" if is_whole else "f8"
+    return NumericBlock(kind, len(first), np.array(values, f"<{kind}").tobytes(), keys)
 
 
 def check_plain(instances: Sequence[Any]) -> None:
     """Raise `DataError` unless all is text, numbers, true, false, None, in lists and records."""
     layer: list[Any] = list(instances)
     for _ in range(MOST_DEPTH):
-        inner: list[Any] = []
-        for value in layer:
-            inner += _inner(value)
-        if not inner:
+        layer = [inner for value in layer for inner in _inner(value)]
+        if not layer:
             return
-        layer = inner
     raise DataError(f"an instance is nested more than {MOST_DEPTH} deep")
-
-
-def _packed(values: list[Any], width: int, keys: list[Any] | None) -> NumericBlock | None:
-    kinds = {type(value) for value in values}
-    if kinds == {float}:
-        kind: Literal["f8", "i8"] = "f8"
-    elif kinds == {int} and all(abs(value) <= MOST_WHOLE for value in values):
-        kind = "i8"
-    else:
-        return None
-    numbers: array[Any] = array(CODES[kind], values)
-    if byteorder == "big":
-        numbers.byteswap()
-    return NumericBlock(kind, width, numbers.tobytes(), keys)
 
 
 def _inner(value: Any) -> Sequence[Any]:
@@ -133,7 +113,7 @@ NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
 MOST_DEADLINE_MS = 600_000
-MOST_SPACES, MOST_FEATURES = 1_024, 4_096  # that a greeting has
+MOST_SPACES = 1_024  # that a greeting has
 
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -224,16 +204,12 @@ class AskReply(PeerReply, frozen=True, kw_only=True):
 
 
 class ReportReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `ReportQuery`."""
-
     arrivals: Count
     low: float
     high: float
 
 
 class EstimateReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `EstimateQuery`."""
-
     accuracy: Annotated[float, Meta(ge=0, le=1)]
     labels: Count
 
@@ -281,37 +257,39 @@ AnyMessage = TypeVar("AnyMessage", bound=PeerMessage)
 AnyReply = TypeVar("AnyReply", bound=PeerReply)
 
 
-def write(letter: PeerMessage | PeerReply) -> bytes:
-    """Return a message as bytes; raise `DataError` if a text is not valid Unicode."""
-    return _encoded(letter)
+def write(message: Any) -> bytes:
+    """Return a message, or instances, as bytes; raise `DataError` if a text is not Unicode."""
+    try:
+        return msgspec.msgpack.encode(message)
+    except UnicodeEncodeError:
+        raise DataError("a text cannot be encoded as UTF-8") from None
 
 
 def read(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     """Return a received request; raise `HttpProblem` if it is not one of this kind."""
     if len(body) > MOST_BYTES:
-        raise HttpProblem(
-            413, "too_large", f"the message has {len(body)} bytes; at most {MOST_BYTES}"
-        )
-    letter: AnyMessage = _decoded(body, kind)
-    if letter.version != VERSION:
-        raise _other_version(letter.version)
-    return letter
+        said = f"the message has {len(body)} bytes; at most {MOST_BYTES}"
+        raise HttpProblem(413, "too_large", said)
+    query: AnyMessage = _decoded(body, kind)
+    if query.version != VERSION:
+        raise _other_version(query.version)
+    return query
 
 
-def read_answer(body: bytes, kind: type[AnyReply], letter: PeerMessage) -> AnyReply:
+def read_answer(body: bytes, kind: type[AnyReply], query: PeerMessage) -> AnyReply:
     """Return the response to a request; raise `PeerError` if it is not one."""
     try:
         answer: AnyReply = _decoded(body, kind)
     except HttpProblem as problem:
         raise PeerError(f"the response cannot be read: {problem.detail}") from None
-    if (answer.version, answer.request) != (VERSION, letter.request):
+    if (answer.version, answer.request) != (VERSION, query.request):
         raise PeerError("the response has another request id or version")
     return answer
 
 
-def announcement(software: str) -> dict[str, str]:
+def announcement() -> dict[str, str]:
     """Return the headers by which a site says which protocol and which software it has."""
-    return {VERSIONS_HEADER: str(VERSION), SOFTWARE_HEADER: software}
+    return {VERSIONS_HEADER: str(VERSION), SOFTWARE_HEADER: f"covey {version('covey')}"}
 
 
 def announced(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -325,9 +303,6 @@ def _shown(said: str) -> str:
     return said[:MOST_ANNOUNCED] if said.isprintable() else ""
 
 
-# -- questions ----------------------------------------------------------------------------------
-
-
 def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQuery:
     """Return the message that asks for labels; raise `DataError` if instances cannot be sent."""
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
@@ -337,7 +312,7 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQue
     values = NONE
     if instances and block is None:
         check_plain(instances)
-        values = msgspec.Raw(_encoded(instances))
+        values = msgspec.Raw(write(instances))
     return AskQuery(
         version=VERSION,
         request=request,
@@ -348,26 +323,26 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQue
     )
 
 
-def requests_of(letter: AskQuery) -> list[AskRow]:
+def requests_of(query: AskQuery) -> list[AskRow]:
     """Return what is asked; raise `HttpProblem` if instances and rows do not fit."""
-    instances = _instances(letter)
+    instances = _instances(query)
     if instances is None:
-        return [AskRow(row.id, row.cell, row.slot) for row in letter.rows]
-    if len(instances) != len(letter.rows):
-        raise _invalid(f"there are {len(instances)} instances for {len(letter.rows)} rows")
+        return [AskRow(row.id, row.cell, row.slot) for row in query.rows]
+    if len(instances) != len(query.rows):
+        raise invalid(f"there are {len(instances)} instances for {len(query.rows)} rows")
     return [
         AskRow(row.id, row.cell, row.slot, instance)
-        for row, instance in zip(letter.rows, instances, strict=True)
+        for row, instance in zip(query.rows, instances, strict=True)
     ]
 
 
-def helped(letter: AskQuery, given: Sequence[Assistance]) -> AskReply:
+def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
     """Return the answer to a question."""
     rows = [
         AskAnswer(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
         for one in given
     ]
-    return AskReply(version=VERSION, request=letter.request, given=rows)
+    return AskReply(version=VERSION, request=query.request, given=rows)
 
 
 def helps_of(answer: AskReply) -> list[Assistance]:
@@ -392,22 +367,22 @@ def told(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int)
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
 
 
-def _instances(letter: AskQuery) -> list[Any] | None:
-    if letter.values == NONE and letter.block is None:
+def _instances(query: AskQuery) -> list[Any] | None:
+    if query.values == NONE and query.block is None:
         return None
     try:
-        if letter.block is not None:
-            if letter.values != NONE:
+        if query.block is not None:
+            if query.values != NONE:
                 raise DataError("both block and values are given; send one of them")
-            return letter.block.rows()
-        if len(letter.values) > MOST_PLAIN_BYTES:
+            return query.block.rows()
+        if len(query.values) > MOST_PLAIN_BYTES:
             raise HttpProblem(
                 413, "too_large", f"plain instances may have {MOST_PLAIN_BYTES} bytes"
             )
-        values: list[Any] = _decoded(letter.values, list[Any])
+        values: list[Any] = _decoded(query.values, list[Any])
         check_plain(values)
     except DataError as error:
-        raise _invalid(str(error)) from None
+        raise invalid(str(error)) from None
     return values
 
 
@@ -415,16 +390,6 @@ def _sent(label: Label) -> Truth:
     if not isinstance(label, str | int | float):
         raise DataError(f"the label is {label!r}; a node takes text and numbers")
     return label
-
-
-# -- bytes --------------------------------------------------------------------------------------
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        return msgspec.msgpack.encode(value)
-    except UnicodeEncodeError:
-        raise DataError("a text cannot be encoded as UTF-8") from None
 
 
 def _decoded(body: Any, kind: Any) -> Any:
@@ -442,22 +407,18 @@ def _other_or_invalid(body: Any, kind: Any, said: str) -> HttpProblem:
     """Return why a message is invalid; one of another version may have other fields."""
     if kind != list[Any]:
         try:
-            version = msgspec.msgpack.decode(body, type=_Head).version
+            sent = msgspec.msgpack.decode(body, type=_Head).version
         except (ValueError, RecursionError):
-            version = VERSION
-        if version != VERSION:
-            return _other_version(version)
-    return _invalid(said[:200])  # it may quote what came
+            sent = VERSION
+        if sent != VERSION:
+            return _other_version(sent)
+    return invalid(said[:200])  # it may quote what came
 
 
-def _other_version(version: int) -> HttpProblem:
+def _other_version(sent: int) -> HttpProblem:
     return HttpProblem(
         422,
         "protocol_version",
-        f"the message has version {version}; this site speaks {VERSION}",
+        f"the message has version {sent}; this site speaks {VERSION}",
         {VERSIONS_HEADER: str(VERSION)},
     )
-
-
-def _invalid(detail: str) -> HttpProblem:
-    return HttpProblem(422, "invalid", detail)

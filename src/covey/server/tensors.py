@@ -13,7 +13,7 @@ from covey.data.inputs import MOST_WHOLE
 from covey.functions import function
 from covey.functions.remote import Output, RemoteTensor
 from covey.server.config import FeatureType
-from covey.server.http import HttpProblem
+from covey.server.http import HttpProblem, invalid
 from covey.types import Context
 
 MOST_ID = 200
@@ -141,7 +141,6 @@ class TensorTable(msgspec.Struct, frozen=True):
     count: int
 
     def row(self, place: int) -> TensorRow:
-        """Return one row as plain values."""
         some = slice(place, place + 1)
         record = {name: plain(column[some])[0] for name, column in self.columns.items()}
         if self.contexts is None:
@@ -156,7 +155,6 @@ class TensorTable(msgspec.Struct, frozen=True):
         return np.array(self.contexts, np.float64).reshape(self.count, -1)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return all rows as records."""
         names = list(self.columns)
         rows = zip(*map(plain, self.columns.values()), strict=True)
         return [dict(zip(names, row, strict=True)) for row in rows]
@@ -249,17 +247,9 @@ def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Out
     return Output(name, [len(values)], datatype, parameters={SIZE: len(content)}), content
 
 
-def invalid(detail: str) -> HttpProblem:
-    """Return the problem of a readable but invalid request."""
-    return HttpProblem(422, "invalid", detail)
-
-
 def broken(detail: str) -> HttpProblem:
     """Return the problem of a wrong number of bytes."""
     return HttpProblem(400, "broken_body", detail)
-
-
-# -- columns ------------------------------------------------------------------------------------
 
 
 def _contexts(tensor: RemoteTensor | None, parts: Parts, dimension: int | None) -> Column | None:
@@ -338,7 +328,8 @@ def _values(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
         return values
     for value in values:
         if not is_one(value):
-            raise invalid(f"input {tensor.name!r} holds {_shown(value)}, which is not {kind}")
+            shown = "null" if value is None else repr(value)[:40]
+            raise invalid(f"input {tensor.name!r} holds {shown}, which is not {kind}")
     return list(map(float, values)) if kind == "FP64" else values
 
 
@@ -354,30 +345,18 @@ def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
     return values, types
 
 
-def _shown(value: Any) -> str:
-    """Return a value as it was sent, truncated."""
-    return "null" if value is None else repr(value)[:40]
-
-
 def _is_whole(value: Any) -> bool:
     return type(value) is int and abs(value) <= MOST_WHOLE
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_whole(value)
 
 
 _KINDS: dict[FeatureType, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
     "BOOL": (("BOOL",), lambda value: type(value) is bool),
     "INT64": (WHOLE, _is_whole),
-    "FP64": ((*NUMBERS, *WHOLE), _is_number),
+    "FP64": ((*NUMBERS, *WHOLE), lambda value: type(value) is float or _is_whole(value)),
     "BYTES": (("BYTES",), lambda value: type(value) is str),
 }
 _PLAIN: dict[FeatureType, set[type]] = {"BOOL": {bool}, "FP64": {float}, "BYTES": {str}}
 _WORDS: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
-
-
-# -- bytes --------------------------------------------------------------------------------------
 
 
 def _from_bytes(tensor: RemoteTensor, part: memoryview, kind: FeatureType) -> Column:

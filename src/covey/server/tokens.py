@@ -76,12 +76,20 @@ def new(
 ) -> tuple[str, Token]:
     """Add a token to a file; return it, for the only time, with what is kept of it."""
     secret = PREFIX + secrets.token_urlsafe(32)
-    moment = _now(now).replace(microsecond=0)
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name[:64]!r} cannot name a token; use letters, digits and . _ @ - inside, "
+            "at most 64 characters"
+        )
+    wanted = _check_scopes(scopes)
+    if days is not None and not 1 <= days <= MOST_DAYS:
+        raise ConfigError(f"{days} days; a token lasts from 1 to {MOST_DAYS} of them")
     token = Token(
-        name=_check_name(name),
-        scopes=_check_scopes(scopes),
+        name=name,
+        scopes=wanted,
         created=moment,
-        expires=_end(moment, days),
+        expires=None if days is None else moment + timedelta(days=days),
         sha256=_hash(secret),
     )
     with _changing(path) as held:
@@ -128,24 +136,16 @@ def find(
     match = _HEADER.fullmatch(header) if len(header) <= _LONGEST_HEADER else None
     if match is None:
         return Refused("malformed")
-    token = _find(known, _hash(match[1]))
-    if token is None:
+    digest = _hash(match[1]).encode()
+    # Every token is compared, so that the time taken does not show which one is similar.
+    found = [token for token in known if hmac.compare_digest(token.sha256.encode(), digest)]
+    if not found:
         return Refused("unknown")
-    return token if is_current(token, now=now) else Refused("expired")
+    return found[-1] if is_current(found[-1], now=now) else Refused("expired")
 
 
 def is_current(token: Token, *, now: datetime | None = None) -> bool:
-    """Say whether a token has not ended."""
-    return token.expires is None or _now(now) < token.expires
-
-
-def _find(known: Iterable[Token], digest: str) -> Token | None:
-    """Look at every token, so that time says nothing about which one is near."""
-    found = None
-    for token in known:
-        if hmac.compare_digest(token.sha256.encode(), digest.encode()):
-            found = token
-    return found
+    return token.expires is None or (now or datetime.now(UTC)) < token.expires
 
 
 @contextlib.contextmanager
@@ -162,15 +162,6 @@ def _changing(path: Path) -> Iterator[list[Token]]:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name[:64]!r} cannot name a token; use letters, digits and . _ @ - inside, "
-            "at most 64 characters"
-        )
-    return name
-
-
 def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(scopes))
     if not wanted:
@@ -181,15 +172,5 @@ def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     return wanted
 
 
-def _end(moment: datetime, days: int | None) -> datetime | None:
-    if days is not None and not 1 <= days <= MOST_DAYS:
-        raise ConfigError(f"{days} days; a token lasts from 1 to {MOST_DAYS} of them")
-    return None if days is None else moment + timedelta(days=days)
-
-
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _now(now: datetime | None) -> datetime:
-    return datetime.now(UTC) if now is None else now
