@@ -151,7 +151,7 @@ def _header(found: Comparison) -> str:
 
 
 def _growth(found: Comparison) -> str:
-    colours = figures.policy_colours(found.policies)
+    colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
     limits = figures.regret_limits(found.scores)
     width = page.panel_width(_columns(found))
     panels = []
@@ -184,22 +184,15 @@ def _power(score: Score) -> str:
 
 
 def _numbers(found: Comparison) -> str:
-    colours = figures.policy_colours(found.policies)
+    colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
     _, *headings = _headings(found)
-    titles, words = ["environment", "policy", *headings], ' class="words"'
-    head = "".join(
-        f'<th scope="col"{words * (index == 1)}>{escape(title)}</th>'
-        for index, title in enumerate(titles)
-    )
     body = "".join(
         _line(score, colours[score.policy], opens=index == 0)
         for _, scores in _by_environment(found)
         for index, score in enumerate(scores)
     )
-    table = (
-        f'<div class="wide"><table class="grouped"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    titles, kind = ["environment", "policy", *headings], ' class="grouped"'
+    table = page.table(titles, body, words=["policy"], kind=kind)
     terms = [f"<b>{escape(term)}</b>: {escape(line)}." for term, line in _meanings(found).items()]
     return page.section("Results", table, " ".join([*terms, _certainty(found)]))
 
@@ -216,7 +209,7 @@ def _line(score: Score, colour: str, *, opens: bool) -> str:
 
 def _causes(found: Comparison) -> str:
     names = dict.fromkeys(cause for score in found.scores for cause in score.causes)
-    colours = figures.cause_colours(names)
+    colours = figures.colours_of(names, figures.CAUSE_COLOURS)
     ceiling = max(sum(score.causes.values()) for score in found.scores) or 1.0
     width = page.panel_width(_columns(found))
     panels = [
