@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, cast
 import numpy as np
 
 from covey import toml
-from covey.errors import ConfigError, DataError, MissingExtra
+from covey.errors import ConfigError, DataError, optional_module
 from covey.types import MILLIONTHS, Array, Label
 
 
@@ -145,13 +145,8 @@ class ParquetLog:
 
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
-    try:
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
-        ) from None
-    return parquet
+    missing = 'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
+    return optional_module("pyarrow.parquet", missing=missing)
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:

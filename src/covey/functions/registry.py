@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from covey.errors import ConfigError, DataError, FunctionError, MissingExtra, place_of
-from covey.functions import model_files, remote
+from covey.errors import ConfigError, DataError, FunctionError, optional_module, place_of
 from covey.functions.function import (
     Function,
     FunctionKind,
@@ -27,7 +26,8 @@ from covey.functions.function import (
     frozen,
     untrained,
 )
-from covey.functions.model_files import Columns
+from covey.functions.model_files import Columns, Onnx, Skops, load_onnx, load_skops
+from covey.functions.remote import Remote, load_remote
 from covey.toml import nearest, read
 from covey.types import Label
 
@@ -41,14 +41,6 @@ class Constant(Named, frozen=True, kw_only=True):
     def predict(self, rows: Any) -> list[Scalar]:
         """Return the label, once per row."""
         return [self.label] * len(rows)
-
-
-def load_constant(table: Constant, folder: Path) -> Constant:
-    """Return the table, which is the function."""
-    return table
-
-
-CONSTANT = FunctionKind(Constant, load_constant)
 
 
 class Entry(Taught, frozen=True, kw_only=True):
@@ -101,9 +93,6 @@ def _module(name: str) -> Any:
         raise ConfigError(f"importing {name} raised {type(error).__name__}: {error}") from error
 
 
-PYTHON = FunctionKind(Entry, load_python)
-
-
 class River(Entry, frozen=True, kw_only=True):
     """An entry that creates a River model."""
 
@@ -126,16 +115,12 @@ class RiverModel:
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:
-        named = self._selected(instance) if isinstance(instance, Mapping) else self._named(instance)
-        return {name: _value(name, value) for name, value in named.items()}
-
-    def _selected(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.columns is None:
-            return record
-        for column in self.columns:
+        record = instance if isinstance(instance, Mapping) else self._named(instance)
+        columns = record if self.columns is None else self.columns
+        for column in columns:
             if column not in record:
                 raise DataError(f"an instance has no {column!r}, which columns names")
-        return {column: record[column] for column in self.columns}
+        return {column: _value(column, record[column]) for column in columns}
 
     def _named(self, row: Any) -> dict[str, Any]:
         if self.columns is None:
@@ -152,7 +137,8 @@ class RiverModel:
 
 def load_river(table: River, folder: Path) -> RiverModel:
     """Return the model that the entry creates."""
-    _check_river()
+    missing = 'functions of kind river need river; install it with pip install "covey[river]"'
+    optional_module("river", missing=missing)
     model = load_python(table, folder)
     if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
         raise ConfigError(
@@ -174,36 +160,14 @@ def _value(name: str, value: Any) -> Any:
     return plain
 
 
-def _check_river() -> None:
-    try:
-        import river  # noqa: F401 - checks that it is installed
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            'functions of kind river need river; install it with pip install "covey[river]"'
-        ) from None
-
-
-RIVER = FunctionKind(River, load_river)
-
 Lesson = tuple[list[Any], list[Any]]  # instances, labels
 Again = Callable[[], Function]
+Remember = Callable[..., Function]  # `with_training_log` or `replay_training`
 MOST_SKIPPED = 20  # entries that fail; with more, the file belongs to another function
 SCALARS = (str, int, float, bool)
 
 
 log = logging.getLogger(__name__)
-
-
-class Remember(Protocol):
-    """Trains a function from its training log."""
-
-    def __call__(
-        self, function: Function, path: Path, *, most: int, again: Again | None
-    ) -> Function:
-        """Return the function trained on the last `most` instances.
-
-        `again` creates it untrained; None: it cannot be created again.
-        """
 
 
 class TrainingLog:
@@ -284,6 +248,7 @@ def with_training_log(
 ) -> Function:
     """Return the function trained from the log; later training is appended to the log.
 
+    The log keeps the last `most` instances; `again` creates the function untrained, if possible.
     It learns from instances decoded from JSON, so that retraining gives the same function.
     """
     lessons = TrainingLog(path, most=most)
@@ -395,12 +360,12 @@ def _append(path: Path, content: bytes) -> None:
 
 
 KINDS: dict[str, FunctionKind] = {
-    "constant": CONSTANT,
-    "onnx": model_files.ONNX,
-    "python": PYTHON,
-    "remote": remote.REMOTE,
-    "river": RIVER,
-    "skops": model_files.SKOPS,
+    "constant": FunctionKind(Constant, lambda table, folder: table),
+    "onnx": FunctionKind(Onnx, load_onnx),
+    "python": FunctionKind(Entry, load_python),
+    "remote": FunctionKind(Remote, load_remote),
+    "river": FunctionKind(River, load_river),
+    "skops": FunctionKind(Skops, load_skops),
 }
 
 
@@ -440,7 +405,7 @@ def _table(raw: object, where: str) -> Any:
 
 
 def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None:
-    if not isinstance(table, Taught) or table.lessons is None:
+    if getattr(table, "lessons", None) is None:
         return
     other = files.setdefault((folder / table.lessons).resolve(), table.name)
     if other != table.name:
@@ -454,7 +419,7 @@ def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Funct
     if isinstance(table, Taught):
         _check_lessons(table)
     function = _made(table, owner, folder)
-    if not isinstance(table, Taught) or table.lessons is None:
+    if getattr(table, "lessons", None) is None:
         return function
     if function.teach is None:
         raise ConfigError(f"function {table.name!r} cannot learn; remove lessons")
