@@ -251,18 +251,18 @@ def read(table: Mapping[str, Any]) -> Tables:
 def assemble(tables: Tables) -> NetworkConfig:
     """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
-    _check_members(members)
-    links = None
-    if tables.links:
-        links = parse_links(tables.links, [member.name for member in members])
+    names = [member.name for member in members]
+    _check_unique(names, "learner name", "")
+    for member in members:
+        _check_member(member, names)
+    links = parse_links(tables.links, names) if tables.links else None
     plan = plan_spaces(
         Wish("[data]", data.context, data.candidates),
         [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
     )
     context = contexts.parse(plan.entries)
     sites = tuple(
-        _furnished(_site(place, members, links, settings), place, members, plan, context.names)
-        for place in range(len(members))
+        _site(place, tables, links, plan, context.names) for place in range(len(members))
     )
     _check_loss(data.loss)
     if data.loss is not None and any(site.context_peers for site in sites):
@@ -314,13 +314,6 @@ def _members(tables: object) -> list[LearnerTable]:
     ]
 
 
-def _check_members(members: Sequence[LearnerTable]) -> None:
-    names = [member.name for member in members]
-    _check_unique(names, "learner name", "")
-    for member in members:
-        _check_member(member, names)
-
-
 def _check_member(member: LearnerTable, names: list[str]) -> None:
     owner = f"learner {member.name!r}"
     if not member.functions:
@@ -337,9 +330,8 @@ def _check_member(member: LearnerTable, names: list[str]) -> None:
             "function-costs; give one cost per function"
         )
     _check_numbers(member, owner)
-    for key, peers in (("peers", member.peers or {}), ("context-peers", member.context_peers)):
-        for peer, cost in peers.items():
-            _check_peer(owner, member.name, peer, cost, names, key)
+    _check_peers(member, owner, names, "peers", member.peers or {})
+    _check_peers(member, owner, names, "context-peers", member.context_peers)
 
 
 def _check_numbers(member: LearnerTable, owner: str) -> None:
@@ -359,22 +351,24 @@ def _check_numbers(member: LearnerTable, owner: str) -> None:
         )
 
 
-def _check_peer(
-    owner: str, own_name: str, peer: str, cost: float, names: list[str], key: str
+def _check_peers(
+    member: LearnerTable, owner: str, names: list[str], key: str, peers: Mapping[str, float]
 ) -> None:
-    if peer == own_name:
-        raise ConfigError(f"{owner} lists itself in {key}; remove it")
-    if peer not in names:
-        raise ConfigError(
-            f"{owner} lists unknown learner {peer!r} in {key}{toml.nearest(peer, names)}"
-        )
-    if not 0 <= cost < math.inf:
-        raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
-    if cost > 1:
-        warnings.warn(
-            f"{owner} never asks {peer!r}: cost {cost:g} is above 1, the value of a correct label",
-            stacklevel=2,
-        )
+    for peer, cost in peers.items():
+        if peer == member.name:
+            raise ConfigError(f"{owner} lists itself in {key}; remove it")
+        if peer not in names:
+            raise ConfigError(
+                f"{owner} lists unknown learner {peer!r} in {key}{toml.nearest(peer, names)}"
+            )
+        if not 0 <= cost < math.inf:
+            raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
+        if cost > 1:
+            warnings.warn(
+                f"{owner} never asks {peer!r}: cost {cost:g} is above 1, the value of a correct "
+                "label",
+                stacklevel=2,
+            )
 
 
 def _check_unique(names: list[str], what: str, of: str) -> None:
@@ -407,9 +401,14 @@ def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], wha
 
 
 def _site(
-    place: int, members: Sequence[LearnerTable], links: Wiring | None, settings: Settings
+    place: int,
+    tables: Tables,
+    links: Wiring | None,
+    plan: ContextSpaces,
+    context_names: Sequence[str],
 ) -> LearnerSpec:
-    member = members[place]
+    members, settings = tables.members, tables.settings
+    member, own = members[place], plan.own[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
         serving = {other.name: other.serving_cost for other in members}
@@ -434,27 +433,16 @@ def _site(
     )
     arms = site.arms(names)
     return site._replace(
-        rewards=_rewards(member, arms, settings.reward), cost_columns=_cost_columns(member, arms)
+        rewards=_rewards(member, arms, settings.reward),
+        cost_columns=_cost_columns(member, arms),
+        spaces=own,
+        views=checked_views(
+            member.view,
+            owner=f"learner {member.name!r}",
+            arms=arms,
+            contexts=[context_names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
+        ),
     )
-
-
-def _furnished(
-    site: LearnerSpec,
-    place: int,
-    members: Sequence[LearnerTable],
-    plan: ContextSpaces,
-    names: Sequence[str],
-) -> LearnerSpec:
-    """Return the site with its context spaces and views."""
-    own = plan.own[place]
-    arms = site.arms([member.name for member in members])
-    seen = checked_views(
-        members[place].view,
-        owner=f"learner {site.name!r}",
-        arms=arms,
-        contexts=[names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
-    )
-    return site._replace(spaces=own, views=seen)
 
 
 def _peers(
