@@ -261,9 +261,7 @@ def assemble(tables: Tables) -> NetworkConfig:
         [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
     )
     context = contexts.parse(plan.entries)
-    sites = tuple(
-        _site(place, tables, links, plan, context.names) for place in range(len(members))
-    )
+    sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
     _check_loss(data.loss)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(

@@ -305,5 +305,3 @@ def _outside(message: Any) -> Iterator[bool]:
         if field.message_type is not None:
             for child in [value] if hasattr(value, "ListFields") else value:
                 yield from _outside(child)
-
-
