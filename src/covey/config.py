@@ -1,8 +1,4 @@
-"""The configuration of a network: learners, arms, prices, context spaces.
-
-Learners may all have the same contexts, or each its own. A learner with several candidate contexts
-decides per instance which of them to use.
-"""
+"""The configuration of a network: learners, arms, prices, context spaces."""
 
 import math
 import warnings

@@ -1,7 +1,4 @@
-"""A network of links with costs, and the `[[link]]` tables that describe it.
-
-The price of a peer is that of the cheapest path to it.
-"""
+"""Links with costs, and their tables; the price of a peer is that of the cheapest path to it."""
 
 import heapq
 import itertools

@@ -1,8 +1,6 @@
 """Unknown horizon and alpha: doubling epochs, and estimation of smoothness.
 
-A policy's slices and thresholds depend on the horizon and on alpha. With an unknown horizon, the
-policy restarts in epochs of doubling length. With an unknown alpha, each epoch uses the estimate
-from the cells of the previous one.
+Each epoch uses the alpha that is estimated from the cells of the previous one.
 """
 
 import itertools
@@ -153,19 +151,15 @@ def _spread(width: float, grid: Means) -> Spread | None:
 
 def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
     """Return the spreads of several functions, pooled per width."""
+    pooled = []
     merged = sorted(itertools.chain.from_iterable(arms))
-    groups = itertools.groupby(merged, lambda level: level.width)
-    return [_sum(list(levels)) for _, levels in groups]
-
-
-def _sum(levels: list[Spread]) -> Spread:
-    pairs = sum(level.pairs for level in levels)
-    return Spread(
-        levels[0].width,
-        sum(level.square * level.pairs for level in levels) / pairs,
-        sum(level.chance * level.pairs for level in levels) / pairs,
-        pairs,
-    )
+    for width, group in itertools.groupby(merged, lambda level: level.width):
+        levels = list(group)
+        pairs = sum(level.pairs for level in levels)
+        square = sum(level.square * level.pairs for level in levels) / pairs
+        chance = sum(level.chance * level.pairs for level in levels) / pairs
+        pooled.append(Spread(width, square, chance, pairs))
+    return pooled
 
 
 def _fit(levels: Sequence[Spread], lowest: float) -> Smoothness | None:

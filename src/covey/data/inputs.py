@@ -1,7 +1,4 @@
-"""Checks of what callers pass in: batches of rows, contexts and labels; feature views; label sets.
-
-What is wrong is reported in one sentence.
-"""
+"""Checks of what callers pass in: rows, contexts and labels; feature views; label sets."""
 
 import math
 import reprlib
@@ -103,20 +100,16 @@ def plain_label(label: Any) -> Label:
     except ValueError as error:
         raise DataError(f"the label is {error}") from None
     if isinstance(plain, str):
-        _check_text(plain)
+        if len(plain) > MOST_TEXT:
+            raise DataError(f"the label has {len(plain)} characters; the limit is {MOST_TEXT}")
+        try:
+            plain.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"the label is {plain!r}, which is not valid UTF-8") from None
     is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
     if is_large or not isinstance(plain, str | int | float):
         raise DataError(f"the label is {reprlib.repr(plain)}; a node accepts text and numbers")
     return plain
-
-
-def _check_text(label: str) -> None:
-    if len(label) > MOST_TEXT:
-        raise DataError(f"the label has {len(label)} characters; the limit is {MOST_TEXT}")
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"the label is {label!r}, which is not valid UTF-8") from None
 
 
 def key_of(label: Label) -> Key:
@@ -209,9 +202,8 @@ def checked_views(
     tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> tuple[FeatureView, ...]:
     """Return the validated views of a learner with these arms and contexts."""
-    return tuple(
-        _view(table, f"{owner}: view {k + 1}", arms, contexts) for k, table in enumerate(tables)
-    )
+    numbered = enumerate(tables, 1)
+    return tuple(_view(table, f"{owner}: view {k}", arms, contexts) for k, table in numbered)
 
 
 def shown(views: Sequence[FeatureView], arm: str, context: Context) -> int:
@@ -271,7 +263,10 @@ class LabelSet:
         """Raise `UnfitLabel` for a label that is not one of the classes."""
         distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
         for _, label in distinct:
-            self._check(key_of(label))
+            if label == "":
+                raise UnfitLabel("truth is an empty text, which is not a label")
+            if not self.has(label):
+                raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
 
     def check_own(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for an invalid label of an own instance."""
@@ -281,13 +276,6 @@ class LabelSet:
                 self._contexts.check_labels(labels)
             except DataError as error:
                 raise UnfitLabel(f"truth: {error}") from None
-
-    def _check(self, key: Key) -> None:
-        label = key[1]
-        if label == "":
-            raise UnfitLabel("truth is an empty text, which is not a label")
-        if self._keys and key not in self._keys:
-            raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
 
     @property
     def wanted(self) -> str:
