@@ -1,5 +1,6 @@
 """The configuration of a network: learners, arms, prices, context spaces."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,49 +36,6 @@ class ContextSpaces(NamedTuple):
     def of_width(self, width: int) -> tuple[Space, ...]:
         """Return the spaces for contexts of `width` coordinates; unnamed ones form one space."""
         return self.spaces if self.entries else (tuple(range(width)),)
-
-
-class Wish(NamedTuple):
-    """The context keys of `[data]` or of a learner."""
-
-    where: str
-    context: list[Entry] | None
-    candidates: Candidates | None
-
-    def listed(self) -> list[list[Entry]] | None:
-        """Return the candidates, each a list of coordinates; None if neither key is set."""
-        if self.context and self.candidates:
-            raise ConfigError(f"{self.where} has context and candidates; remove one of them")
-        if self.candidates is not None:
-            if not self.candidates:
-                raise ConfigError(f"{self.where} candidates is empty; list contexts to choose from")
-            return [entry if isinstance(entry, list) else [entry] for entry in self.candidates]
-        return None if self.context is None else [self.context]
-
-
-def plan_spaces(common: Wish, learners: Sequence[Wish]) -> ContextSpaces:
-    """Return the coordinates and spaces of a configuration."""
-    shared = common.listed() or [[]]
-    entries: list[Entry] = []
-    spaces: list[Space] = []
-    wished = [wish.listed() or shared for wish in learners]
-    # The shared columns come first, also when no learner uses them.
-    for candidate in [*shared, *(space for listed in wished for space in listed)]:
-        for entry in candidate:
-            if entry not in entries:
-                entries.append(entry)
-    own = [[_index(candidate, entries, spaces) for candidate in listed] for listed in wished]
-    for indices, wish in zip(own, learners, strict=True):
-        if len(set(indices)) < len(indices):
-            raise ConfigError(f"{wish.where} has a duplicate candidate; remove one")
-    return ContextSpaces(entries, tuple(spaces), tuple(map(tuple, own)))
-
-
-def _index(candidate: list[Entry], entries: list[Entry], spaces: list[Space]) -> int:
-    space = tuple(entries.index(entry) for entry in candidate)
-    if space not in spaces:
-        spaces.append(space)
-    return spaces.index(space)
 
 
 TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
@@ -252,10 +210,7 @@ def assemble(tables: Tables) -> NetworkConfig:
     for member in members:
         _check_member(member, names)
     links = parse_links(tables.links, names) if tables.links else None
-    plan = plan_spaces(
-        Wish("[data]", data.context, data.candidates),
-        [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
-    )
+    plan = _plan_spaces(data, members)
     context = contexts.parse(plan.entries)
     sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
     _check_loss(data.loss)
@@ -280,6 +235,36 @@ def assemble(tables: Tables) -> NetworkConfig:
                 'use weights = "global", or the same context for all'
             )
     return NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
+
+
+def _plan_spaces(data: Data, members: Sequence[LearnerTable]) -> ContextSpaces:
+    shared = _candidates(data, "[data]") or [[]]
+    wished = [_candidates(member, f"learner {member.name!r}") or shared for member in members]
+    entries: list[Entry] = []
+    # The shared columns come first, also when no learner uses them.
+    for entry in itertools.chain(*shared, *itertools.chain(*wished)):
+        if entry not in entries:
+            entries.append(entry)
+    spaces: list[Space] = []
+    own = []
+    for member, listed in zip(members, wished, strict=True):
+        named = [tuple(entries.index(entry) for entry in candidate) for candidate in listed]
+        spaces += [space for space in named if space not in spaces]
+        if len(set(named)) < len(named):
+            raise ConfigError(f"learner {member.name!r} has a duplicate candidate; remove one")
+        own.append(tuple(spaces.index(space) for space in named))
+    return ContextSpaces(entries, tuple(spaces), tuple(own))
+
+
+def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | None:
+    """Return the candidates, each a list of coordinates; None if neither key is set."""
+    if table.context and table.candidates:
+        raise ConfigError(f"{where} has context and candidates; remove one of them")
+    if table.candidates is not None:
+        if not table.candidates:
+            raise ConfigError(f"{where} candidates is empty; list contexts to choose from")
+        return [entry if isinstance(entry, list) else [entry] for entry in table.candidates]
+    return None if table.context is None else [table.context]
 
 
 def _check_loss(loss: Loss | None) -> None:

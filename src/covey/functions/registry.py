@@ -320,24 +320,13 @@ def _trained(
         raise ConfigError(
             f"{function}: cannot keep the training log {path}: {error.strerror}"
         ) from None
-    bad = begin = 0
-    while (index := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
-        bad += 1
-        del good[index]
-        begin = index if again is None else 0
-        function = function if again is None else again()
-    return function
-
-
-def _first_failure(
-    function: Function, lessons: list[Lesson], path: Path, begin: int, *, is_last: bool
-) -> int:
-    """Train on entries from `begin` on; return the index of the first that fails, or -1."""
-    for index in range(begin, len(lessons)):
+    skipped = index = 0
+    while index < len(good):
         try:
-            function.learn_many(*lessons[index])
+            function.learn_many(*good[index])
+            index += 1
         except FunctionError as error:
-            if is_last:
+            if skipped == MOST_SKIPPED:
                 raise ConfigError(
                     f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
                     "file away to start again"
@@ -345,8 +334,11 @@ def _first_failure(
             cause = error.__cause__ or error
             reason = f"{type(cause).__name__} at {place_of(cause)}"
             log.warning("%s: training log entry in %s skipped: %s", function, path, reason)
-            return index
-    return -1
+            skipped += 1
+            del good[index]
+            if again is not None:
+                function, index = again(), 0
+    return function
 
 
 def _line(lesson: Lesson) -> bytes:
@@ -387,7 +379,8 @@ def functions_from(
         table = _table(raw, where)
         if table.name in functions:
             raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
-        _check_own_lessons(table, folder, files)
+        if isinstance(table, Taught):
+            _check_lessons(table, folder, files)
         functions[table.name] = _function(table, owner, folder, remember)
     return functions
 
@@ -404,20 +397,7 @@ def _table(raw: object, where: str) -> Any:
     return table
 
 
-def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None:
-    if getattr(table, "lessons", None) is None:
-        return
-    other = files.setdefault((folder / table.lessons).resolve(), table.name)
-    if other != table.name:
-        raise ConfigError(
-            f"functions {other!r} and {table.name!r} have the same lessons file, {table.lessons}; "
-            "give each another one"
-        )
-
-
 def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
-    if isinstance(table, Taught):
-        _check_lessons(table)
     function = _made(table, owner, folder)
     if getattr(table, "lessons", None) is None:
         return function
@@ -437,8 +417,15 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
     return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
 
 
-def _check_lessons(table: Taught) -> None:
+def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:
     where = f"function {table.name!r}"
+    if table.lessons is not None:
+        other = files.setdefault((folder / table.lessons).resolve(), table.name)
+        if other != table.name:
+            raise ConfigError(
+                f"functions {other!r} and {table.name!r} have the same lessons file, "
+                f"{table.lessons}; give each another one"
+            )
     if not table.learns and (table.classes or table.lessons is not None):
         key = "classes" if table.classes else "lessons"
         raise ConfigError(
