@@ -32,7 +32,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0  # of the most expensive arm; used by the cautious form only
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for an invalid number."""
         for name in _RANGES:
             _check_kind(name, getattr(self, name))
         toml.check_ranges(self, _RANGES, where="")

@@ -334,7 +334,6 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
         return f"one of the classes {list(self.classes)}; write them as in the log"
 
     def has_place_for(self, label: Label) -> bool:
-        """Return whether a label can be a previous label."""
         return not math.isnan(_or_nan(self._share(), label))
 
     def place(self, rows: Rows) -> Floats:

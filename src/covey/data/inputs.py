@@ -42,7 +42,6 @@ def rows_of(instances: Any) -> Rows:
 
 
 def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
-    """Return one context per row."""
     if contexts is None:
         return [()] * len(rows)
     points = list(map(tuple, contexts.tolist() if isinstance(contexts, np.ndarray) else contexts))
@@ -148,7 +147,6 @@ def costs_of(
 
 
 def share_of(rows: Rows, places: list[int]) -> Rows:
-    """Return the rows at these indices."""
     if isinstance(rows, np.ndarray):
         return rows[places]
     return [rows[place] for place in places]
@@ -192,7 +190,6 @@ class FeatureView(NamedTuple):
     where: tuple[tuple[int, float, float], ...]
 
     def fits(self, arm: str, context: Context) -> bool:
-        """Return whether this view applies to `arm` and this context."""
         if self.arms is not None and arm not in self.arms:
             return False
         return all(low <= context[k] <= high for k, low, high in self.where)

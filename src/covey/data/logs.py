@@ -65,7 +65,6 @@ class CsvLog:
         self._raw: io.BufferedReader | None = None
 
     def share_read(self) -> float:
-        """Return the fraction of bytes read."""
         return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
 
     def chunks(self) -> Iterator[Columns]:
@@ -113,7 +112,6 @@ class ParquetLog:
         self._read = 0
 
     def share_read(self) -> float:
-        """Return the fraction of rows read."""
         return self._read / max(1, self.rows_total or 1)
 
     def chunks(self) -> Iterator[Columns]:

@@ -134,7 +134,6 @@ class SkopsModel:
         self.columns = columns
 
     def predict(self, rows: Any) -> Any:
-        """Return the model's labels."""
         return self.model.predict(picked(rows, self.columns)) if len(rows) else []
 
 
@@ -143,11 +142,9 @@ class LearningSkopsModel(SkopsModel):
 
     @property
     def classes_(self) -> Any:
-        """The labels of a fitted model."""
         return self.model.classes_
 
     def partial_fit(self, rows: Any, labels: Any, **more: Any) -> None:
-        """Train the model."""
         self.model.partial_fit(picked(rows, self.columns), labels, **more)
 
 
@@ -219,7 +216,6 @@ class OnnxModel(NamedTuple):
     takes_one: bool  # its input shape has a single row
 
     def predict(self, instances: Any) -> list[Any]:
-        """Return the labels of the instances."""
         if len(instances) == 0:
             return []
         rows = numbers(instances, self.table.columns, width=self.width, kind=self.kind)

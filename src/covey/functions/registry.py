@@ -39,7 +39,6 @@ class Constant(Named, frozen=True, kw_only=True):
     label: Scalar
 
     def predict(self, rows: Any) -> list[Scalar]:
-        """Return the label, once per row."""
         return [self.label] * len(rows)
 
 
@@ -71,26 +70,20 @@ def is_shared(table: Entry) -> bool:
 
 def _found(table: Entry) -> Any:
     module, colon, name = table.entry.partition(":")
+    where = f"function {table.name!r}"
     if not (module and colon and name):
-        raise ConfigError(
-            f"function {table.name!r}: entry is {table.entry!r}; write package.module:name"
-        )
+        raise ConfigError(f"{where}: entry is {table.entry!r}; write package.module:name")
     try:
-        return functools.reduce(getattr, name.split("."), _module(module))
-    except AttributeError:
-        problem = f"{module} has no {name}"
-    except ConfigError as error:
-        problem = str(error)
-    raise ConfigError(f"function {table.name!r}: {problem}")
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error}; install it where covey is installed") from error
+        raise ConfigError(f"{where}: {error}; install it where covey is installed") from error
     except Exception as error:
-        raise ConfigError(f"importing {name} raised {type(error).__name__}: {error}") from error
+        raised = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{where}: importing {module} raised {raised}") from error
+    try:
+        return functools.reduce(getattr, name.split("."), found)
+    except AttributeError:
+        raise ConfigError(f"{where}: {module} has no {name}") from None
 
 
 class River(Entry, frozen=True, kw_only=True):
@@ -111,7 +104,6 @@ class RiverModel:
         return self.model.predict_one(self._features(instance))
 
     def learn_one(self, instance: Any, label: Any) -> None:
-        """Train the model."""
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:

@@ -261,7 +261,11 @@ class RemoteModel(NamedTuple):
             message = read_refusal(content)[1]
             reason = f"{status}: {message}" if message else f"{status}"
             raise DataError(f"{self.client.url} answered {reason}")
-        return self._labels(_decoded(self.client.url, content), len(rows))
+        try:
+            answer = msgspec.json.decode(content, type=Outputs)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise DataError(f"{self.client.url} returned an invalid response: {error}") from None
+        return self._labels(answer, len(rows))
 
     def _request(self, rows: np.ndarray) -> bytes:
         shape, values = list(rows.shape), rows.ravel().tolist()
@@ -303,34 +307,21 @@ def load_remote(table: Remote, folder: Path) -> RemoteModel:
     where = f"function {table.name!r}"
     if not 0 < table.timeout_s < math.inf:
         raise ConfigError(f"{where}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
+    variable = table.token_variable
+    token = None if variable is None else os.environ.get(variable)
+    if variable is not None and not token:
+        raise ConfigError(
+            f"{where}: the environment variable {variable} is empty; set it, or remove "
+            "token-variable"
+        )
     authority = None if table.ca is None else folder / table.ca
     try:
-        token = _token(table)
         client = HttpClient.at(
             table.url, timeout_s=table.timeout_s, token=token, authority=authority
         )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return RemoteModel(client, table)
-
-
-def _token(table: Remote) -> str | None:
-    if table.token_variable is None:
-        return None
-    token = os.environ.get(table.token_variable)
-    if not token:
-        raise ConfigError(
-            f"the environment variable {table.token_variable} is empty; set it, or remove "
-            "token-variable"
-        )
-    return token
-
-
-def _decoded(url: str, content: bytes) -> Outputs:
-    try:
-        return msgspec.json.decode(content, type=Outputs)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{url} returned an invalid response: {error}") from None
 
 
 def _flat(data: list[Any]) -> list[Any]:

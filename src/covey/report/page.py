@@ -48,6 +48,13 @@ def document(body: str, *, title: str) -> str:
     return _FRAME.format(title=escape(title), style=_PAGE_STYLE, body=body)
 
 
+def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "") -> str:
+    """Return the top of a page; `more` is HTML before the sentences."""
+    verdicts = "".join(f'<p class="verdict">{escape(sentence)}</p>' for sentence in sentences)
+    top = f'<h1>{escape(title)}</h1><p class="extent">{extent}</p>'
+    return f"<header>{top}{more}{verdicts}</header>"
+
+
 def section(heading: str, content: str, how: str) -> str:
     """Return a section with the explanation `how` below its content."""
     return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
@@ -74,12 +81,10 @@ def table(
 
 
 def swatch(colour: str) -> str:
-    """Return a small square of `colour`."""
     return f'<i style="background: {colour}"></i>'
 
 
 def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    """Return panels in a grid."""
     columns = columns or _columns(len(panels))
     return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
 
@@ -90,14 +95,12 @@ def panel_width(panels: int) -> int:
 
 
 def panel(name: str, drawn: str, *, note: str = "") -> str:
-    """Return a figure with a heading."""
     shown = escape(shorten(name, 60))
     heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
     return f"<figure>{heading}{drawn}</figure>"
 
 
 def legend(keys: Iterable[str]) -> str:
-    """Return a legend of keys."""
     return f'<p class="legend">{"".join(keys)}</p>'
 
 

@@ -299,13 +299,9 @@ def _header(outcome: Outcome, title: str) -> str:
             page.tile("error of the ensemble", number(numbers["error_percent"], ".2f"), "%"),
             page.tile("best member", number(numbers["best_member_error_percent"], ".2f"), "%"),
         ]
-    return (
-        f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
-        f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
-        f'<p class="verdict">{escape(_verdict(outcome))}</p>'
-        + "".join(f'<p class="verdict">{escape(remark)}</p>' for remark in _remarks(outcome))
-        + "</header>"
-    )
+    policy = f'<p class="policy">{escape(outcome.policy)}</p>'
+    more = f'{policy}<dl class="tiles">{"".join(tiles)}</dl>'
+    return page.header(title, _extent(outcome), [_verdict(outcome), *_remarks(outcome)], more=more)
 
 
 def _numbers_section(outcome: Outcome) -> str:

@@ -33,7 +33,7 @@ def html(found: Comparison) -> str:
     Raises `MissingExtra` if matplotlib is not installed.
     """
     sections = (
-        _header(found),
+        page.header(found.name, _extent(found), _verdicts(found)),
         _growth(found),
         _numbers(found),
         _causes(found),
@@ -139,14 +139,6 @@ def _verdict(policy: str, first: str, scores: Sequence[Score]) -> str:
     return (
         f"{policy} had less regret than {first} in {less} of {len(ratios)} environments, more in "
         f"{more}{ending}"
-    )
-
-
-def _header(found: Comparison) -> str:
-    verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in _verdicts(found))
-    return (
-        f'<header><h1>{escape(found.name)}</h1><p class="extent">{_extent(found)}</p>'
-        f"{verdicts}</header>"
     )
 
 
