@@ -26,8 +26,7 @@ class Update(Protocol):
     """Update rule of the weights of an ensemble."""
 
     @property
-    def name(self) -> str:
-        """Return the name in a configuration."""
+    def name(self) -> str: ...
 
     @property
     def threshold(self) -> float | None:

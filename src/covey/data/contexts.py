@@ -212,15 +212,13 @@ def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
 
 
-def in_slots(row: int) -> str:
-    """Return the name of a row of a log in messages."""
-    return f"slot {row + 1}"
-
-
 def check_unit(
-    contexts: npt.NDArray[Any], *, names: Sequence[str], at: Callable[[int], str] = in_slots
+    contexts: npt.NDArray[Any],
+    *,
+    names: Sequence[str],
+    at: Callable[[int], str] = lambda row: f"slot {row + 1}",
 ) -> None:
-    """Raise `ContextError` for the first context outside the unit cube."""
+    """Raise `ContextError` for the first context outside the unit cube; `at` names a row."""
     if contexts.ndim != 2 or contexts.shape[1] != len(names):
         raise ContextError(
             f"{at(0)}: expected {len(names)} contexts per row, got shape {contexts.shape}"

@@ -210,7 +210,10 @@ def preferences(outcome: Outcome) -> str:
     if drawn:
         keys = [sign("rare", "rarely visited"), sign("blank", "no label yet")]
         content += legend(keys) + _maps(outcome, drawn)
-        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + _repeats(outcome))
+        colours = len(figures.LEARNER_COLOURS)
+        repeats = f" Colours repeat after {colours} learners: read the names."
+        has_repeats = len(outcome.learners) > colours
+        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + repeats * has_repeats)
     if listed:
         content += _busiest(outcome, listed)
         how.append(_HOW_LISTED)
@@ -347,13 +350,6 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
 def _shows_cells(outcome: Outcome) -> bool:
     """Return whether any peer receives the cell instead of the instance."""
     return any(arm.endswith(BY_CONTEXT) for learner in outcome.learners for arm in learner.arms)
-
-
-def _repeats(outcome: Outcome) -> str:
-    distinct = len(figures.LEARNER_COLOURS)
-    if len(outcome.learners) <= distinct:
-        return ""
-    return f" Colours repeat after {distinct} learners: read the names."
 
 
 def _columns(panels: int) -> int:
