@@ -339,7 +339,7 @@ INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 ALARMED = ("auto", "multi-resolution", "share-ucb")
 
 
-def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
+def _slices(settings: Settings, dimension: int) -> int:
     if settings.slices is not None:
         return settings.slices
     if dimension == 0:
@@ -349,7 +349,7 @@ def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
         return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
     if settings.parameters == "theorem":
         raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
-    return usual
+    return 12
 
 
 def _horizon(settings: Settings) -> int | None:

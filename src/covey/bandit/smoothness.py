@@ -75,12 +75,7 @@ def adapt(settings: Settings, epoch: Epoch, *, alpha: float) -> Settings:
     return msgspec.structs.replace(settings, horizon=epoch.slots, alpha=alpha)
 
 
-def estimate(
-    arms: Iterable[Iterable[Seen]],
-    *,
-    lowest: float = LOWEST_ALPHA,
-    least_labels: int = LEAST_LABELS,
-) -> Smoothness | None:
+def estimate(arms: Iterable[Iterable[Seen]], *, lowest: float = LOWEST_ALPHA) -> Smoothness | None:
     """Return the smoothness of the least smooth function; None without enough data.
 
     `arms` are the cells of each function: of several sides, or of one side, which is coarsened
@@ -90,7 +85,7 @@ def estimate(
     judged: list[Smoothness] = []
     rest: list[list[Spread]] = []
     for cells in arms:
-        levels = spreads(cells, least_labels=least_labels)
+        levels = spreads(cells)
         alone = _fit(_visible(levels)[:LEAST_LEVELS], lowest)
         if alone is not None and alone.error <= ERROR_ALONE:
             judged.append(alone)
@@ -102,11 +97,11 @@ def estimate(
     return min([*judged, *([together] if together else [])], default=None)
 
 
-def spreads(cells: Iterable[Seen], *, least_labels: int = LEAST_LABELS) -> list[Spread]:
+def spreads(cells: Iterable[Seen]) -> list[Spread]:
     """Return the spread of one function per cell width, finest first."""
     grids: dict[float, Means] = defaultdict(dict)
     for side, coordinates, labels, right in cells:
-        if labels >= max(2, least_labels):
+        if labels >= LEAST_LABELS:
             accuracy = right / labels
             chance = accuracy * (1 - accuracy) / (labels - 1)
             grids[1 / side][coordinates] = (accuracy, chance)
