@@ -1,9 +1,6 @@
-"""The configuration of a network: learners, arms, prices, context spaces.
+"""The configuration of a network: learners, arms, prices, context spaces."""
 
-Learners may all have the same contexts, or each its own. A learner with several candidate contexts
-decides per instance which of them to use.
-"""
-
+import itertools
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,49 +36,6 @@ class ContextSpaces(NamedTuple):
     def of_width(self, width: int) -> tuple[Space, ...]:
         """Return the spaces for contexts of `width` coordinates; unnamed ones form one space."""
         return self.spaces if self.entries else (tuple(range(width)),)
-
-
-class Wish(NamedTuple):
-    """The context keys of `[data]` or of a learner."""
-
-    where: str
-    context: list[Entry] | None
-    candidates: Candidates | None
-
-    def listed(self) -> list[list[Entry]] | None:
-        """Return the candidates, each a list of coordinates; None if neither key is set."""
-        if self.context and self.candidates:
-            raise ConfigError(f"{self.where} has context and candidates; remove one of them")
-        if self.candidates is not None:
-            if not self.candidates:
-                raise ConfigError(f"{self.where} candidates is empty; list contexts to choose from")
-            return [entry if isinstance(entry, list) else [entry] for entry in self.candidates]
-        return None if self.context is None else [self.context]
-
-
-def plan_spaces(common: Wish, learners: Sequence[Wish]) -> ContextSpaces:
-    """Return the coordinates and spaces of a configuration."""
-    shared = common.listed() or [[]]
-    entries: list[Entry] = []
-    spaces: list[Space] = []
-    wished = [wish.listed() or shared for wish in learners]
-    # The shared columns come first, also when no learner uses them.
-    for candidate in [*shared, *(space for listed in wished for space in listed)]:
-        for entry in candidate:
-            if entry not in entries:
-                entries.append(entry)
-    own = [[_index(candidate, entries, spaces) for candidate in listed] for listed in wished]
-    for indices, wish in zip(own, learners, strict=True):
-        if len(set(indices)) < len(indices):
-            raise ConfigError(f"{wish.where} has a duplicate candidate; remove one")
-    return ContextSpaces(entries, tuple(spaces), tuple(map(tuple, own)))
-
-
-def _index(candidate: list[Entry], entries: list[Entry], spaces: list[Space]) -> int:
-    space = tuple(entries.index(entry) for entry in candidate)
-    if space not in spaces:
-        spaces.append(space)
-    return spaces.index(space)
 
 
 TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
@@ -251,19 +205,14 @@ def read(table: Mapping[str, Any]) -> Tables:
 def assemble(tables: Tables) -> NetworkConfig:
     """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
-    _check_members(members)
-    links = None
-    if tables.links:
-        links = parse_links(tables.links, [member.name for member in members])
-    plan = plan_spaces(
-        Wish("[data]", data.context, data.candidates),
-        [Wish(f"learner {m.name!r}", m.context, m.candidates) for m in members],
-    )
+    names = [member.name for member in members]
+    _check_unique(names, "learner name", "")
+    for member in members:
+        _check_member(member, names)
+    links = parse_links(tables.links, names) if tables.links else None
+    plan = _plan_spaces(data, members)
     context = contexts.parse(plan.entries)
-    sites = tuple(
-        _furnished(_site(place, members, links, settings), place, members, plan, context.names)
-        for place in range(len(members))
-    )
+    sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
     _check_loss(data.loss)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
@@ -286,6 +235,36 @@ def assemble(tables: Tables) -> NetworkConfig:
                 'use weights = "global", or the same context for all'
             )
     return NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
+
+
+def _plan_spaces(data: Data, members: Sequence[LearnerTable]) -> ContextSpaces:
+    shared = _candidates(data, "[data]") or [[]]
+    wished = [_candidates(member, f"learner {member.name!r}") or shared for member in members]
+    entries: list[Entry] = []
+    # The shared columns come first, also when no learner uses them.
+    for entry in itertools.chain(*shared, *itertools.chain(*wished)):
+        if entry not in entries:
+            entries.append(entry)
+    spaces: list[Space] = []
+    own = []
+    for member, listed in zip(members, wished, strict=True):
+        named = [tuple(entries.index(entry) for entry in candidate) for candidate in listed]
+        spaces += [space for space in named if space not in spaces]
+        if len(set(named)) < len(named):
+            raise ConfigError(f"learner {member.name!r} has a duplicate candidate; remove one")
+        own.append(tuple(spaces.index(space) for space in named))
+    return ContextSpaces(entries, tuple(spaces), tuple(own))
+
+
+def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | None:
+    """Return the candidates, each a list of coordinates; None if neither key is set."""
+    if table.context and table.candidates:
+        raise ConfigError(f"{where} has context and candidates; remove one of them")
+    if table.candidates is not None:
+        if not table.candidates:
+            raise ConfigError(f"{where} candidates is empty; list contexts to choose from")
+        return [entry if isinstance(entry, list) else [entry] for entry in table.candidates]
+    return None if table.context is None else [table.context]
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -314,13 +293,6 @@ def _members(tables: object) -> list[LearnerTable]:
     ]
 
 
-def _check_members(members: Sequence[LearnerTable]) -> None:
-    names = [member.name for member in members]
-    _check_unique(names, "learner name", "")
-    for member in members:
-        _check_member(member, names)
-
-
 def _check_member(member: LearnerTable, names: list[str]) -> None:
     owner = f"learner {member.name!r}"
     if not member.functions:
@@ -337,9 +309,8 @@ def _check_member(member: LearnerTable, names: list[str]) -> None:
             "function-costs; give one cost per function"
         )
     _check_numbers(member, owner)
-    for key, peers in (("peers", member.peers or {}), ("context-peers", member.context_peers)):
-        for peer, cost in peers.items():
-            _check_peer(owner, member.name, peer, cost, names, key)
+    _check_peers(member, owner, names, "peers", member.peers or {})
+    _check_peers(member, owner, names, "context-peers", member.context_peers)
 
 
 def _check_numbers(member: LearnerTable, owner: str) -> None:
@@ -359,22 +330,24 @@ def _check_numbers(member: LearnerTable, owner: str) -> None:
         )
 
 
-def _check_peer(
-    owner: str, own_name: str, peer: str, cost: float, names: list[str], key: str
+def _check_peers(
+    member: LearnerTable, owner: str, names: list[str], key: str, peers: Mapping[str, float]
 ) -> None:
-    if peer == own_name:
-        raise ConfigError(f"{owner} lists itself in {key}; remove it")
-    if peer not in names:
-        raise ConfigError(
-            f"{owner} lists unknown learner {peer!r} in {key}{toml.nearest(peer, names)}"
-        )
-    if not 0 <= cost < math.inf:
-        raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
-    if cost > 1:
-        warnings.warn(
-            f"{owner} never asks {peer!r}: cost {cost:g} is above 1, the value of a correct label",
-            stacklevel=2,
-        )
+    for peer, cost in peers.items():
+        if peer == member.name:
+            raise ConfigError(f"{owner} lists itself in {key}; remove it")
+        if peer not in names:
+            raise ConfigError(
+                f"{owner} lists unknown learner {peer!r} in {key}{toml.nearest(peer, names)}"
+            )
+        if not 0 <= cost < math.inf:
+            raise ConfigError(f"{owner}: the cost of peer {peer!r} is {cost}; it must be 0 or more")
+        if cost > 1:
+            warnings.warn(
+                f"{owner} never asks {peer!r}: cost {cost:g} is above 1, the value of a correct "
+                "label",
+                stacklevel=2,
+            )
 
 
 def _check_unique(names: list[str], what: str, of: str) -> None:
@@ -407,9 +380,14 @@ def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], wha
 
 
 def _site(
-    place: int, members: Sequence[LearnerTable], links: Wiring | None, settings: Settings
+    place: int,
+    tables: Tables,
+    links: Wiring | None,
+    plan: ContextSpaces,
+    context_names: Sequence[str],
 ) -> LearnerSpec:
-    member = members[place]
+    members, settings = tables.members, tables.settings
+    member, own = members[place], plan.own[place]
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
         serving = {other.name: other.serving_cost for other in members}
@@ -434,27 +412,16 @@ def _site(
     )
     arms = site.arms(names)
     return site._replace(
-        rewards=_rewards(member, arms, settings.reward), cost_columns=_cost_columns(member, arms)
+        rewards=_rewards(member, arms, settings.reward),
+        cost_columns=_cost_columns(member, arms),
+        spaces=own,
+        views=checked_views(
+            member.view,
+            owner=f"learner {member.name!r}",
+            arms=arms,
+            contexts=[context_names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
+        ),
     )
-
-
-def _furnished(
-    site: LearnerSpec,
-    place: int,
-    members: Sequence[LearnerTable],
-    plan: ContextSpaces,
-    names: Sequence[str],
-) -> LearnerSpec:
-    """Return the site with its context spaces and views."""
-    own = plan.own[place]
-    arms = site.arms([member.name for member in members])
-    seen = checked_views(
-        members[place].view,
-        owner=f"learner {site.name!r}",
-        arms=arms,
-        contexts=[names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
-    )
-    return site._replace(spaces=own, views=seen)
 
 
 def _peers(

@@ -22,8 +22,10 @@ CoveyError
     └── ConflictingLabel    another label was settled for this ticket
 """
 
+import importlib
 import traceback
 import warnings
+from typing import Any
 
 
 def place_of(error: BaseException) -> str:
@@ -75,6 +77,15 @@ class LimitError(CoveyError, RuntimeError):
 
 class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra to install."""
+
+
+def optional_module(name: str, *, missing: str) -> Any:
+    """Return an optional module; raise `MissingExtra` with this message if it is not installed."""
+    try:
+        importlib.import_module(name.partition(".")[0])
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise MissingExtra(missing) from None
 
 
 class PeerError(CoveyError, ConnectionError):

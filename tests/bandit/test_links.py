@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.bandit.links import Change, Links, PriceChange, price_changes
+from covey.bandit.links import Change, Links, price_changes
 from covey.errors import ConfigError
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -135,10 +135,10 @@ def test_changes_of_one_slot_happen_at_once() -> None:
     swap = [Change(7, "a", "b", 0.5), Change(7, "b", "c", 0.25), Change(9, "a", "b", None)]
 
     assert price_changes(triangle(), swap) == [
-        PriceChange(7, "a", "b", 0.5),
-        PriceChange(7, "b", "c", 0.25),
-        PriceChange(9, "a", "b", None),
-        PriceChange(9, "a", "c", 0.9),
+        Change(7, "a", "b", 0.5),
+        Change(7, "b", "c", 0.25),
+        Change(9, "a", "b", None),
+        Change(9, "a", "c", 0.9),
     ]
 
 

@@ -85,7 +85,7 @@ def test_cells_show_the_colour_of_the_arm_they_prefer() -> None:
     ]
     learner = msgspec.structs.replace(make_outcome(["north"]).learners[0], cells=cells)
     colours = {"north-tree": "#4a4a4a", "east": "#e69f00"}
-    drawn = figures.draw_strip(learner, colours=colours, contexts=["hour"], width=600)
+    drawn = figures.draw_map(learner, colours=colours, contexts=["hour"], width=600)
 
     assert drawn.count("fill: #4a4a4a") == 1
     assert drawn.count("fill: #e69f00") == 1
@@ -97,7 +97,7 @@ def test_rarely_visited_cells_are_hatched() -> None:
         CellView("1", (0.5,), (1.0,), 99, "north-tree", 0.9),
     ]
     learner = msgspec.structs.replace(make_outcome(["north"]).learners[0], cells=cells)
-    drawn = figures.draw_strip(
+    drawn = figures.draw_map(
         learner, colours={"north-tree": "#4a4a4a"}, contexts=["hour"], width=600
     )
 
@@ -123,7 +123,7 @@ def test_the_name_of_an_arm_is_not_written_under_a_finer_cell() -> None:
     coarse = CellView("0", (0.0, 0.0), (1.0, 1.0), 50, "coarse-arm", 0.8)
     fine = CellView("1", (0.25, 0.25), (0.75, 0.75), 50, "fine-arm", 0.9)
     learner = msgspec.structs.replace(make_outcome(["north"]).learners[0], cells=[fine, coarse])
-    drawn = figures.draw_square(learner, colours={}, contexts=["hour", "load"], width=400)
+    drawn = figures.draw_map(learner, colours={}, contexts=["hour", "load"], width=400)
 
     assert "fine-arm" in drawn
     assert "coarse-arm" not in drawn

@@ -153,24 +153,19 @@ def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected"
     problem = problem or Problem()
     stated = _state(name, problem, form)
     value, exponent = _value(stated), _exponent(stated)
+    parts = stated._asdict()
     return Bound(
         theorem=name,
         title=THEOREMS[name].title,
         form=form,
         value=value,
         per_slot=value / problem.horizon,
-        order=f"{stated.prefactor} T^{exponent:.4g}",
+        order=f"{parts.pop('prefactor')} T^{exponent:.4g}",
         exponent=exponent,
-        terms=stated.terms,
-        power=stated.power,
         thresholds=_controls(problem, stated.power),
-        slices=stated.slices,
-        split_power=stated.split_power,
-        memory=stated.memory,
-        memory_order=stated.memory_order,
         below_horizon_from=below_from(name, problem, form=form),
         below_twice_horizon_from=below_from(name, problem, times=2.0, form=form),
-        notes=stated.notes,
+        **parts,
     )
 
 
@@ -191,10 +186,13 @@ def below_from(
 
 def orders(problem: Problem, *, form: Form = "corrected") -> list[Order]:
     """Return the four cases for CoS, DCZA and Share-UCB."""
+    alpha, dimension = problem.alpha, problem.dimension
+    zooming = {case: _exponent(_state(case, problem, form)) for case in CASES}
+    shared = (alpha + dimension) / (2 * alpha + dimension)
     return [
         *[_cos_order(problem, case, form) for case in CASES],
-        *[_dcza_order(problem, case, form) for case in CASES],
-        *[_share_order(problem, case) for case in CASES],
+        *[Order("DCZA", case, f"{CASES[case]} T^{z:.4g}", z) for case, z in zooming.items()],
+        *[Order("Share-UCB", case, f"sqrt(F) T^{shared:.4g}", shared) for case in CASES],
     ]
 
 
@@ -262,17 +260,6 @@ def _cos_order(problem: Problem, case: str, form: Form) -> Order:
     if form == "printed":  # it counts exploration only
         return Order("CoS", case, formula, exploring)
     return Order("CoS", case, f"T^{near:.4g} + {formula}", near)
-
-
-def _dcza_order(problem: Problem, case: str, form: Form) -> Order:
-    exponent = _exponent(_state(case, problem, form))
-    return Order("DCZA", case, f"{CASES[case]} T^{exponent:.4g}", exponent)
-
-
-def _share_order(problem: Problem, case: str) -> Order:
-    alpha, dimension = problem.alpha, problem.dimension
-    exponent = (alpha + dimension) / (2 * alpha + dimension)
-    return Order("Share-UCB", case, f"sqrt(F) T^{exponent:.4g}", exponent)
 
 
 def _thresholds(problem: Problem, power: float) -> Thresholds:

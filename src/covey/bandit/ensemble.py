@@ -26,8 +26,7 @@ class Update(Protocol):
     """Update rule of the weights of an ensemble."""
 
     @property
-    def name(self) -> str:
-        """Return the name in a configuration."""
+    def name(self) -> str: ...
 
     @property
     def threshold(self) -> float | None:
@@ -55,10 +54,10 @@ class Gradient(msgspec.Struct, frozen=True):
     decay: bool = False
 
     def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        """Update the weights of the votes for other classes than the base class."""
         labels = standing.labels + 1
         step = self.step / labels if self.decay else self.step
         sums = sums_of(standing.weights, votes)
+        # Votes for the base class change no weight.
         weights = [
             weight + step * ((vote == label) - sums[vote]) if vote else weight
             for weight, vote in zip(standing.weights, votes, strict=True)
@@ -76,9 +75,8 @@ class Majority(msgspec.Struct, frozen=True):
     beta: float = 0.5
 
     def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        """Count the mistakes; weights use differences of losses, so they cannot all underflow."""
         losses = _losses(standing, votes, label)
-        least = min(losses)
+        least = min(losses)  # with differences of losses, weights cannot all underflow
         weights = _shares([self.beta ** (loss - least) for loss in losses])
         return EnsembleState(weights, standing.labels + 1, losses)
 
@@ -93,10 +91,9 @@ class Hedge(msgspec.Struct, frozen=True):
     rate: float | None = None
 
     def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        """Count the mistakes; the weights use the rate of the next slot."""
         losses = _losses(standing, votes, label)
         labels = standing.labels + 1
-        rate = _rate(self.rate, labels + 1, len(losses))
+        rate = _rate(self.rate, labels + 1, len(losses))  # of the next slot
         return EnsembleState(_exponential(losses, rate), labels, losses)
 
     def bound(self, slots: float, *, learners: int) -> float:
@@ -112,7 +109,10 @@ class Hedge(msgspec.Struct, frozen=True):
 
 
 class FixedShare(msgspec.Struct, frozen=True):
-    """Hedge that redistributes `share` of the total weight evenly after every label."""
+    """Hedge that redistributes `share` of the total weight evenly after every label.
+
+    The new weights are converted back to losses.
+    """
 
     name: ClassVar[str] = "fixed-share"
     threshold: ClassVar[float | None] = None
@@ -122,7 +122,6 @@ class FixedShare(msgspec.Struct, frozen=True):
     rate: float | None = None
 
     def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        """Update as Hedge, redistribute, and convert the weights back to losses."""
         losses = _losses(standing, votes, label)
         labels = standing.labels + 1
         rate = _rate(self.rate, labels + 1, len(losses))
@@ -333,9 +332,9 @@ class Ensemble:
         return self._classes[code] if self._classes else code
 
     def _unknown(self, ticket: object) -> UnknownTicket:
-        was_given = isinstance(ticket, int) and 0 < ticket <= self._slot
-        expired = f"its label was due within {self.label_wait} slots"
-        why = expired if was_given else "it was never issued"
+        why = "it was never issued"
+        if isinstance(ticket, int) and 0 < ticket <= self._slot:
+            why = f"its label was due within {self.label_wait} slots"
         return UnknownTicket(f"unknown ticket {ticket!r} of the ensemble: {why}")
 
 
@@ -434,10 +433,9 @@ def _ordered(classes: Sequence[Label] | None, base: Label) -> tuple[Label, ...]:
         is_fine = False
     if not is_fine:
         raise ConfigError(f"the classes are {ordered}; they must be two or more different labels")
-    if base is not None and base not in ordered:
-        known = map(str, ordered)
-        hint = toml.nearest(str(base), known)
+    if base is None:
+        return tuple(ordered)
+    if base not in ordered:
+        hint = toml.nearest(str(base), map(str, ordered))
         raise ConfigError(f"base is {base!r}, which is not one of the classes{hint}")
-    if base is not None:
-        ordered.insert(0, ordered.pop(ordered.index(base)))
-    return tuple(ordered)
+    return (ordered.pop(ordered.index(base)), *ordered)

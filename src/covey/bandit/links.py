@@ -1,7 +1,4 @@
-"""A network of links with costs, and the `[[link]]` tables that describe it.
-
-The price of a peer is that of the cheapest path to it.
-"""
+"""Links with costs, and their tables; the price of a peer is that of the cheapest path to it."""
 
 import heapq
 import itertools
@@ -22,21 +19,12 @@ Prices = dict[Pair, float | None]  # None: unreachable
 
 
 class Change(NamedTuple):
-    """The cost of a link from a slot on; None: removed."""
+    """The cost of a link, or the price of a peer, from a slot on; None: there is none."""
 
     slot: int
     start: str
     end: str
     cost: float | None
-
-
-class PriceChange(NamedTuple):
-    """The price of a peer from a slot on; None: unreachable."""
-
-    slot: int
-    asker: str
-    peer: str
-    price: float | None
 
 
 class Links:
@@ -66,7 +54,7 @@ class Links:
         for start, end, guess in learnt:
             self._check_new(start, end)
             self._links[start][end] = _Cost(None, _checked(start, end, guess))
-        self._paths = self._all_paths()
+        self._find_paths()
 
     def apply(self, changes: Iterable[Change]) -> Prices:
         """Apply simultaneous changes, all or none, and return the changed prices.
@@ -94,8 +82,7 @@ class Links:
 
     def has(self, start: str, end: str) -> bool:
         """Return whether a link leads from `start` to `end`."""
-        for name in (start, end):
-            self._check_name(name)
+        self._check_names(start, end)
         return end in self._links[start]
 
     def cost(self, start: str, end: str) -> float:
@@ -105,8 +92,7 @@ class Links:
 
     def price(self, asker: str, peer: str) -> float | None:
         """Return the cost of the cheapest path; None if there is none of cost 1 or less."""
-        for name in (asker, peer):
-            self._check_name(name)
+        self._check_names(asker, peer)
         step = self._paths[asker].get(peer)
         return None if step is None or asker == peer else step.cost
 
@@ -153,13 +139,13 @@ class Links:
 
     def _reprice(self) -> Prices:
         before = self.prices()
-        self._paths = self._all_paths()
+        self._find_paths()
         after = self.prices()
         moved = [pair for pair in before | after if before.get(pair) != after.get(pair)]
         return {pair: after.get(pair) for pair in sorted(moved)}
 
-    def _all_paths(self) -> "dict[str, dict[str, _Step]]":
-        return {asker: self._cheapest(asker) for asker in self._links}
+    def _find_paths(self) -> None:
+        self._paths = {asker: self._cheapest(asker) for asker in self._links}
 
     def _cheapest(self, asker: str) -> "dict[str, _Step]":
         """Return the last steps of the cheapest paths to all reachable peers (Dijkstra)."""
@@ -176,11 +162,11 @@ class Links:
                     heapq.heappush(waiting, (total, end, here))
         return found
 
-    def _check_name(self, name: str) -> None:
-        if name not in self._links:
-            raise ConfigError(
-                f"a link names unknown learner {name!r}{toml.nearest(name, self._links)}"
-            )
+    def _check_names(self, *names: str) -> None:
+        for name in names:
+            if name not in self._links:
+                hint = toml.nearest(name, self._links)
+                raise ConfigError(f"a link names unknown learner {name!r}{hint}")
 
     def _check_new(self, start: str, end: str) -> None:
         is_there = self.has(start, end)
@@ -194,14 +180,14 @@ class Links:
             raise ConfigError(f"there is no link from {start!r} to {end!r}; add it first")
 
 
-def price_changes(links: Links, changes: Iterable[Change]) -> list[PriceChange]:
+def price_changes(links: Links, changes: Iterable[Change]) -> list[Change]:
     """Return the price changes that `changes` cause, by slot; `links` is not modified.
 
     Changes of one slot are simultaneous, before the decisions of that slot.
     """
     links = links.copy()
     return [
-        PriceChange(slot, asker, peer, price)
+        Change(slot, asker, peer, price)
         for slot, at_once in itertools.groupby(changes, lambda change: change.slot)
         for (asker, peer), price in links.apply(at_once).items()
     ]
@@ -299,11 +285,8 @@ def parse_links(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | N
     for where, one in tables:
         _check_source(one, where)
     pairs = [(pair, one, where) for where, one in tables for pair in _pairs(one, where)]
-    listed = [
-        Change(1, *pair, _cost(one.cost, where))
-        for pair, one, where in pairs
-        if one.cost is not None
-    ]
+    priced = [(pair, one.cost, where) for pair, one, where in pairs if one.cost is not None]
+    listed = [Change(1, *pair, _cost(cost, where)) for pair, cost, where in priced]
     tolls = {pair: one.cost_column for pair, one, _ in pairs if one.cost_column is not None}
     links = Links(
         learners,
@@ -312,7 +295,13 @@ def parse_links(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | N
     )
     changes = _changes(table.get("link-change", []), links.copy(), listed, tolls)
     links.apply(one for one in listed if one.cost is None)
-    _warn_of_dear(listed)
+    for _, start, end, cost in listed:
+        if cost is not None and cost > MOST_PRICE:
+            warnings.warn(
+                f"the link from {start!r} to {end!r} is never used: its cost {cost:g} is above 1, "
+                "the value of a correct label",
+                stacklevel=2,
+            )
     return Wiring(links, tuple(changes), tolls, _reach(links, changes, tolls))
 
 
@@ -321,7 +310,7 @@ def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> f
     links = links.copy()
     links.apply(Change(1, *pair, 0.0) for pair in learnt)
     later = price_changes(links, changes)
-    found = {(move.asker, move.peer) for move in later if move.price is not None}
+    found = {(asker, peer) for _, asker, peer, price in later if price is not None}
     return frozenset(found | links.prices().keys())
 
 
@@ -400,18 +389,8 @@ def _pairs(table: Ends, where: str) -> list[Pair]:
 
 
 def _cost(cost: float | str, where: str) -> float | None:
-    if isinstance(cost, str):
-        if cost != GONE:
-            raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
-        return None
-    return cost
-
-
-def _warn_of_dear(listed: Iterable[Change]) -> None:
-    for _, start, end, cost in listed:
-        if cost is not None and cost > MOST_PRICE:
-            warnings.warn(
-                f"the link from {start!r} to {end!r} is never used: its cost {cost:g} is above 1, "
-                "the value of a correct label",
-                stacklevel=2,
-            )
+    if not isinstance(cost, str):
+        return cost
+    if cost != GONE:
+        raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
+    return None

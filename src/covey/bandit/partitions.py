@@ -16,7 +16,7 @@ class Partition(Protocol):
         """Return the levels, coarsest first; each one subdivides the previous one."""
 
     def name(self, cell: Cell) -> str:
-        """Return the canonical name of `cell`, as used between learners."""
+        """Return the canonical name of `cell`, as used between learners: grid, coordinates."""
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a canonical name; the inverse of `name`."""
@@ -50,15 +50,12 @@ class Uniform(NamedTuple):
     slices: int
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the single level."""
         return (Level(self.slices, math.inf),)
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: slices, then coordinates."""
-        return _join(f"g{self.slices}", cell.coordinates)
+        return _join(f"g{self.slices}", cell)
 
     def parse(self, name: str) -> Cell:
-        """Return the cell of a name of this grid."""
         number, coordinates = _split("g", name)
         if number != self.slices:
             raise DataError(f"cell {name!r} is not in a grid of {self.slices} slices")
@@ -78,17 +75,14 @@ class Zooming(NamedTuple):
     max_level: int = 40
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the levels, from the whole space to `max_level`."""
         if dimension == 0:
             return (Level(1, math.inf),)
         return tuple(Level(2**level, self._limit(level)) for level in range(self.max_level + 1))
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: level, then coordinates."""
-        return _join(f"z{cell.level}", cell.coordinates)
+        return _join(f"z{cell.level}", cell)
 
     def parse(self, name: str) -> Cell:
-        """Return the cell of a name."""
         level, coordinates = _split("z", name)
         if level > self.max_level:
             raise DataError(f"cell {name!r} is finer than the finest level, {self.max_level}")
@@ -110,19 +104,17 @@ class Layered(NamedTuple):
     step: int = 1
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the levels; all but the finest are split from the start."""
         if not dimension:
             return (Level(1, math.inf),)
+        # All but the finest are split from the start.
         coarse = range(self._coarsest, self.finest, self.step)
         return (*(Level(2**level, 0.0) for level in coarse), Level(2**self.finest, math.inf))
 
     def name(self, cell: Cell) -> str:
-        """Return the cell's name: number of halvings, then coordinates."""
         halvings = self._coarsest + self.step * cell.level if cell.coordinates else 0
-        return _join(f"z{halvings}", cell.coordinates)
+        return _join(f"z{halvings}", cell)
 
     def parse(self, name: str) -> Cell:
-        """Return the cell of a name."""
         halvings, coordinates = _split("z", name)
         if halvings > self.finest:
             raise DataError(f"cell {name!r} is finer than the finest level, {self.finest}")
@@ -166,8 +158,8 @@ def checked_slices(slices: int) -> int:
     return slices
 
 
-def _join(head: str, coordinates: tuple[int, ...]) -> str:
-    return ":".join([head, *map(str, coordinates)])
+def _join(head: str, cell: Cell) -> str:
+    return ":".join([head, *map(str, cell.coordinates)])
 
 
 def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:

@@ -31,7 +31,7 @@ from covey.bandit.settings import (
     check_ranges,
 )
 from covey.errors import ConfigError
-from covey.kernel.rules import Elimination, Index, Reward, Rule
+from covey.kernel.rules import Elimination, Index, Rule
 
 
 class Policy(NamedTuple):
@@ -52,25 +52,15 @@ class Policy(NamedTuple):
         """Whether a learner records the uncertainty of its peers' answers."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    def rule(
-        self,
-        *,
-        functions: int,
-        costs: tuple[float, ...],
-        position: int,
-        unit: int = 1,
-        rewards: tuple[Reward, ...] = (),
-        context_peers: int = 0,
-        is_supervised: bool = True,
-        learns_costs: bool = False,
-        remembers: bool = False,
-    ) -> Rule:
-        """Return the kernel parameters of the learner at `position` in the network."""
+    def rule(self, *, position: int, **site: Any) -> Rule:
+        """Return the kernel parameters of the learner at `position` in the network.
+
+        `site` has the fields of a `Rule` that do not depend on the policy: `functions`, `costs`
+        and others, such as `rewards`.
+        """
         settings, reading = self.settings, self.settings.reading
         return Rule(
             dimension=self.dimension,
-            functions=functions,
-            costs=costs,
             levels=self.partition.levels(self.dimension),
             most_cells=settings.max_cells,
             trains_first=reading.order == "train-own-peers",
@@ -85,12 +75,7 @@ class Policy(NamedTuple):
             index=self.by_index,
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),
-            unit=unit,
-            rewards=rewards,
-            context_peers=context_peers,
-            is_supervised=is_supervised,
-            learns_costs=learns_costs,
-            remembers=remembers,
+            **site,
         )
 
     def scales(self) -> list[float]:
@@ -265,45 +250,48 @@ def _cos_ce(settings: Settings, scene: Scene) -> Policy:
     return policy._replace(title=title, elimination=elimination)
 
 
-def _indexed(name: str, discount: float | None = None) -> "Preset":
-    """Return a preset that chooses the arm with the largest index, from its owner's report."""
+_BALANCED = "peers by what they did and how unsure it was"
+
+
+def _indexed(
+    name: str,
+    usual: Layered | None = None,
+    *,
+    scale: float = 1.0,
+    alarm: float = 0.0,
+    discount: float | None = None,
+    is_balanced: bool = False,
+) -> "Preset":
+    """Return a preset that chooses the arm with the largest index.
+
+    It uses all levels of `usual` at once, or one grid without it or if slices are set.
+    """
 
     def preset(settings: Settings, scene: Scene) -> Policy:
         used = _with_discount(settings, discount)
-        is_recent = discount is not None
-        index = Index(
-            scale=_index_scale(settings, 1.0), is_recent=is_recent, alarm=_alarm(settings)
-        )
-        slices = _slices(settings, scene.dimension)
-        title = f"{name}: {slices} slices per dimension; KL index of {index.scale:g} ln t"
-        return _by_index(title, Uniform(slices), scene, used, index)
-
-    return preset
-
-
-def _layered(name: str, usual: Layered, scale: float, alarm: float) -> "Preset":
-    """Return a preset that uses several levels at once, or one if slices are set."""
-
-    def preset(settings: Settings, scene: Scene) -> Policy:
         partition, cells = _levels(settings, usual, scene.dimension)
         index = Index(
-            scale=_index_scale(settings, scale),
+            scale=scale if settings.index_scale is None else settings.index_scale,
             bias=_bias(settings, partition, scene.dimension),
-            alarm=_alarm(settings, alarm),
+            is_recent=discount is not None,
+            is_balanced=is_balanced,
+            alarm=alarm if settings.alarm is None else settings.alarm,
         )
-        title = f"{name}: {cells}; KL index of {index.scale:g} ln t"
-        used = _with_discount(settings, None)
-        return _by_index(title, partition, scene, used, index)
+        how = _BALANCED if is_balanced else f"KL index of {index.scale:g} ln t"
+        thresholds = (Threshold(0.0, 0.0),) * 3
+        title = f"{name}: {cells}; {how}"
+        return Policy(title, partition, scene.dimension, *thresholds, used, index)
 
     return preset
 
 
-def _levels(settings: Settings, usual: Layered, dimension: int) -> tuple[Partition, str]:
-    if settings.slices is not None:
-        if settings.finest_level is not None:
-            raise ConfigError("[policy] has slices and finest-level; remove one of them")
-        return Uniform(settings.slices), f"{settings.slices} slices per dimension"
+def _levels(settings: Settings, usual: Layered | None, dimension: int) -> tuple[Partition, str]:
     level = settings.finest_level
+    if usual is not None and settings.slices is not None and level is not None:
+        raise ConfigError("[policy] has slices and finest-level; remove one of them")
+    if usual is None or settings.slices is not None:
+        slices = _slices(settings, dimension)
+        return Uniform(slices), f"{slices} slices per dimension"
     partition = usual if level is None else usual._replace(finest=level)
     sides = [str(one.side) for one in partition.levels(dimension)]
     return partition, f"{' and '.join(sides)} slices per dimension at once"
@@ -316,28 +304,6 @@ def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[flo
         return ()
     alpha, reach = _alpha(settings), math.sqrt(dimension)
     return tuple(settings.lipschitz * (reach / level.side) ** alpha for level in levels)
-
-
-def _alarm(settings: Settings, usual: float = 0.0) -> float:
-    return usual if settings.alarm is None else settings.alarm
-
-
-def _balance(settings: Settings, scene: Scene) -> Policy:
-    slices = _slices(settings, scene.dimension)
-    index = Index(scale=_index_scale(settings, 1.0), is_balanced=True)
-    title = f"balance: {slices} slices per dimension; peers by what they did and how unsure it was"
-    return _by_index(title, Uniform(slices), scene, _with_discount(settings, None), index)
-
-
-def _by_index(
-    title: str,
-    partition: Partition,
-    scene: Scene,
-    settings: Settings,
-    index: Index,
-) -> Policy:
-    never = Threshold(0.0, 0.0)
-    return Policy(title, partition, scene.dimension, never, never, never, settings, index)
 
 
 def _with_discount(settings: Settings, discount: float | None) -> Settings:
@@ -353,20 +319,16 @@ def _with_discount(settings: Settings, discount: float | None) -> Settings:
     return msgspec.structs.replace(settings, forget=Forget(discount=discount))
 
 
-def _index_scale(settings: Settings, usual: float) -> float:
-    return usual if settings.index_scale is None else settings.index_scale
-
-
 Preset = Callable[[Settings, Scene], Policy]
 PRESETS: dict[str, Preset] = {
-    "auto": _layered("auto", Layered(3, step=2), 0.5, 9.0),
+    "auto": _indexed("auto", Layered(3, step=2), scale=0.5, alarm=9.0),
     "cos": _cos,
     "dcza": _dcza,
     "share-ucb": _indexed("Share-UCB"),
-    "discounted": _indexed("discounted Share-UCB", 0.99),
-    "multi-resolution": _layered("multi-resolution", Layered(6), 1.0, 0.0),
+    "discounted": _indexed("discounted Share-UCB", discount=0.99),
+    "multi-resolution": _indexed("multi-resolution", Layered(6)),
     "cos-ce": _cos_ce,
-    "balance": _balance,
+    "balance": _indexed("balance", is_balanced=True),
 }
 EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")
 PRESET_NAMES = (
@@ -377,7 +339,7 @@ INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
 ALARMED = ("auto", "multi-resolution", "share-ucb")
 
 
-def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
+def _slices(settings: Settings, dimension: int) -> int:
     if settings.slices is not None:
         return settings.slices
     if dimension == 0:
@@ -387,7 +349,7 @@ def _slices(settings: Settings, dimension: int, usual: int = 12) -> int:
         return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
     if settings.parameters == "theorem":
         raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
-    return usual
+    return 12
 
 
 def _horizon(settings: Settings) -> int | None:

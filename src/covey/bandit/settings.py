@@ -91,9 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 def check_ranges(settings: Settings) -> None:
     """Raise `ConfigError` for the first value out of range."""
     for name in ("explore", "train", "explore_peers"):
-        threshold = getattr(settings, name)
-        if threshold is not None:
-            _check_threshold(name.replace("_", "-"), threshold)
+        _check_threshold(f"[policy] {name.replace('_', '-')}", getattr(settings, name))
     _check_forget(settings.forget)
     toml.check_ranges(settings, _RANGES, where="[policy]")
 
@@ -118,20 +116,19 @@ _RANGES = {
 
 
 def _check_forget(forget: Forget) -> None:
-    if forget.window is not None and forget.discount is not None:
+    window, discount = forget.window, forget.discount
+    if window is not None and discount is not None:
         raise ConfigError("[policy] forget has window and discount; remove one of them")
-    if forget.window is not None and not 1 <= forget.window <= 10**6:
-        raise ConfigError(
-            f"[policy] forget.window is {forget.window}; it must be 1 to 1000000 labels"
-        )
-    if forget.discount is not None and not 0 < forget.discount <= 0.9999:
-        raise ConfigError(
-            f"[policy] forget.discount is {forget.discount}; it must lie in (0, 0.9999]"
-        )
+    if window is not None and not 1 <= window <= 10**6:
+        raise ConfigError(f"[policy] forget.window is {window}; it must be 1 to 1000000 labels")
+    if discount is not None and not 0 < discount <= 0.9999:
+        raise ConfigError(f"[policy] forget.discount is {discount}; it must lie in (0, 0.9999]")
 
 
-def _check_threshold(name: str, threshold: Threshold) -> None:
+def _check_threshold(name: str, threshold: Threshold | None) -> None:
+    if threshold is None:
+        return
     if not 0 <= threshold.scale < math.inf:
-        raise ConfigError(f"[policy] {name}.scale is {threshold.scale}; it must be 0 or more")
+        raise ConfigError(f"{name}.scale is {threshold.scale}; it must be 0 or more")
     if not 0 <= threshold.power < 1:
-        raise ConfigError(f"[policy] {name}.power is {threshold.power}; it must lie in [0, 1)")
+        raise ConfigError(f"{name}.power is {threshold.power}; it must lie in [0, 1)")

@@ -1,8 +1,6 @@
 """Unknown horizon and alpha: doubling epochs, and estimation of smoothness.
 
-A policy's slices and thresholds depend on the horizon and on alpha. With an unknown horizon, the
-policy restarts in epochs of doubling length. With an unknown alpha, each epoch uses the estimate
-from the cells of the previous one.
+Each epoch uses the alpha that is estimated from the cells of the previous one.
 """
 
 import itertools
@@ -77,12 +75,7 @@ def adapt(settings: Settings, epoch: Epoch, *, alpha: float) -> Settings:
     return msgspec.structs.replace(settings, horizon=epoch.slots, alpha=alpha)
 
 
-def estimate(
-    arms: Iterable[Iterable[Seen]],
-    *,
-    lowest: float = LOWEST_ALPHA,
-    least_labels: int = LEAST_LABELS,
-) -> Smoothness | None:
+def estimate(arms: Iterable[Iterable[Seen]], *, lowest: float = LOWEST_ALPHA) -> Smoothness | None:
     """Return the smoothness of the least smooth function; None without enough data.
 
     `arms` are the cells of each function: of several sides, or of one side, which is coarsened
@@ -92,7 +85,7 @@ def estimate(
     judged: list[Smoothness] = []
     rest: list[list[Spread]] = []
     for cells in arms:
-        levels = spreads(cells, least_labels=least_labels)
+        levels = spreads(cells)
         alone = _fit(_visible(levels)[:LEAST_LEVELS], lowest)
         if alone is not None and alone.error <= ERROR_ALONE:
             judged.append(alone)
@@ -104,11 +97,11 @@ def estimate(
     return min([*judged, *([together] if together else [])], default=None)
 
 
-def spreads(cells: Iterable[Seen], *, least_labels: int = LEAST_LABELS) -> list[Spread]:
+def spreads(cells: Iterable[Seen]) -> list[Spread]:
     """Return the spread of one function per cell width, finest first."""
     grids: dict[float, Means] = defaultdict(dict)
     for side, coordinates, labels, right in cells:
-        if labels >= max(2, least_labels):
+        if labels >= LEAST_LABELS:
             accuracy = right / labels
             chance = accuracy * (1 - accuracy) / (labels - 1)
             grids[1 / side][coordinates] = (accuracy, chance)
@@ -153,19 +146,15 @@ def _spread(width: float, grid: Means) -> Spread | None:
 
 def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
     """Return the spreads of several functions, pooled per width."""
+    pooled = []
     merged = sorted(itertools.chain.from_iterable(arms))
-    groups = itertools.groupby(merged, lambda level: level.width)
-    return [_sum(list(levels)) for _, levels in groups]
-
-
-def _sum(levels: list[Spread]) -> Spread:
-    pairs = sum(level.pairs for level in levels)
-    return Spread(
-        levels[0].width,
-        sum(level.square * level.pairs for level in levels) / pairs,
-        sum(level.chance * level.pairs for level in levels) / pairs,
-        pairs,
-    )
+    for width, group in itertools.groupby(merged, lambda level: level.width):
+        levels = list(group)
+        pairs = sum(level.pairs for level in levels)
+        square = sum(level.square * level.pairs for level in levels) / pairs
+        chance = sum(level.chance * level.pairs for level in levels) / pairs
+        pooled.append(Spread(width, square, chance, pairs))
+    return pooled
 
 
 def _fit(levels: Sequence[Spread], lowest: float) -> Smoothness | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -31,7 +32,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0  # of the most expensive arm; used by the cautious form only
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for an invalid number."""
         for name in _RANGES:
             _check_kind(name, getattr(self, name))
         toml.check_ranges(self, _RANGES, where="")
@@ -134,14 +134,11 @@ class Statement(NamedTuple):
     split_power: float | None = None
 
 
-State = Callable[[Problem, Form], Statement]
-
-
 class Theorem(NamedTuple):
     """The title of a theorem, and its formula."""
 
     title: str
-    state: State
+    state: Callable[[Problem, Form], Statement]
 
 
 class _Grid(NamedTuple):
@@ -243,15 +240,17 @@ def _grid_terms(problem: Problem, form: Form, grid: _Grid, span: float) -> list[
     ]
 
 
-def _worst_arrivals(problem: Problem, form: Form, rounds: int) -> list[Term]:
+def _worst(problem: Problem, form: Form, *, is_best: bool) -> Statement:
+    """DCZA with the worst arrivals; `is_best`: peers need no training."""
     alpha, dimension, loss = problem.alpha, problem.dimension, _loss(problem, form)
+    rounds, prefactor, notes = _correlation(problem, is_best=is_best)
     split = _split(problem, split_power(alpha, dimension))
     cells, power, near = dimension / (dimension + split), 2 * alpha / split, dimension + split
     most_cells = 4.0**dimension  # times T ** cells
     levels, by_power = 2.0 ** (near - alpha), 1.0
     if form == "cautious":
         levels, by_power = levels**2 / (levels - 1), power
-    return [
+    terms = [
         _term(problem, NEAR, 2 * _reach(problem) * levels, (near - alpha) / near),
         _term(problem, EXPLORE, loss * most_cells * rounds, cells + power, _natural(problem)),
         _term(problem, MISLED, most_cells * 8 * problem.mistakes / by_power, cells + power / 2),
@@ -259,11 +258,23 @@ def _worst_arrivals(problem: Problem, form: Form, rounds: int) -> list[Term]:
         _term(problem, FIRST, loss * most_cells * rounds, cells),
         _term(problem, HELPERS, most_cells * 2 * problem.mistakes, cells),
     ]
+    return Statement(
+        terms=terms,
+        prefactor=prefactor,
+        memory=problem.arms * most_cells * problem.horizon**cells,
+        memory_order=f"K T^{cells:.4g}",
+        notes=[_left_out(form, _WORST_LEAVES_OUT), *notes],
+        power=power,
+        split_power=split,
+    )
 
 
-def _best_arrivals(problem: Problem, form: Form, rounds: int) -> list[Term]:
+def _best(problem: Problem, form: Form, *, is_best: bool) -> Statement:
+    """DCZA with the best arrivals; `is_best`: peers need no training."""
     alpha, loss = problem.alpha, _loss(problem, form)
-    split = _best_split(problem, form)
+    rounds, prefactor, notes = _correlation(problem, is_best=is_best)
+    printed = split_power(alpha, problem.dimension)
+    split = _split(problem, printed if form == "printed" else 3 * alpha)
     power = 2 / 3 if form == "printed" else 2 * alpha / split
     near = 2 / 3 if form == "printed" else 1 - alpha / split
     finest = math.log2(problem.horizon) / split
@@ -271,7 +282,7 @@ def _best_arrivals(problem: Problem, form: Form, rounds: int) -> list[Term]:
     levels = 2.0 ** (split - alpha)
     natural, logarithm = _natural(problem), ("log2 T", visited)
     squared = ("ln T log2 T", natural[1] * explored)
-    return [
+    terms = [
         _term(problem, NEAR, 2 * _reach(problem) * levels**2 / (levels - 1), near),
         _term(problem, EXPLORE, loss * rounds, power, squared),
         _term(problem, MISLED, 8 / power * problem.mistakes, power / 2, logarithm),
@@ -279,24 +290,6 @@ def _best_arrivals(problem: Problem, form: Form, rounds: int) -> list[Term]:
         _term(problem, FIRST, loss * rounds, 0, logarithm),
         _term(problem, HELPERS, 2 * problem.mistakes, 0, logarithm),
     ]
-
-
-def _worst(problem: Problem, form: Form, rounds: int, prefactor: str) -> Statement:
-    split = _split(problem, split_power(problem.alpha, problem.dimension))
-    cells = problem.dimension / (problem.dimension + split)
-    return Statement(
-        terms=_worst_arrivals(problem, form, rounds),
-        prefactor=prefactor,
-        memory=problem.arms * 4.0**problem.dimension * problem.horizon**cells,
-        memory_order=f"K T^{cells:.4g}",
-        notes=[_left_out(form, _WORST_LEAVES_OUT)],
-        power=2 * problem.alpha / split,
-        split_power=split,
-    )
-
-
-def _best(problem: Problem, form: Form, rounds: int, prefactor: str) -> Statement:
-    split = _best_split(problem, form)
     slip = _slip(
         form,
         printed="the p of C1, for which T^(2/3), T^(1/3) and the factor 12 do not hold: as it "
@@ -304,26 +297,19 @@ def _best(problem: Problem, form: Form, rounds: int, prefactor: str) -> Statemen
         corrected="p = 3 alpha, with which z = 2/3 and the printed exponents hold",
     )
     return Statement(
-        terms=_best_arrivals(problem, form, rounds),
+        terms=terms,
         prefactor=prefactor,
         memory=problem.arms,
         memory_order="K",
-        notes=[slip, _left_out(form, _BEST_LEAVES_OUT)],
-        power=2 * problem.alpha / split,
+        notes=[slip, _left_out(form, _BEST_LEAVES_OUT), *notes],
+        power=2 * alpha / split,
         split_power=split,
     )
 
 
-def _case(arrivals: Callable[[Problem, Form, int, str], Statement], *, is_best: bool) -> State:
-    """Return a case of DCZA; `is_best`: peers need no training."""
-
-    def state(problem: Problem, form: Form) -> Statement:
-        if not is_best:
-            return arrivals(problem, form, problem.rounds, "M F_max")
-        stated = arrivals(problem, form, problem.arms, "K")
-        return stated._replace(notes=[*stated.notes, _SAME_DATA])
-
-    return state
+def _correlation(problem: Problem, *, is_best: bool) -> tuple[int, str, list[str]]:
+    """Return the rounds of exploration, their symbol, and the notes of a case."""
+    return (problem.arms, "K", [_SAME_DATA]) if is_best else (problem.rounds, "M F_max", [])
 
 
 def _hedge(problem: Problem, form: Form) -> Statement:
@@ -346,10 +332,10 @@ THEOREMS: dict[str, Theorem] = {
     "T3": Theorem("CoS, late labels", _delay),
     "T4": Theorem("CoS, missing labels", _missing),
     "T5": Theorem("CoS-MC", _single_context),
-    "C1": Theorem("DCZA, worst/worst", _case(_worst, is_best=False)),
-    "C2": Theorem("DCZA, worst/best", _case(_worst, is_best=True)),
-    "C3": Theorem("DCZA, best/worst", _case(_best, is_best=False)),
-    "C4": Theorem("DCZA, best/best", _case(_best, is_best=True)),
+    "C1": Theorem("DCZA, worst/worst", partial(_worst, is_best=False)),
+    "C2": Theorem("DCZA, worst/best", partial(_worst, is_best=True)),
+    "C3": Theorem("DCZA, best/worst", partial(_best, is_best=False)),
+    "C4": Theorem("DCZA, best/best", partial(_best, is_best=True)),
     "hedge": Theorem("ensemble", _hedge),
 }
 
@@ -386,11 +372,6 @@ def _chancy(problem: Problem, form: Form) -> int:
 
 def _split(problem: Problem, prescribed: float) -> float:
     return prescribed if problem.split_power is None else problem.split_power
-
-
-def _best_split(problem: Problem, form: Form) -> float:
-    printed = split_power(problem.alpha, problem.dimension)
-    return _split(problem, printed if form == "printed" else 3 * problem.alpha)
 
 
 def _reach(problem: Problem) -> float:

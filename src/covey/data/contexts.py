@@ -38,7 +38,14 @@ class LatestLabels:
 
     def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
         """Return the latest label at each row, and record the labels of these rows."""
-        self._begin(first_slot)
+        if first_slot == 1:
+            self._latest.clear()
+            self._waiting.clear()
+        elif self._next_slot not in (None, first_slot):
+            raise DataError(
+                f"slot {first_slot}: expected slot {self._next_slot} next; scale "
+                "'previous-label' needs the chunks of a log in order"
+            )
         previous = []
         for slot, (label, learner, is_revealed, delay) in enumerate(rows, start=first_slot):
             if self._waiting:
@@ -54,16 +61,6 @@ class LatestLabels:
                 raise DataError(f"slot {slot}: the delay is {delay}; it must be 0 slots or more")
         self._next_slot = first_slot + len(previous)
         return previous
-
-    def _begin(self, first_slot: int) -> None:
-        if first_slot == 1:
-            self._latest.clear()
-            self._waiting.clear()
-        elif self._next_slot not in (None, first_slot):
-            raise DataError(
-                f"slot {first_slot}: expected slot {self._next_slot} next; scale "
-                "'previous-label' needs the chunks of a log in order"
-            )
 
     def _settle(self, slot: int) -> None:
         while self._waiting and self._waiting[0][0] < slot:
@@ -116,8 +113,7 @@ class Contexts:
     """The coordinates of a configuration, for logs and live records."""
 
     def __init__(self, scales: Sequence[Scale]) -> None:
-        self.scales = list(scales)
-        self._scales = list(scales)
+        self.scales = self._scales = list(scales)
         self._memory = LatestLabels()
         self._has_previous = any(isinstance(scale, PreviousLabelScale) for scale in scales)
         self.dimension = len(self._scales)
@@ -165,7 +161,10 @@ class Contexts:
 
         Raises as `extract` does; does not change the state of `extract`.
         """
-        columns = {name: _single(value) for name, value in record.items()}
+        columns: dict[str, Column] = {
+            name: np.array([value]) if isinstance(value, np.generic) else [value]
+            for name, value in record.items()
+        }
         (context,) = self._place(Rows(columns, slot, 1, [previous_label])).tolist()
         return tuple(context)
 
@@ -213,28 +212,23 @@ def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
 
 
-def in_slots(row: int) -> str:
-    """Return the name of a row of a log in messages."""
-    return f"slot {row + 1}"
-
-
 def check_unit(
-    contexts: npt.NDArray[Any], *, names: Sequence[str], at: Callable[[int], str] = in_slots
+    contexts: npt.NDArray[Any],
+    *,
+    names: Sequence[str],
+    at: Callable[[int], str] = lambda row: f"slot {row + 1}",
 ) -> None:
-    """Raise `ContextError` for the first context outside the unit cube."""
+    """Raise `ContextError` for the first context outside the unit cube; `at` names a row."""
     if contexts.ndim != 2 or contexts.shape[1] != len(names):
         raise ContextError(
             f"{at(0)}: expected {len(names)} contexts per row, got shape {contexts.shape}"
         )
     outside = first_outside(contexts)
-    if outside is None:
-        return
-    row, coordinate = outside
-    raise ContextError(
-        f"{at(row)}: context {names[coordinate]!r} is "
-        f"{_show(contexts[row, coordinate])}; contexts must lie in [0, 1] "
-        "(scale the column, or set clip = true)"
-    )
+    if outside is not None:
+        raise ContextError(
+            f"{at(outside[0])}: context {names[outside[1]]!r} is {_show(contexts[outside])}; "
+            "contexts must lie in [0, 1] (scale the column, or set clip = true)"
+        )
 
 
 class _ColumnScale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
@@ -315,13 +309,7 @@ class Hour(_ColumnScale, frozen=True, kw_only=True):
 
     def place(self, rows: Rows) -> Floats:
         wanted = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
-        return _each(
-            _day_share,
-            rows.column(self.column),
-            rows,
-            subject=f"column {self.column!r}",
-            wanted=wanted,
-        )
+        return _converted(_day_share, rows, self.column, wanted)
 
 
 class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,13 +332,11 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
         return f"one of the classes {list(self.classes)}; write them as in the log"
 
     def has_place_for(self, label: Label) -> bool:
-        """Return whether a label can be a previous label."""
         return not math.isnan(_or_nan(self._share(), label))
 
     def place(self, rows: Rows) -> Floats:
-        return _each(
-            self._share(), rows.previous, rows, subject="the previous label", wanted=self.wanted
-        )
+        share, wanted = self._share(), self.wanted
+        return _each(share, rows.previous, rows, subject="the previous label", wanted=wanted)
 
     def _share(self) -> Callable[[Any], float]:
         if self.classes is None:
@@ -433,16 +419,21 @@ def _check_bounds(low: float, high: float) -> None:
 
 
 def _row_count(read: Mapping[str, Column], first_slot: int) -> int:
-    counts = {name: len(values) for name, values in read.items()}
-    if len(set(counts.values())) != 1:
-        held = ", ".join(f"{name}: {count}" for name, count in counts.items()) or "none of them"
-        raise DataError(f"slot {first_slot}: columns and labels differ in length; got {held}")
-    return next(iter(counts.values()))
+    counts = {len(values) for values in read.values()}
+    if len(counts) != 1:
+        held = ", ".join(f"{name}: {len(values)}" for name, values in read.items())
+        raise DataError(
+            f"slot {first_slot}: columns and labels differ in length; got {held or 'none of them'}"
+        )
+    return counts.pop()
 
 
 def _numbers(rows: Rows, name: str) -> Floats:
-    wanted = "a number; correct or remove the row"
-    return _each(float, rows.column(name), rows, subject=f"column {name!r}", wanted=wanted)
+    return _converted(float, rows, name, "a number; correct or remove the row")
+
+
+def _converted(convert: Callable[[Any], float], rows: Rows, name: str, wanted: str) -> Floats:
+    return _each(convert, rows.column(name), rows, subject=f"column {name!r}", wanted=wanted)
 
 
 def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
@@ -506,10 +497,6 @@ def _listed(values: Column) -> Sequence[Any]:
         # `tolist` returns integers for nanoseconds, which would be accepted as numbers.
         values = values.astype(f"{values.dtype.kind}8[us]")
     return list(values.tolist())
-
-
-def _single(value: Any) -> Column:
-    return np.array([value]) if isinstance(value, np.generic) else [value]
 
 
 def _show(value: object) -> str:

@@ -1,7 +1,4 @@
-"""Checks of what callers pass in: batches of rows, contexts and labels; feature views; label sets.
-
-What is wrong is reported in one sentence.
-"""
+"""Checks of what callers pass in: rows, contexts and labels; feature views; label sets."""
 
 import math
 import reprlib
@@ -45,7 +42,6 @@ def rows_of(instances: Any) -> Rows:
 
 
 def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
-    """Return one context per row."""
     if contexts is None:
         return [()] * len(rows)
     points = list(map(tuple, contexts.tolist() if isinstance(contexts, np.ndarray) else contexts))
@@ -103,20 +99,16 @@ def plain_label(label: Any) -> Label:
     except ValueError as error:
         raise DataError(f"the label is {error}") from None
     if isinstance(plain, str):
-        _check_text(plain)
+        if len(plain) > MOST_TEXT:
+            raise DataError(f"the label has {len(plain)} characters; the limit is {MOST_TEXT}")
+        try:
+            plain.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"the label is {plain!r}, which is not valid UTF-8") from None
     is_large = isinstance(plain, int) and abs(plain) > MOST_WHOLE
     if is_large or not isinstance(plain, str | int | float):
         raise DataError(f"the label is {reprlib.repr(plain)}; a node accepts text and numbers")
     return plain
-
-
-def _check_text(label: str) -> None:
-    if len(label) > MOST_TEXT:
-        raise DataError(f"the label has {len(label)} characters; the limit is {MOST_TEXT}")
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"the label is {label!r}, which is not valid UTF-8") from None
 
 
 def key_of(label: Label) -> Key:
@@ -155,7 +147,6 @@ def costs_of(
 
 
 def share_of(rows: Rows, places: list[int]) -> Rows:
-    """Return the rows at these indices."""
     if isinstance(rows, np.ndarray):
         return rows[places]
     return [rows[place] for place in places]
@@ -199,7 +190,6 @@ class FeatureView(NamedTuple):
     where: tuple[tuple[int, float, float], ...]
 
     def fits(self, arm: str, context: Context) -> bool:
-        """Return whether this view applies to `arm` and this context."""
         if self.arms is not None and arm not in self.arms:
             return False
         return all(low <= context[k] <= high for k, low, high in self.where)
@@ -209,9 +199,8 @@ def checked_views(
     tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> tuple[FeatureView, ...]:
     """Return the validated views of a learner with these arms and contexts."""
-    return tuple(
-        _view(table, f"{owner}: view {k + 1}", arms, contexts) for k, table in enumerate(tables)
-    )
+    numbered = enumerate(tables, 1)
+    return tuple(_view(table, f"{owner}: view {k}", arms, contexts) for k, table in numbered)
 
 
 def shown(views: Sequence[FeatureView], arm: str, context: Context) -> int:
@@ -271,7 +260,10 @@ class LabelSet:
         """Raise `UnfitLabel` for a label that is not one of the classes."""
         distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
         for _, label in distinct:
-            self._check(key_of(label))
+            if label == "":
+                raise UnfitLabel("truth is an empty text, which is not a label")
+            if not self.has(label):
+                raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
 
     def check_own(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for an invalid label of an own instance."""
@@ -281,13 +273,6 @@ class LabelSet:
                 self._contexts.check_labels(labels)
             except DataError as error:
                 raise UnfitLabel(f"truth: {error}") from None
-
-    def _check(self, key: Key) -> None:
-        label = key[1]
-        if label == "":
-            raise UnfitLabel("truth is an empty text, which is not a label")
-        if self._keys and key not in self._keys:
-            raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
 
     @property
     def wanted(self) -> str:

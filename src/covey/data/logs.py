@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from covey import toml
-from covey.errors import ConfigError, DataError, MissingExtra
+from covey.errors import ConfigError, DataError, optional_module
 from covey.types import MILLIONTHS, Array, Label
 
 
@@ -39,20 +38,7 @@ Columns = dict[str, Column]
 ROWS_PER_CHUNK = 65_536
 
 
-class Reader(Protocol):
-    """Reads the wanted columns of a log in chunks."""
-
-    is_typed: bool  # False: numbers are text
-    rows_total: int | None  # None: unknown before the end
-
-    def chunks(self) -> Iterator[Columns]:
-        """Yield the rows in order, `ROWS_PER_CHUNK` at a time."""
-
-    def share_read(self) -> float:
-        """Return the fraction of the log read so far."""
-
-
-def open_log(path: Path, wanted: Sequence[str]) -> Reader:
+def open_log(path: Path, wanted: Sequence[str]) -> "Reader":
     """Return a reader of the `wanted` columns of the log at `path`.
 
     Raises `DataError` if the file cannot be read or lacks a column.
@@ -69,8 +55,8 @@ def open_log(path: Path, wanted: Sequence[str]) -> Reader:
 class CsvLog:
     """A CSV log with a header."""
 
-    is_typed = False
-    rows_total: int | None = None
+    is_typed = False  # numbers are text
+    rows_total: int | None = None  # unknown before the end
 
     def __init__(self, path: Path, wanted: Sequence[str]) -> None:
         self._path = path
@@ -79,34 +65,32 @@ class CsvLog:
         self._raw: io.BufferedReader | None = None
 
     def share_read(self) -> float:
-        """Return the fraction of bytes read."""
         return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
 
     def chunks(self) -> Iterator[Columns]:
-        """Yield the wanted columns as lists of text."""
+        """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
         try:
             with self._path.open("rb") as self._raw:
                 is_packed = self._path.suffix == ".gz"
                 plain = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
                 text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
                 rows = csv.reader(text, strict=True)
-                yield from self._rows(rows)
+                yield from self._chunks(rows)
         except csv.Error as error:
             where = f"{self._path.name}, line {rows.line_num}"
             raise DataError(f"{where}: invalid CSV ({error})") from None
         except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
-    def _rows(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
+    def _chunks(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
         header = next(rows, [])
         _check_columns(self._wanted, header, self._path)
-        places = [header.index(name) for name in self._wanted]
         filled = _without_blank_end(rows)
         slot = 1
         while chunk := list(islice(filled, ROWS_PER_CHUNK)):
             _check_widths(chunk, len(header), slot)
             columns = list(zip(*chunk, strict=True))
-            yield {name: columns[place] for name, place in zip(self._wanted, places, strict=True)}
+            yield {name: columns[header.index(name)] for name in self._wanted}
             slot += len(chunk)
 
 
@@ -128,11 +112,10 @@ class ParquetLog:
         self._read = 0
 
     def share_read(self) -> float:
-        """Return the fraction of rows read."""
         return self._read / max(1, self.rows_total or 1)
 
     def chunks(self) -> Iterator[Columns]:
-        """Yield the wanted columns as arrays of numbers or lists of text."""
+        """Yield the wanted columns as arrays or lists of text, `ROWS_PER_CHUNK` rows at a time."""
         import pyarrow as arrow
 
         try:
@@ -143,15 +126,13 @@ class ParquetLog:
             raise _unreadable(self._path, error) from None
 
 
+Reader = CsvLog | ParquetLog
+
+
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
-    try:
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
-        ) from None
-    return parquet
+    missing = 'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
+    return optional_module("pyarrow.parquet", missing=missing)
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
@@ -335,7 +316,6 @@ class TraceFile:
             raise ConfigError(f"folder {path.parent} of the trace does not exist; create it")
         self._path = path
         self._partial = path.with_name(f".{path.name}.partial")
-        self._write = self._to_csv if path.suffix == ".csv" else self._to_parquet
         self._file: Any = None
         self._writer: Any = None
 
@@ -344,14 +324,12 @@ class TraceFile:
 
     def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append rows; the first call sets the columns."""
-        self._write(columns)
+        if self._path.suffix == ".csv":
+            self._to_csv(columns)
+        else:
+            self._to_parquet(columns)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for opened in (self._writer, self._file):
                 if hasattr(opened, "close"):

@@ -4,32 +4,16 @@ import hashlib
 import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from covey.errors import ConfigError, DataError, MissingExtra
-from covey.functions.function import FunctionKind, Named, Scalar, Taught
+from covey.errors import ConfigError, DataError, optional_module
+from covey.functions.function import Named, Scalar, Taught
 
 
-class Pinned(Protocol):
-    """The keys of every kind that reads a model from a file."""
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-
-    @property
-    def file(self) -> str:
-        """The path of the model."""
-
-    @property
-    def sha256(self) -> str:
-        """The expected hash of the file."""
-
-
-def content_of(table: Pinned, folder: Path) -> bytes:
+def content_of(table: "Skops | Onnx", folder: Path) -> bytes:
     """Return the hashed bytes, so that the file cannot be replaced between check and use.
 
     Raises `ConfigError` if the file is missing or has another hash.
@@ -126,13 +110,10 @@ def _table(rows: Any) -> np.ndarray:
     if table.ndim != 2:
         raise DataError(f"an instance has {table.ndim - 1} dimensions; give a row of numbers")
     if table.dtype.kind not in "fiub":
-        value = next(value for row in rows for value in row if not _is_number(value))
+        values = (value for row in rows for value in row)
+        value = next(value for value in values if np.asarray(value).dtype.kind not in "fiub")
         raise DataError(f"an instance has {value!r}, which is not a number")
     return table
-
-
-def _is_number(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "fiub"
 
 
 class Skops(Taught, frozen=True, kw_only=True):
@@ -153,7 +134,6 @@ class SkopsModel:
         self.columns = columns
 
     def predict(self, rows: Any) -> Any:
-        """Return the model's labels."""
         return self.model.predict(picked(rows, self.columns)) if len(rows) else []
 
 
@@ -162,17 +142,20 @@ class LearningSkopsModel(SkopsModel):
 
     @property
     def classes_(self) -> Any:
-        """The labels of a fitted model."""
         return self.model.classes_
 
     def partial_fit(self, rows: Any, labels: Any, **more: Any) -> None:
-        """Train the model."""
         self.model.partial_fit(picked(rows, self.columns), labels, **more)
 
 
 def load_skops(table: Skops, folder: Path) -> SkopsModel:
     """Return the model in the file if it has trusted types only."""
-    skops = _skops()
+    missing = (
+        "functions of kind skops need scikit-learn and skops; install them with "
+        'pip install "covey[sklearn]"'
+    )
+    optional_module("sklearn", missing=missing)
+    skops = optional_module("skops.io", missing=missing)
     content = content_of(table, folder)
     where = f"function {table.name!r}"
     try:
@@ -199,20 +182,6 @@ def load_skops(table: Skops, folder: Path) -> SkopsModel:
     return (LearningSkopsModel if table.learns else SkopsModel)(model, table.columns)
 
 
-def _skops() -> Any:
-    try:
-        import sklearn  # noqa: F401 - needed to load skops files
-        import skops.io
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            "functions of kind skops need scikit-learn and skops; install them with "
-            'pip install "covey[sklearn]"'
-        ) from None
-    return skops.io
-
-
-SKOPS = FunctionKind(Skops, load_skops)
-
 NUMBERS = {
     "tensor(float16)": np.float16,
     "tensor(float)": np.float32,
@@ -238,26 +207,24 @@ class Onnx(Named, frozen=True, kw_only=True):
 class OnnxModel(NamedTuple):
     """A loaded model."""
 
+    table: Onnx
     session: Any
     input: str
     output: str
     kind: Any  # of its numbers
     width: int | None
     takes_one: bool  # its input shape has a single row
-    columns: Columns
-    classes: list[Scalar] | None
 
     def predict(self, instances: Any) -> list[Any]:
-        """Return the labels of the instances."""
         if len(instances) == 0:
             return []
-        rows = numbers(instances, self.columns, width=self.width, kind=self.kind)
+        rows = numbers(instances, self.table.columns, width=self.width, kind=self.kind)
         parts = rows[:, None, :] if self.takes_one else [rows]
         values = np.concatenate(
             [self.session.run([self.output], {self.input: part})[0] for part in parts]
         )
-        if self.classes is not None:
-            return winners(values, self.classes)
+        if self.table.classes is not None:
+            return winners(values, self.table.classes)
         if values.size != len(rows):
             raise DataError(
                 f"output {self.output!r} of the model has {values.size} values for {len(rows)} "
@@ -278,20 +245,18 @@ def load_onnx(table: Onnx, folder: Path) -> OnnxModel:
             f"function {table.name!r}: input {port.name!r} has shape {port.shape}; it must be "
             "rows x values, with one row or any number"
         )
-    return OnnxModel(
-        session=session,
-        input=port.name,
-        output=output.name,
-        kind=NUMBERS[port.type],
-        width=widths[0] if isinstance(widths[0], int) else None,
-        takes_one=rows == 1,
-        columns=table.columns,
-        classes=table.classes,
-    )
+    width = widths[0] if isinstance(widths[0], int) else None
+    kind = NUMBERS[port.type]
+    return OnnxModel(table, session, port.name, output.name, kind, width, takes_one=rows == 1)
 
 
 def _opened(table: Onnx, folder: Path) -> Any:
-    onnx, onnxruntime = _libraries()
+    missing = (
+        "functions of kind onnx need onnx and onnxruntime; install them with "
+        'pip install "covey[onnx]"'
+    )
+    onnx = optional_module("onnx", missing=missing)
+    onnxruntime = optional_module("onnxruntime", missing=missing)
     content = content_of(table, folder)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised; do not print them, too
@@ -336,18 +301,3 @@ def _outside(message: Any) -> Iterator[bool]:
         if field.message_type is not None:
             for child in [value] if hasattr(value, "ListFields") else value:
                 yield from _outside(child)
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import onnx
-        import onnxruntime
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            "functions of kind onnx need onnx and onnxruntime; install them with "
-            'pip install "covey[onnx]"'
-        ) from None
-    return onnx, onnxruntime
-
-
-ONNX = FunctionKind(Onnx, load_onnx)

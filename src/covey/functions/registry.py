@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from covey.errors import ConfigError, DataError, FunctionError, MissingExtra, place_of
-from covey.functions import model_files, remote
+from covey.errors import ConfigError, DataError, FunctionError, optional_module, place_of
 from covey.functions.function import (
     Function,
     FunctionKind,
@@ -27,7 +26,8 @@ from covey.functions.function import (
     frozen,
     untrained,
 )
-from covey.functions.model_files import Columns
+from covey.functions.model_files import Columns, Onnx, Skops, load_onnx, load_skops
+from covey.functions.remote import Remote, load_remote
 from covey.toml import nearest, read
 from covey.types import Label
 
@@ -39,16 +39,7 @@ class Constant(Named, frozen=True, kw_only=True):
     label: Scalar
 
     def predict(self, rows: Any) -> list[Scalar]:
-        """Return the label, once per row."""
         return [self.label] * len(rows)
-
-
-def load_constant(table: Constant, folder: Path) -> Constant:
-    """Return the table, which is the function."""
-    return table
-
-
-CONSTANT = FunctionKind(Constant, load_constant)
 
 
 class Entry(Taught, frozen=True, kw_only=True):
@@ -79,29 +70,20 @@ def is_shared(table: Entry) -> bool:
 
 def _found(table: Entry) -> Any:
     module, colon, name = table.entry.partition(":")
+    where = f"function {table.name!r}"
     if not (module and colon and name):
-        raise ConfigError(
-            f"function {table.name!r}: entry is {table.entry!r}; write package.module:name"
-        )
+        raise ConfigError(f"{where}: entry is {table.entry!r}; write package.module:name")
     try:
-        return functools.reduce(getattr, name.split("."), _module(module))
-    except AttributeError:
-        problem = f"{module} has no {name}"
-    except ConfigError as error:
-        problem = str(error)
-    raise ConfigError(f"function {table.name!r}: {problem}")
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error}; install it where covey is installed") from error
+        raise ConfigError(f"{where}: {error}; install it where covey is installed") from error
     except Exception as error:
-        raise ConfigError(f"importing {name} raised {type(error).__name__}: {error}") from error
-
-
-PYTHON = FunctionKind(Entry, load_python)
+        raised = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{where}: importing {module} raised {raised}") from error
+    try:
+        return functools.reduce(getattr, name.split("."), found)
+    except AttributeError:
+        raise ConfigError(f"{where}: {module} has no {name}") from None
 
 
 class River(Entry, frozen=True, kw_only=True):
@@ -122,20 +104,15 @@ class RiverModel:
         return self.model.predict_one(self._features(instance))
 
     def learn_one(self, instance: Any, label: Any) -> None:
-        """Train the model."""
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:
-        named = self._selected(instance) if isinstance(instance, Mapping) else self._named(instance)
-        return {name: _value(name, value) for name, value in named.items()}
-
-    def _selected(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.columns is None:
-            return record
-        for column in self.columns:
+        record = instance if isinstance(instance, Mapping) else self._named(instance)
+        columns = record if self.columns is None else self.columns
+        for column in columns:
             if column not in record:
                 raise DataError(f"an instance has no {column!r}, which columns names")
-        return {column: record[column] for column in self.columns}
+        return {column: _value(column, record[column]) for column in columns}
 
     def _named(self, row: Any) -> dict[str, Any]:
         if self.columns is None:
@@ -152,7 +129,8 @@ class RiverModel:
 
 def load_river(table: River, folder: Path) -> RiverModel:
     """Return the model that the entry creates."""
-    _check_river()
+    missing = 'functions of kind river need river; install it with pip install "covey[river]"'
+    optional_module("river", missing=missing)
     model = load_python(table, folder)
     if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
         raise ConfigError(
@@ -174,36 +152,14 @@ def _value(name: str, value: Any) -> Any:
     return plain
 
 
-def _check_river() -> None:
-    try:
-        import river  # noqa: F401 - checks that it is installed
-    except ModuleNotFoundError:
-        raise MissingExtra(
-            'functions of kind river need river; install it with pip install "covey[river]"'
-        ) from None
-
-
-RIVER = FunctionKind(River, load_river)
-
 Lesson = tuple[list[Any], list[Any]]  # instances, labels
 Again = Callable[[], Function]
+Remember = Callable[..., Function]  # `with_training_log` or `replay_training`
 MOST_SKIPPED = 20  # entries that fail; with more, the file belongs to another function
 SCALARS = (str, int, float, bool)
 
 
 log = logging.getLogger(__name__)
-
-
-class Remember(Protocol):
-    """Trains a function from its training log."""
-
-    def __call__(
-        self, function: Function, path: Path, *, most: int, again: Again | None
-    ) -> Function:
-        """Return the function trained on the last `most` instances.
-
-        `again` creates it untrained; None: it cannot be created again.
-        """
 
 
 class TrainingLog:
@@ -284,6 +240,7 @@ def with_training_log(
 ) -> Function:
     """Return the function trained from the log; later training is appended to the log.
 
+    The log keeps the last `most` instances; `again` creates the function untrained, if possible.
     It learns from instances decoded from JSON, so that retraining gives the same function.
     """
     lessons = TrainingLog(path, most=most)
@@ -355,24 +312,13 @@ def _trained(
         raise ConfigError(
             f"{function}: cannot keep the training log {path}: {error.strerror}"
         ) from None
-    bad = begin = 0
-    while (index := _first_failure(function, good, path, begin, is_last=bad == MOST_SKIPPED)) >= 0:
-        bad += 1
-        del good[index]
-        begin = index if again is None else 0
-        function = function if again is None else again()
-    return function
-
-
-def _first_failure(
-    function: Function, lessons: list[Lesson], path: Path, begin: int, *, is_last: bool
-) -> int:
-    """Train on entries from `begin` on; return the index of the first that fails, or -1."""
-    for index in range(begin, len(lessons)):
+    skipped = index = 0
+    while index < len(good):
         try:
-            function.learn_many(*lessons[index])
+            function.learn_many(*good[index])
+            index += 1
         except FunctionError as error:
-            if is_last:
+            if skipped == MOST_SKIPPED:
                 raise ConfigError(
                     f"{path} does not fit: {error.__cause__}; if {function} has changed, move the "
                     "file away to start again"
@@ -380,8 +326,11 @@ def _first_failure(
             cause = error.__cause__ or error
             reason = f"{type(cause).__name__} at {place_of(cause)}"
             log.warning("%s: training log entry in %s skipped: %s", function, path, reason)
-            return index
-    return -1
+            skipped += 1
+            del good[index]
+            if again is not None:
+                function, index = again(), 0
+    return function
 
 
 def _line(lesson: Lesson) -> bytes:
@@ -395,12 +344,12 @@ def _append(path: Path, content: bytes) -> None:
 
 
 KINDS: dict[str, FunctionKind] = {
-    "constant": CONSTANT,
-    "onnx": model_files.ONNX,
-    "python": PYTHON,
-    "remote": remote.REMOTE,
-    "river": RIVER,
-    "skops": model_files.SKOPS,
+    "constant": FunctionKind(Constant, lambda table, folder: table),
+    "onnx": FunctionKind(Onnx, load_onnx),
+    "python": FunctionKind(Entry, load_python),
+    "remote": FunctionKind(Remote, load_remote),
+    "river": FunctionKind(River, load_river),
+    "skops": FunctionKind(Skops, load_skops),
 }
 
 
@@ -422,7 +371,8 @@ def functions_from(
         table = _table(raw, where)
         if table.name in functions:
             raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
-        _check_own_lessons(table, folder, files)
+        if isinstance(table, Taught):
+            _check_lessons(table, folder, files)
         functions[table.name] = _function(table, owner, folder, remember)
     return functions
 
@@ -439,22 +389,9 @@ def _table(raw: object, where: str) -> Any:
     return table
 
 
-def _check_own_lessons(table: Any, folder: Path, files: dict[Path, str]) -> None:
-    if not isinstance(table, Taught) or table.lessons is None:
-        return
-    other = files.setdefault((folder / table.lessons).resolve(), table.name)
-    if other != table.name:
-        raise ConfigError(
-            f"functions {other!r} and {table.name!r} have the same lessons file, {table.lessons}; "
-            "give each another one"
-        )
-
-
 def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
-    if isinstance(table, Taught):
-        _check_lessons(table)
     function = _made(table, owner, folder)
-    if not isinstance(table, Taught) or table.lessons is None:
+    if getattr(table, "lessons", None) is None:
         return function
     if function.teach is None:
         raise ConfigError(f"function {table.name!r} cannot learn; remove lessons")
@@ -472,8 +409,15 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
     return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
 
 
-def _check_lessons(table: Taught) -> None:
+def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:
     where = f"function {table.name!r}"
+    if table.lessons is not None:
+        other = files.setdefault((folder / table.lessons).resolve(), table.name)
+        if other != table.name:
+            raise ConfigError(
+                f"functions {other!r} and {table.name!r} have the same lessons file, "
+                f"{table.lessons}; give each another one"
+            )
     if not table.learns and (table.classes or table.lessons is not None):
         key = "classes" if table.classes else "lessons"
         raise ConfigError(

@@ -19,8 +19,8 @@ import numpy as np
 from msgspec import Meta
 
 from covey.errors import ConfigError, DataError, PeerError
-from covey.functions.function import FunctionKind, Named, Scalar
-from covey.functions.model_files import Columns, numbers, winners
+from covey.functions.function import Named, Scalar
+from covey.functions.model_files import numbers, winners
 
 MOST_CODE, MOST_SENTENCE = 40, 200  # characters of a refusal that are read
 
@@ -111,12 +111,10 @@ class HttpClient(NamedTuple):
 
     def _connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
-        host = parts.hostname or ""
+        host, port, timeout_s = parts.hostname or "", parts.port, self.timeout_s
         if self.tls is None:
-            return http.client.HTTPConnection(host, parts.port, timeout=self.timeout_s)
-        return http.client.HTTPSConnection(
-            host, parts.port, timeout=self.timeout_s, context=self.tls
-        )
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
 
 
 def checked(url: str) -> SplitResult:
@@ -249,28 +247,31 @@ class RemoteModel(NamedTuple):
     """A remote model."""
 
     client: HttpClient
-    input: str
-    datatype: Sent
-    output: str | None
-    columns: Columns
-    classes: list[Scalar] | None
+    table: Remote
 
     def predict(self, instances: Any) -> list[Any]:
         """Return the labels of the instances, with one request."""
         if len(instances) == 0:
             return []
-        width = len(self.columns) if self.columns else None
-        rows = numbers(instances, self.columns, width=width, kind=NUMBERS[self.datatype])
+        columns = self.table.columns
+        width = len(columns) if columns else None
+        rows = numbers(instances, columns, width=width, kind=NUMBERS[self.table.datatype])
         status, content = self.client.send("POST", "/infer", self._request(rows))
         if status != 200:
             message = read_refusal(content)[1]
             reason = f"{status}: {message}" if message else f"{status}"
             raise DataError(f"{self.client.url} answered {reason}")
-        return self._labels(_decoded(self.client.url, content), len(rows))
+        try:
+            answer = msgspec.json.decode(content, type=Outputs)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise DataError(f"{self.client.url} returned an invalid response: {error}") from None
+        return self._labels(answer, len(rows))
 
     def _request(self, rows: np.ndarray) -> bytes:
-        tensor = RemoteTensor(self.input, list(rows.shape), self.datatype, rows.ravel().tolist())
-        wanted = {} if self.output is None else {"outputs": [{"name": self.output}]}
+        shape, values = list(rows.shape), rows.ravel().tolist()
+        tensor = RemoteTensor(self.table.input, shape, self.table.datatype, values)
+        output = self.table.output
+        wanted = {} if output is None else {"outputs": [{"name": output}]}
         return msgspec.json.encode({"inputs": [tensor], **wanted})
 
     def _labels(self, answer: Outputs, count: int) -> list[Any]:
@@ -281,8 +282,8 @@ class RemoteModel(NamedTuple):
                 f"{self.client.url} returned output {tensor.name!r} of shape {tensor.shape} with "
                 f"{len(values)} values for {count} rows"
             )
-        if self.classes is not None:
-            return list(winners(_scores(tensor, values), self.classes))
+        if self.table.classes is not None:
+            return list(winners(_scores(tensor, values), self.table.classes))
         if len(values) != count:
             raise DataError(
                 f"{self.client.url} returned output {tensor.name!r} of shape {tensor.shape} for "
@@ -291,7 +292,8 @@ class RemoteModel(NamedTuple):
         return values
 
     def _tensor(self, outputs: list[Output]) -> Output:
-        fitting = [output for output in outputs if self.output in (None, output.name)]
+        wanted = self.table.output
+        fitting = [output for output in outputs if wanted in (None, output.name)]
         if len(fitting) == 1:
             return fitting[0]
         names = ", ".join(output.name for output in outputs) or "none"
@@ -305,37 +307,21 @@ def load_remote(table: Remote, folder: Path) -> RemoteModel:
     where = f"function {table.name!r}"
     if not 0 < table.timeout_s < math.inf:
         raise ConfigError(f"{where}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
+    variable = table.token_variable
+    token = None if variable is None else os.environ.get(variable)
+    if variable is not None and not token:
+        raise ConfigError(
+            f"{where}: the environment variable {variable} is empty; set it, or remove "
+            "token-variable"
+        )
+    authority = None if table.ca is None else folder / table.ca
     try:
         client = HttpClient.at(
-            table.url,
-            timeout_s=table.timeout_s,
-            token=_token(table),
-            authority=None if table.ca is None else folder / table.ca,
+            table.url, timeout_s=table.timeout_s, token=token, authority=authority
         )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return RemoteModel(
-        client, table.input, table.datatype, table.output, table.columns, table.classes
-    )
-
-
-def _token(table: Remote) -> str | None:
-    if table.token_variable is None:
-        return None
-    token = os.environ.get(table.token_variable)
-    if not token:
-        raise ConfigError(
-            f"the environment variable {table.token_variable} is empty; set it, or remove "
-            "token-variable"
-        )
-    return token
-
-
-def _decoded(url: str, content: bytes) -> Outputs:
-    try:
-        return msgspec.json.decode(content, type=Outputs)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{url} returned an invalid response: {error}") from None
+    return RemoteModel(client, table)
 
 
 def _flat(data: list[Any]) -> list[Any]:
@@ -351,6 +337,3 @@ def _scores(tensor: Output, values: list[Any]) -> np.ndarray:
             f"output {tensor.name!r} has values that are not numbers, but classes need scores"
         )
     return np.array(values, dtype=float).reshape(tensor.shape)
-
-
-REMOTE = FunctionKind(Remote, load_remote)

@@ -3,6 +3,7 @@
 import io
 import itertools
 import math
+import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -152,13 +153,10 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
 def smoothed_errors(timeline: Timeline) -> list[float]:
     """Return the moving average of the error in percent; NaN without judged slots nearby."""
     reach = min(2, len(timeline.slots) // 12)
-    windows = [
-        slice(max(0, bucket - reach), bucket + reach + 1) for bucket in range(len(timeline.slots))
-    ]
-    return _percents(
-        [math.fsum(timeline.errors[window]) for window in windows],
-        [sum(timeline.judged[window]) for window in windows],
-    )
+    buckets = range(len(timeline.slots))
+    windows = [slice(max(0, bucket - reach), bucket + reach + 1) for bucket in buckets]
+    errors = [math.fsum(timeline.errors[window]) for window in windows]
+    return _percents(errors, [sum(timeline.judged[window]) for window in windows])
 
 
 def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
@@ -189,17 +187,14 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
 def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
     """Draw one learner's shares of training, exploring and exploiting as stacked areas."""
     timeline = learner.timeline
-    trained = _percents(timeline.train, timeline.slots)
-    searched = _percents(
-        [train + explore for train, explore in zip(timeline.train, timeline.explore, strict=True)],
-        timeline.slots,
-    )
-    everything = _percents(timeline.slots, timeline.slots)
+    searched = list(map(operator.add, timeline.train, timeline.explore))
+    stacked = {"exploit": timeline.slots, "explore": searched, "train": timeline.train}
 
     def draw(figure: "Figure") -> None:
         axes = _time_axes(figure, timeline, ceiling=100)
         axes.set_yticks([0, 50, 100])
-        for phase, heights in (("exploit", everything), ("explore", searched), ("train", trained)):
+        for phase, counts in stacked.items():
+            heights = _percents(counts, timeline.slots)
             axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
 
     return svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
@@ -211,13 +206,9 @@ def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width
     marker = "o" if len(slots) == 1 else ""
 
     def draw(figure: "Figure") -> None:
-        axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
-        axes.spines["bottom"].set_visible(True)
+        axes = _slot_axes(figure, left=40, right=14)
         axes.set_xlim(0, slots[-1])
         axes.locator_params(axis="x", nbins=8, integer=True)
-        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
-        axes.set_xlabel("slot", labelpad=1)
-        axes.grid(axis="y")
         for index, name in enumerate(ensemble.mean_weights):
             weights = [point[index] for point in ensemble.history]
             axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
@@ -245,52 +236,42 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
     return svg(draw, size=size, label="whom each learner chose")
 
 
-def draw_strip(
+def draw_map(
     learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
 ) -> str:
-    """Draw the cells of a one-dimensional partition, coloured by the arm each prefers."""
+    """Draw the cells of one or two contexts, coloured by the arm each prefers."""
+    is_strip = len(contexts) == 1
 
     def draw(figure: "Figure") -> None:
-        axes = _unit_axes(figure, left=12, bottom=34)
-        axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
-        axes.set_yticks([])
-        _draw_cells(axes, learner.cells, colours, pixels=width)
+        if is_strip:
+            axes = _unit_axes(figure, left=12, bottom=34)
+            axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
+            axes.set_yticks([])
+        else:
+            axes = _unit_axes(figure, left=42, bottom=36)
+            axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
+            axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
+            axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        _draw_cells(axes, learner.cells, colours, pixels=width if is_strip else width - 52)
 
-    return svg(
-        draw,
-        size=(width, 82),
-        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
-    )
-
-
-def draw_square(
-    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
-) -> str:
-    """Draw the cells of a two-dimensional partition, coloured by the arm each prefers."""
-
-    def draw(figure: "Figure") -> None:
-        axes = _unit_axes(figure, left=42, bottom=36)
-        axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
-        axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
-        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-        _draw_cells(axes, learner.cells, colours, pixels=width - 52)
-
-    return svg(
-        draw,
-        size=(width, width - 12),
-        label=f"arms that {learner.name} prefers by {' and '.join(contexts)}",
-    )
+    label = f"arms that {learner.name} prefers by {' and '.join(contexts)}"
+    return svg(draw, size=(width, 82 if is_strip else width - 12), label=label)
 
 
 def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes":
-    axes = axes_in(figure, left=40, bottom=36, top=8, right=14)
-    axes.spines["bottom"].set_visible(True)
+    axes = _slot_axes(figure, left=40, right=14)
     axes.set_xlim(0, max(1, _edges(timeline)[-1]))
     axes.set_ylim(0, ceiling)
     axes.locator_params(axis="x", nbins=4, integer=True)
     axes.locator_params(axis="y", nbins=4)
-    axes.xaxis.set_major_formatter(lambda value, _: brief(value))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    return axes
+
+
+def _slot_axes(figure: "Figure", *, left: int, right: int) -> "Axes":
+    axes = axes_in(figure, left=left, bottom=36, top=8, right=right)
+    axes.spines["bottom"].set_visible(True)
+    axes.xaxis.set_major_formatter(lambda value, _: brief(value))
     axes.set_xlabel("slot", labelpad=1)
     axes.grid(axis="y")
     return axes
@@ -410,18 +391,13 @@ def _text_on(face: str) -> str:
 
 
 # Costs of learning are blue, as their phases are; mistakes are warm.
-_CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
+CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
 _ROW = 26  # pixels of a bar
 
 
-def policy_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a hue for each policy."""
-    return dict(zip(names, itertools.cycle(LEARNER_COLOURS), strict=False))
-
-
-def cause_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each cause of regret."""
-    return dict(zip(names, itertools.cycle(_CAUSE_COLOURS), strict=False))
+def colours_of(names: Iterable[str], palette: Sequence[str]) -> dict[str, str]:
+    """Return a colour of the palette for each name; colours repeat if there are too few."""
+    return dict(zip(names, itertools.cycle(palette), strict=False))
 
 
 def draw_growth(
@@ -478,8 +454,7 @@ def draw_causes(
 
 
 def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, float]) -> "Axes":
-    axes = axes_in(figure, left=44, bottom=36, top=8, right=12)
-    axes.spines["bottom"].set_visible(True)
+    axes = _slot_axes(figure, left=44, right=12)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(slots[0], max(slots[-1], slots[0] + 1))
@@ -487,8 +462,6 @@ def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, fl
     axes.minorticks_off()
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: brief(value))
-    axes.set_xlabel("slot", labelpad=1)
-    axes.grid(axis="y")
     return axes
 
 

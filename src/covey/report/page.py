@@ -1,7 +1,8 @@
 """HTML of reports: document, style, and a section per figure."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -11,12 +12,13 @@ from covey.bandit.partitions import Space, space_name
 from covey.replay.engine import CellView
 from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
 from covey.report import figures
-from covey.report.text import NONE, shorten
+from covey.report.text import NONE, number, percent, shorten
 from covey.types import BY_CONTEXT
 
 _WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
 _BUSIEST = 12  # cells listed if they cannot be drawn
+_WORDS = ' class="words"'
 _PREFERENCES = "Preferred arm per region"
 _HOW_DRAWN = (
     "Each box is a cell of the context space, with every context scaled to [0, 1], in the colour "
@@ -46,18 +48,43 @@ def document(body: str, *, title: str) -> str:
     return _FRAME.format(title=escape(title), style=_PAGE_STYLE, body=body)
 
 
+def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "") -> str:
+    """Return the top of a page; `more` is HTML before the sentences."""
+    verdicts = "".join(f'<p class="verdict">{escape(sentence)}</p>' for sentence in sentences)
+    top = f'<h1>{escape(title)}</h1><p class="extent">{extent}</p>'
+    return f"<header>{top}{more}{verdicts}</header>"
+
+
 def section(heading: str, content: str, how: str) -> str:
     """Return a section with the explanation `how` below its content."""
     return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
 
 
+def table(
+    headings: Iterable[str],
+    body: str,
+    *,
+    foot: str | None = None,
+    words: Sequence[str] = (),
+    kind: str = "",
+) -> str:
+    """Return a table; `body` and `foot` are its rows, `words` the headings of text columns."""
+    head = "".join(
+        f'<th scope="col"{_WORDS * (heading in words)}>{escape(heading)}</th>'
+        for heading in headings
+    )
+    ending = "" if foot is None else f"<tfoot>{foot}</tfoot>"
+    return (
+        f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody>{ending}</table></div>"
+    )
+
+
 def swatch(colour: str) -> str:
-    """Return a small square of `colour`."""
     return f'<i style="background: {colour}"></i>'
 
 
 def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    """Return panels in a grid."""
     columns = columns or _columns(len(panels))
     return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
 
@@ -68,14 +95,12 @@ def panel_width(panels: int) -> int:
 
 
 def panel(name: str, drawn: str, *, note: str = "") -> str:
-    """Return a figure with a heading."""
     shown = escape(shorten(name, 60))
     heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
     return f"<figure>{heading}{drawn}</figure>"
 
 
 def legend(keys: Iterable[str]) -> str:
-    """Return a legend of keys."""
     return f'<p class="legend">{"".join(keys)}</p>'
 
 
@@ -112,7 +137,8 @@ def errors(outcome: Outcome) -> str:
     for learner in judged:
         colour = colours[learner.name]
         drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
-        panels.append(panel(learner.name, drawn, note=_long_run(learner)))
+        error, alone = _error(learner.errors, learner), _error(learner.alone_errors, learner)
+        panels.append(panel(learner.name, drawn, note=f"{error}%, alone {alone}%"))
     keys = [sign("heavy", "moving average"), sign("thin", "whole log"), sign("dotted", "alone")]
     how = (
         "The heavy line is a moving average of the error. If the thin line is below the dotted "
@@ -127,23 +153,19 @@ def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
     members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
     lines = [
         f'<tr><th scope="row">{key(colours[member.name], member.name)}</th>'
-        f"<td>{_error(member.errors, member.judged)}</td>"
+        f"<td>{_error(member.errors, member)}</td>"
         f"<td>{found.mean_weights[member.name]:.3f}</td></tr>"
         for member in members
     ]
-    table = (
-        '<div class="wide"><table><thead><tr><th scope="col">member</th>'
-        '<th scope="col">error %</th><th scope="col">weight</th></tr></thead>'
-        f'<tbody>{"".join(lines)}</tbody><tfoot><tr><th scope="row">ensemble</th>'
-        f"<td>{_error(found.errors, found.judged)}</td><td></td></tr></tfoot></table></div>"
-    )
+    total = f'<tr><th scope="row">ensemble</th><td>{_error(found.errors, found)}</td><td></td></tr>'
+    weights = table(["member", "error %", "weight"], "".join(lines), foot=total)
     drawn = figures.draw_weights(found, colours=colours, width=_WIDTH) if found.history else ""
     how = (
         f"The ensemble ({found.title}) predicts by the weighted votes of its members. Weights are "
         "those at the end of the log"
         f"{'; the figure shows them over time' if drawn else ', the mean over the cells'}."
     )
-    return section("Ensemble", table + drawn, how)
+    return section("Ensemble", weights + drawn, how)
 
 
 def phases(outcome: Outcome) -> str:
@@ -188,7 +210,10 @@ def preferences(outcome: Outcome) -> str:
     if drawn:
         keys = [sign("rare", "rarely visited"), sign("blank", "no label yet")]
         content += legend(keys) + _maps(outcome, drawn)
-        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + _repeats(outcome))
+        colours = len(figures.LEARNER_COLOURS)
+        repeats = f" Colours repeat after {colours} learners: read the names."
+        has_repeats = len(outcome.learners) > colours
+        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + repeats * has_repeats)
     if listed:
         content += _busiest(outcome, listed)
         how.append(_HOW_LISTED)
@@ -203,14 +228,8 @@ def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
     return min(100.0, highest * 1.08)
 
 
-def _long_run(learner: LearnerOutcome) -> str:
-    error = 100 * learner.errors / learner.judged
-    alone = 100 * learner.alone_errors / learner.judged
-    return f"{error:.2f}%, alone {alone:.2f}%"
-
-
-def _error(errors: float, judged: int) -> str:
-    return f"{100 * errors / judged:.2f}" if judged else NONE
+def _error(errors: float, judged: LearnerOutcome | EnsembleOutcome) -> str:
+    return number(percent(errors, judged.judged), ".2f")
 
 
 def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:
@@ -241,16 +260,12 @@ def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
     colours = figures.arm_colours(outcome.learners)
     lines = [
         f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
-        f'<td class="words">{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>'
-        f'<td class="words">{_preferred(cell, colours)}</td><td>{_estimate(cell)}</td></tr>'
+        f"<td{_WORDS}>{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>"
+        f"<td{_WORDS}>{_preferred(cell, colours)}</td><td>{number(cell.estimate, '.3f')}</td></tr>"
         for learner, cell in found[:_BUSIEST]
     ]
-    return (
-        '<div class="wide"><table><thead><tr><th scope="col">learner</th>'
-        '<th scope="col" class="words">region</th><th scope="col">visits</th>'
-        '<th scope="col" class="words">prefers</th><th scope="col">estimate</th></tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    headings = ["learner", "region", "visits", "prefers", "estimate"]
+    return table(headings, "".join(lines), words=["region", "prefers"])
 
 
 def _region(cell: CellView, outcome: Outcome) -> str:
@@ -270,39 +285,36 @@ def _context_names(outcome: Outcome) -> list[str]:
 
 
 def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:
-    return "no label yet" if cell.arm is None else key(_colour(cell.arm, colours), cell.arm)
-
-
-def _estimate(cell: CellView) -> str:
-    return NONE if cell.estimate is None else f"{cell.estimate:.3f}"
+    if cell.arm is None:
+        return "no label yet"
+    return key(colours.get(cell.arm, figures.BLANK), cell.arm)
 
 
 def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
     strips = [view for view in views if len(view.space) == 1]
     squares = [view for view in views if len(view.space) == 2]
-    # With one context space a strip has the full width, so that fine cells are distinguishable.
-    columns = 1 if outcome.spaces == 1 else _columns(len(strips))
-    across, square = _width(columns), min(400, panel_width(len(squares)))
     content = ""
     if strips:
-        drawn = [_map(outcome, view, figures.draw_strip, across) for view in strips]
+        # With one context space a strip has the full width, so that fine cells are distinguishable.
+        columns = 1 if outcome.spaces == 1 else _columns(len(strips))
+        drawn = [_map(outcome, view, _width(columns)) for view in strips]
         content += grid(drawn, columns=columns)
     if squares:
         # Keeps the heading of a single square close to it.
         columns = _columns(len(squares) if outcome.spaces == 1 else max(2, len(squares)))
-        drawn = [_map(outcome, view, figures.draw_square, square) for view in squares]
-        content += grid(drawn, columns=columns)
+        width = min(400, panel_width(len(squares)))
+        content += grid([_map(outcome, view, width) for view in squares], columns=columns)
     return content
 
 
-def _map(outcome: Outcome, view: _View, draw: Callable[..., str], width: int) -> str:
+def _map(outcome: Outcome, view: _View, width: int) -> str:
     colours = figures.arm_colours(outcome.learners)
     every = _context_names(outcome)
     learner = msgspec.structs.replace(
         view.learner, cells=[_within(cell, view.space) for cell in view.cells]
     )
     names = [every[index] for index in view.space]
-    drawn = draw(learner, colours=colours, contexts=names, width=width)
+    drawn = figures.draw_map(learner, colours=colours, contexts=names, width=width)
     note = _space_note(view, every) if outcome.spaces > 1 else ""
     return panel(learner.name, drawn + legend(_shares(view.cells, colours)), note=note)
 
@@ -324,31 +336,20 @@ def _space_note(view: _View, names: Sequence[str]) -> str:
 
 def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
     """Return a key for each preferred arm, with the share of arrivals in cells that prefer it."""
-    arrivals: dict[str, int] = {}
+    arrivals = Counter[str]()
     for cell in cells:
         if cell.arm is not None:
-            arrivals[cell.arm] = arrivals.get(cell.arm, 0) + cell.arrivals
+            arrivals[cell.arm] += cell.arrivals
     everything = sum(cell.arrivals for cell in cells) or 1
     return [
-        key(_colour(arm, colours), arm, note=figures.percent(count / everything))
-        for arm, count in sorted(arrivals.items(), key=lambda pair: -pair[1])
+        key(colours.get(arm, figures.BLANK), arm, note=figures.percent(count / everything))
+        for arm, count in arrivals.most_common()
     ]
 
 
 def _shows_cells(outcome: Outcome) -> bool:
     """Return whether any peer receives the cell instead of the instance."""
     return any(arm.endswith(BY_CONTEXT) for learner in outcome.learners for arm in learner.arms)
-
-
-def _colour(arm: str, colours: Mapping[str, str]) -> str:
-    return colours.get(arm, figures.BLANK)
-
-
-def _repeats(outcome: Outcome) -> str:
-    distinct = len(figures.LEARNER_COLOURS)
-    if len(outcome.learners) <= distinct:
-        return ""
-    return f" Colours repeat after {distinct} learners: read the names."
 
 
 def _columns(panels: int) -> int:

@@ -1,7 +1,7 @@
 """Reports of a replay: JSON summary, terminal table, HTML page."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,20 +19,20 @@ from covey.replay.outcome import (
 from covey.report import page
 from covey.report import text as report_text
 from covey.report.figures import arm_colours
-from covey.report.text import number, shorten
+from covey.report.text import number, percent, shorten
 
-_HEADINGS = (
-    "learner",
-    "slots",
-    "error %",
-    "alone %",
-    "gained",
-    "best own %",
-    "cost/slot",
-    "train %",
-    "explore %",
-    "exploit %",
-)
+_COLUMNS = {  # heading -> attribute of a row, format
+    "slots": ("slots", ","),
+    "error %": ("error", ".2f"),
+    "alone %": ("alone", ".2f"),
+    "gained": ("gained", "+.2f"),
+    "best own %": ("best_own", ".2f"),
+    "cost/slot": ("cost", ".4f"),
+    "train %": ("train", ".1f"),
+    "explore %": ("explore", ".1f"),
+    "exploit %": ("exploit", ".1f"),
+}
+_HEADINGS = ("learner", *_COLUMNS)
 _NAME = 30  # characters of a name in a table
 _CENTRAL = (
     "Baselines use the predictions of all functions of all sites on every row, free of charge."
@@ -126,13 +126,13 @@ def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
     numbers = {
         "slots": learner.slots,
         "errors": learner.errors if has_rows else None,
-        "error_percent": _percent(learner.errors, learner.judged),
-        "train_percent": _percent(learner.train, learner.slots),
-        "explore_percent": _percent(learner.explore, learner.slots),
-        "exploit_percent": _percent(learner.exploit, learner.slots),
+        "error_percent": percent(learner.errors, learner.judged),
+        "train_percent": percent(learner.train, learner.slots),
+        "explore_percent": percent(learner.explore, learner.slots),
+        "exploit_percent": percent(learner.exploit, learner.slots),
         "cost_total": learner.cost_total if has_rows else None,
         "arms": dict(learner.arms) if has_rows else {},
-        "alone": _percent(learner.alone_errors, learner.judged),
+        "alone": percent(learner.alone_errors, learner.judged),
     }
     extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
     return numbers | {name: value for name, value in extra.items() if value}
@@ -142,81 +142,56 @@ def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
     return {
         "title": ensemble.title,
         "errors": ensemble.errors if ensemble.judged else None,
-        "error_percent": _percent(ensemble.errors, ensemble.judged),
+        "error_percent": percent(ensemble.errors, ensemble.judged),
         "exploit_errors": ensemble.exploit_errors if ensemble.judged else None,
-        "exploit_error_percent": _percent(ensemble.exploit_errors, ensemble.judged),
+        "exploit_error_percent": percent(ensemble.exploit_errors, ensemble.judged),
         "best_member": ensemble.best_member,
-        "best_member_error_percent": _percent(ensemble.best_member_errors, ensemble.judged),
+        "best_member_error_percent": percent(ensemble.best_member_errors, ensemble.judged),
         "weights": ensemble.weights,
     }
+
+
+def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
+    own = [outcome.functions.get(name) for name in learner.functions]
+    return _Row(
+        name=learner.name,
+        slots=learner.slots,
+        error=percent(learner.errors, learner.judged),
+        alone=percent(learner.alone_errors, learner.judged),
+        best_own=min((error for error in own if error is not None), default=None),
+        cost=learner.cost_total / learner.slots if learner.slots else None,
+        train=percent(learner.train, learner.slots),
+        explore=percent(learner.explore, learner.slots),
+        exploit=percent(learner.exploit, learner.slots),
+    )
 
 
 def _rows(outcome: Outcome) -> list[_Row]:
     return [_row(learner, outcome) for learner in outcome.learners]
 
 
-def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
-    return _Row(
-        name=learner.name,
-        slots=learner.slots,
-        error=_percent(learner.errors, learner.judged),
-        alone=_percent(learner.alone_errors, learner.judged),
-        best_own=_smallest(outcome.functions.get(name) for name in learner.functions),
-        cost=learner.cost_total / learner.slots if learner.slots else None,
-        train=_percent(learner.train, learner.slots),
-        explore=_percent(learner.explore, learner.slots),
-        exploit=_percent(learner.exploit, learner.slots),
-    )
-
-
 def _total(outcome: Outcome) -> _Row:
     """Return the means over all learners, weighted by slots."""
     rows = _rows(outcome)
-    return _Row(
-        name="all",
-        slots=sum(row.slots for row in rows),
-        error=_mean(rows, lambda row: row.error),
-        alone=_mean(rows, lambda row: row.alone),
-        best_own=None,
-        cost=_mean(rows, lambda row: row.cost),
-        train=_mean(rows, lambda row: row.train),
-        explore=_mean(rows, lambda row: row.explore),
-        exploit=_mean(rows, lambda row: row.exploit),
-    )
+    averaged = ("error", "alone", "cost", "train", "explore", "exploit")
+    means = {name: _mean(rows, name) for name in averaged}
+    return _Row(name="all", slots=sum(row.slots for row in rows), best_own=None, **means)
 
 
 def _totals(outcome: Outcome) -> list[_Row]:
     return [_total(outcome)] if len(outcome.learners) > 1 else []
 
 
-def _mean(rows: Iterable[_Row], value_of: Callable[[_Row], float | None]) -> float | None:
-    pairs = [(row.slots, value_of(row)) for row in rows]
+def _mean(rows: Iterable[_Row], name: str) -> float | None:
+    pairs = [(row.slots, getattr(row, name)) for row in rows]
     known = [(slots, value) for slots, value in pairs if value is not None]
     weight = sum(slots for slots, _ in known)
     return sum(slots * value for slots, value in known) / weight if weight else None
 
 
-def _percent(part: float, whole: int) -> float | None:
-    return 100 * part / whole if whole else None
-
-
-def _smallest(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
-
-
 def _printed(row: _Row) -> tuple[str, ...]:
-    return (
-        shorten(row.name, _NAME),
-        f"{row.slots:,}",
-        number(row.error, ".2f"),
-        number(row.alone, ".2f"),
-        number(row.gained, "+.2f"),
-        number(row.best_own, ".2f"),
-        number(row.cost, ".4f"),
-        number(row.train, ".1f"),
-        number(row.explore, ".1f"),
-        number(row.exploit, ".1f"),
-    )
+    numbers = [number(getattr(row, name), form) for name, form in _COLUMNS.values()]
+    return shorten(row.name, _NAME), *numbers
 
 
 def _extent(outcome: Outcome) -> str:
@@ -244,14 +219,16 @@ def _verdict(outcome: Outcome) -> str:
     wrong = f"{total.error:.2f}%"
     if len(outcome.learners) == 1:
         return f"There is one learner and no peer; it was wrong on {wrong} of its slots."
-    change = f"from {total.alone:.2f}% alone to {wrong} with peers"
-    price = _price(total.cost)
+    price = "at no cost"
+    if total.cost:
+        price = f"at a cost of {total.cost:.4f} per slot, equal to {100 * total.cost:.2f} points"
     if abs(total.gained) < 0.005:
         return f"Over all sites cooperation changed nothing: {wrong} wrong either way, {price}."
-    points = f"{abs(total.gained):.2f} points"
-    if total.gained < 0:
-        return f"Over all sites cooperation lost {points}: the error rose {change}, {price}."
-    return f"Over all sites cooperation gained {points}: the error fell {change}, {price}."
+    gained, fell = ("gained", "fell") if total.gained > 0 else ("lost", "rose")
+    return (
+        f"Over all sites cooperation {gained} {abs(total.gained):.2f} points: the error {fell} "
+        f"from {total.alone:.2f}% alone to {wrong} with peers, {price}."
+    )
 
 
 def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
@@ -272,12 +249,6 @@ def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
         f"members, {shorten(ensemble.best_member, _NAME)}, on {best:.2f}%. Slots in which every "
         f"learner exploited contribute {exploit:.2f} points of its error."
     )
-
-
-def _price(cost: float | None) -> str:
-    if not cost:
-        return "at no cost"
-    return f"at a cost of {cost:.4f} per slot, equal to {100 * cost:.2f} points"
 
 
 def _remarks(outcome: Outcome) -> list[str]:
@@ -328,24 +299,15 @@ def _header(outcome: Outcome, title: str) -> str:
             page.tile("error of the ensemble", number(numbers["error_percent"], ".2f"), "%"),
             page.tile("best member", number(numbers["best_member_error_percent"], ".2f"), "%"),
         ]
-    return (
-        f'<header><h1>{escape(title)}</h1><p class="extent">{_extent(outcome)}</p>'
-        f'<p class="policy">{escape(outcome.policy)}</p><dl class="tiles">{"".join(tiles)}</dl>'
-        f'<p class="verdict">{escape(_verdict(outcome))}</p>'
-        + "".join(f'<p class="verdict">{escape(remark)}</p>' for remark in _remarks(outcome))
-        + "</header>"
-    )
+    policy = f'<p class="policy">{escape(outcome.policy)}</p>'
+    more = f'{policy}<dl class="tiles">{"".join(tiles)}</dl>'
+    return page.header(title, _extent(outcome), [_verdict(outcome), *_remarks(outcome)], more=more)
 
 
 def _numbers_section(outcome: Outcome) -> str:
     colours = arm_colours(outcome.learners)
     body = "".join(_line(row, colour=colours[row.name]) for row in _rows(outcome))
     foot = "".join(_line(row, colour=None) for row in _totals(outcome))
-    head = "".join(f'<th scope="col">{heading}</th>' for heading in _HEADINGS)
-    table = (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table></div>"
-    )
     how = (
         "<b>alone</b> is the same policy on the same slots without peers; <b>gained</b> is the "
         "difference in points. <b>cost/slot</b> is in right answers: 0.01 equals one point, so "
@@ -358,7 +320,7 @@ def _numbers_section(outcome: Outcome) -> str:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)
         how = f"{how} {_CENTRAL}"
-    return page.section("Results", table + errors, how)
+    return page.section("Results", page.table(_HEADINGS, body, foot=foot) + errors, how)
 
 
 def _line(row: _Row, *, colour: str | None) -> str:

@@ -1,6 +1,6 @@
 """Reports of a simulation: terminal table, HTML page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from covey.report import figures, page
@@ -13,15 +13,12 @@ _NAME = 24  # characters of a name in a table
 
 def text(found: Comparison) -> str:
     """Return `found` as a terminal table, with the meaning of its columns and a verdict."""
-    meanings, certainty = _meanings(found).items(), _certainty(found)
+    lines = [[_name(score, found), *_printed(score)] for score in found.scores]
+    meanings = [f"{term}: {meaning}." for term, meaning in _meanings(found).items()]
     parts = (
         f"{found.name}: {_extent(found)}",
-        report_text.table(
-            [_headings(found), *([_name(score, found), *_printed(score)] for score in found.scores)]
-        ),
-        report_text.fill(
-            " ".join([*(f"{term}: {meaning}." for term, meaning in meanings), certainty])
-        ),
+        report_text.table([["", *_headings(found)], *lines]),
+        report_text.fill(" ".join([*meanings, _certainty(found)])),
         *map(report_text.fill, _verdicts(found)),
     )
     return "\n\n".join(parts) + "\n"
@@ -33,7 +30,7 @@ def html(found: Comparison) -> str:
     Raises `MissingExtra` if matplotlib is not installed.
     """
     sections = (
-        _header(found),
+        page.header(found.name, _extent(found), _verdicts(found)),
         _growth(found),
         _numbers(found),
         _causes(found),
@@ -42,20 +39,9 @@ def html(found: Comparison) -> str:
     return page.document("\n".join(sections), title=found.name)
 
 
-def _headings(found: Comparison) -> tuple[str, ...]:
+def _headings(found: Comparison) -> list[str]:
     first = shorten(next(iter(found.policies)), 12)
-    return (
-        "",
-        "regret",
-        "exponent",
-        f"to {first}",
-        "error %",
-        "cost",
-        "messages",
-        "train %",
-        "explore %",
-        "exploits",
-    )
+    return [f"to {first}" if heading == "to" else heading for heading in _COLUMNS]
 
 
 def _name(score: Score, found: Comparison) -> str:
@@ -63,18 +49,8 @@ def _name(score: Score, found: Comparison) -> str:
     return f"{shorten(score.environment, _NAME):<{width}}  {shorten(score.policy, _NAME)}"
 
 
-def _printed(score: Score) -> tuple[str, ...]:
-    return (
-        _with_reach(score.regret_per_slot, ".1f", times=1000),
-        _with_reach(score.exponent, ".2f"),
-        _with_ends(score.ratio),
-        number(score.error_percent.mean, ".2f"),
-        number(score.cost_per_slot.mean, ".4f"),
-        number(sum(score.messages.values()), ".0f"),
-        number(100 * score.phases.get("train", 0.0), ".1f"),
-        number(100 * score.phases.get("explore", 0.0), ".1f"),
-        _slot(score.exploits_from),
-    )
+def _printed(score: Score) -> list[str]:
+    return [column(score) for column in _COLUMNS.values()]
 
 
 def _slot(slot: int | None) -> str:
@@ -93,6 +69,19 @@ def _with_ends(value: Estimate | None) -> str:
         return NONE
     ends = "" if value.high is None else f" ({value.low:.3g}{NONE}{value.high:.3g})"
     return f"{value.mean:.3g}{ends}"
+
+
+_COLUMNS: dict[str, Callable[[Score], str]] = {
+    "regret": lambda score: _with_reach(score.regret_per_slot, ".1f", times=1000),
+    "exponent": lambda score: _with_reach(score.exponent, ".2f"),
+    "to": lambda score: _with_ends(score.ratio),  # the first policy
+    "error %": lambda score: number(score.error_percent.mean, ".2f"),
+    "cost": lambda score: number(score.cost_per_slot.mean, ".4f"),
+    "messages": lambda score: number(sum(score.messages.values()), ".0f"),
+    "train %": lambda score: number(100 * score.phases.get("train", 0.0), ".1f"),
+    "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
+    "exploits": lambda score: _slot(score.exploits_from),
+}
 
 
 def _extent(found: Comparison) -> str:
@@ -142,16 +131,8 @@ def _verdict(policy: str, first: str, scores: Sequence[Score]) -> str:
     )
 
 
-def _header(found: Comparison) -> str:
-    verdicts = "".join(f'<p class="verdict">{escape(each)}</p>' for each in _verdicts(found))
-    return (
-        f'<header><h1>{escape(found.name)}</h1><p class="extent">{_extent(found)}</p>'
-        f"{verdicts}</header>"
-    )
-
-
 def _growth(found: Comparison) -> str:
-    colours = figures.policy_colours(found.policies)
+    colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
     limits = figures.regret_limits(found.scores)
     width = page.panel_width(_columns(found))
     panels = []
@@ -184,22 +165,14 @@ def _power(score: Score) -> str:
 
 
 def _numbers(found: Comparison) -> str:
-    colours = figures.policy_colours(found.policies)
-    _, *headings = _headings(found)
-    titles, words = ["environment", "policy", *headings], ' class="words"'
-    head = "".join(
-        f'<th scope="col"{words * (index == 1)}>{escape(title)}</th>'
-        for index, title in enumerate(titles)
-    )
+    colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
     body = "".join(
         _line(score, colours[score.policy], opens=index == 0)
         for _, scores in _by_environment(found)
         for index, score in enumerate(scores)
     )
-    table = (
-        f'<div class="wide"><table class="grouped"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    titles, kind = ["environment", "policy", *_headings(found)], ' class="grouped"'
+    table = page.table(titles, body, words=["policy"], kind=kind)
     terms = [f"<b>{escape(term)}</b>: {escape(line)}." for term, line in _meanings(found).items()]
     return page.section("Results", table, " ".join([*terms, _certainty(found)]))
 
@@ -216,7 +189,7 @@ def _line(score: Score, colour: str, *, opens: bool) -> str:
 
 def _causes(found: Comparison) -> str:
     names = dict.fromkeys(cause for score in found.scores for cause in score.causes)
-    colours = figures.cause_colours(names)
+    colours = figures.colours_of(names, figures.CAUSE_COLOURS)
     ceiling = max(sum(score.causes.values()) for score in found.scores) or 1.0
     width = page.panel_width(_columns(found))
     panels = [

@@ -37,6 +37,11 @@ def fill(sentence: str) -> str:
     return textwrap.fill(sentence, width=COLUMNS)
 
 
+def percent(part: float, whole: int) -> float | None:
+    """Return a part in percent; None of nothing."""
+    return 100 * part / whole if whole else None
+
+
 def number(value: float | None, form: str) -> str:
     """Return a formatted number, or a dash for None."""
     return NONE if value is None else format(value, form)
@@ -147,14 +152,9 @@ def _numbers(sheet: BoundTable, *, but: str = "") -> str:
 
 
 def _line(bound: Bound) -> tuple[str, ...]:
-    return (
-        f"{bound.theorem} {bound.title}",
-        figure(bound.value),
-        figure(bound.per_slot),
-        bound.order,
-        figure(bound.below_horizon_from),
-        figure(bound.below_twice_horizon_from),
-    )
+    below = figure(bound.below_horizon_from), figure(bound.below_twice_horizon_from)
+    value, per_slot = figure(bound.value), figure(bound.per_slot)
+    return f"{bound.theorem} {bound.title}", value, per_slot, bound.order, *below
 
 
 def _verdict(sheet: BoundTable) -> str:
@@ -172,15 +172,10 @@ def _orders(sheet: BoundTable) -> str:
 
 
 def _exploitation(sheet: BoundTable) -> str:
-    begins = [figure(case.slot) for case in sheet.exploitation]
-    least = [figure(case.least_horizon) for case in sheet.exploitation]
-    return table(
-        [
-            ["CoS with T1's parameters", *CASES],
-            ["exploits in every cell by slot", *begins],
-            ["within a horizon of at least", *least],
-        ]
-    )
+    cases = sheet.exploitation
+    begins = ["exploits in every cell by slot", *(figure(case.slot) for case in cases)]
+    least = ["within a horizon of at least", *(figure(case.least_horizon) for case in cases)]
+    return table([["CoS with T1's parameters", *CASES], begins, least])
 
 
 def _detail(bound: Bound) -> str:
@@ -194,15 +189,10 @@ def _detail(bound: Bound) -> str:
 
 
 def _terms(bound: Bound) -> str:
-    lines = [
-        (
-            term.name,
-            _growth(term),
-            figure(term.value),
-            f"{100 * term.value / bound.value:.1f}" if bound.value else "0.0",
-        )
-        for term in bound.terms
-    ]
+    lines = []
+    for term in bound.terms:
+        share = 100 * term.value / bound.value if bound.value else 0.0
+        lines.append((term.name, _growth(term), figure(term.value), f"{share:.1f}"))
     return table([("term", "growth", "value", "share %"), *lines])
 
 
