@@ -176,7 +176,7 @@ class Node:
     @property
     def failures(self) -> Mapping[str, int]:
         """How many calls of each own function have failed since the start."""
-        return self._driver.pool.failures
+        return self._driver.failures
 
     @property
     def previous_label(self) -> Label | None:

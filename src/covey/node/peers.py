@@ -63,12 +63,14 @@ class Peer(Protocol):
 class LogThrottle:
     """Lets a log line through once in `every_s` seconds."""
 
-    def __init__(self, every_s: float = 60.0) -> None:
+    def __init__(self, every_s: float = 60.0, first_s: float = -math.inf) -> None:
+        """`first_s` is the time of the first line at the earliest, by the loop's clock."""
         self._every_s = every_s
-        self._next_s = -math.inf
+        self._next_s = first_s
 
-    def is_due(self, now_s: float) -> bool:
+    def is_due(self) -> bool:
         """Return whether to log now; the next time is then `every_s` later."""
+        now_s = asyncio.get_running_loop().time()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
@@ -207,7 +209,7 @@ class CircuitBreaker:
             self._is_logged_open = self._log(OPENED, reason)
 
     def _log(self, line: str, reason: str) -> bool:
-        is_due = self._throttles[line].is_due(asyncio.get_running_loop().time())
+        is_due = self._throttles[line].is_due()
         if is_due:
             log.warning(line, self.name, reason)
         return is_due
@@ -265,20 +267,20 @@ class LabelDelivery:
         await self._empty.wait()
 
     async def _deliver(self, peer: str) -> None:
-        pause_s = FIRST_PAUSE_S
-        queue, delay = self._queues[peer], _Delay(peer)
+        pause_s, delay, queue = FIRST_PAUSE_S, None, self._queues[peer]
         while True:
             await self._arrived[peer].wait()
             try:
                 await self._deliver_some(peer, list(islice(queue, DELIVERY_ROWS)))
-                pause_s, delay = FIRST_PAUSE_S, _Delay(peer)
-            except PeerBusy as busy:
-                delay.note(len(queue), busy)
-                await asyncio.sleep(busy.wait_s)
+                pause_s, delay = FIRST_PAUSE_S, None
             except (PeerError, StoreFull) as error:
-                delay.note(len(queue), error)
-                await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
-                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+                delay = _Delay(peer) if delay is None else delay
+                delay.warn(len(queue), error)
+                if isinstance(error, PeerBusy):
+                    await asyncio.sleep(error.wait_s)
+                else:
+                    await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+                    pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             except StoreError:
                 return  # the node has stopped; its store still has the labels
 
@@ -299,21 +301,12 @@ class _Delay:
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
-        self._since_s: float | None = None
-        self._next_s = FIRST_WARNING_S
+        self._since_s = asyncio.get_running_loop().time()
+        self._throttle = LogThrottle(NEXT_WARNING_S, self._since_s + FIRST_WARNING_S)
 
-    def note(self, labels: int, error: CoveyError) -> None:
-        """Note a failed attempt."""
-        now_s = asyncio.get_running_loop().time()
-        if self._since_s is None:
-            self._since_s = now_s
-        waited_s = now_s - self._since_s
-        if waited_s >= self._next_s:
-            self._next_s = waited_s + NEXT_WARNING_S
-            log.warning(
-                "peer %r: %d labels undelivered for %.0f s (%s)",
-                self._peer,
-                labels,
-                waited_s,
-                error,
-            )
+    def warn(self, labels: int, error: CoveyError) -> None:
+        """Log a failed attempt, if that is due."""
+        if self._throttle.is_due():
+            waited_s = asyncio.get_running_loop().time() - self._since_s
+            line = "peer %r: %d labels undelivered for %.0f s (%s)"
+            log.warning(line, self._peer, labels, waited_s, error)
