@@ -37,7 +37,7 @@ CONFLICT, UNFIT = "conflict", "unfit"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN_ID, CONFLICT, UNFIT)
 OPENED = "peer %r: circuit open (%s)"
 DECLINED = "peer %r declines messages of this site (%s)"
-# The deadline of the call in progress, by the loop's clock: a transport may pass it on.
+# The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
 DELIVERY_ROWS = 256  # labels in one message
@@ -87,7 +87,7 @@ class PeerTimeouts(msgspec.Struct, frozen=True):
 
 
 class CircuitBreaker:
-    """A peer with a deadline per call and a circuit breaker; every failure is a `PeerError`."""
+    """A peer with deadlines and a circuit breaker; every failure is a `PeerError`."""
 
     def __init__(self, name: str, peer: Peer, timeouts: PeerTimeouts, rng: random.Random) -> None:
         self.name = name
@@ -105,30 +105,28 @@ class CircuitBreaker:
         """Whether the peer failed too often or is overloaded, and is not asked for now."""
         return asyncio.get_running_loop().time() < max(self._until_s, self._busy_until_s)
 
-    async def ask(self, rows: Sequence[AskRow], deadline_s: float) -> list[Assistance]:
+    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         """Ask for labels."""
-        answers = await self._call(lambda: self._peer.ask(rows), deadline_s)
+        answers = await self._call(lambda: self._peer.ask(rows))
         if len(answers) != len(rows):
             raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
         for one in answers:
             self._check_answer(one)
         return answers
 
-    async def report(self, cell: str, slot: int, deadline_s: float) -> Report:
+    async def report(self, cell: str, slot: int) -> Report:
         """Ask for the arrivals in a cell."""
-        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot), deadline_s)
+        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
         if type(arrivals) is not int or not 0 <= arrivals < MOST_ARRIVALS:
             raise self._failed(f"{arrivals!r} arrivals")
         if not low <= high:  # bounds may lie beyond 0 and 1, but must be numbers
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
         return arrivals, low, high
 
-    async def estimate(
-        self, cell: str, slot: int, deadline_s: float, *, is_by_context: bool
-    ) -> tuple[float, int]:
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Ask for the accuracy of answers in a cell."""
         accuracy, labels = await self._call(
-            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context), deadline_s
+            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context)
         )
         if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_ARRIVALS:
             raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
@@ -145,10 +143,10 @@ class CircuitBreaker:
         """Return the deadline of a call that begins now, by the loop's clock."""
         return asyncio.get_running_loop().time() + self._timeouts.timeout_s
 
-    async def _call(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
+    async def _call(self, call: Callable[[], Awaitable[Given]]) -> Given:
         if self.is_open:
             raise PeerError(f"peer {self.name!r} failed or was busy; its circuit is open")
-        return await self._try(call, deadline_s)
+        return await self._try(call, min(DEADLINE_S.get(), self.deadline_s()))
 
     async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
         token = DEADLINE_S.set(deadline_s)

@@ -25,7 +25,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.peers import CircuitBreaker, LogThrottle
+from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
 from covey.node.store import Store
@@ -233,8 +233,6 @@ def _log_given_up(function: Function, error: FunctionError) -> None:
 
 # -- the driver of a handler --------------------------------------------------------------------
 
-# The deadline that all calls of a request to peers share, by the loop's clock.
-_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
 # What peers reported in a request, by peer and cell, with the slot of each report.
 _REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
 ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
@@ -266,8 +264,7 @@ class NodeDriver:
 
     def begin(self) -> None:
         """Begin a request: all its calls to peers share one deadline."""
-        deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
-        _DEADLINE.set(deadline_s)
+        DEADLINE_S.set(min((one.deadline_s() for one in self._breakers.values()), default=math.inf))
         _REPORTS.set({})
 
     def closed(self) -> bytes | None:
@@ -294,22 +291,21 @@ class NodeDriver:
         return FunctionError(f"{function} returned an invalid label: {error}")
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._breakers[peer].ask(rows, _DEADLINE.get())
+        return await self._breakers[peer].ask(rows)
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
         known = _REPORTS.get()
         at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
         if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
-            report = await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+            report = await self._breakers[peer].report(cell, slot)
             known[peer, cell] = slot, report
         return report
 
     async def estimate(
         self, peer: str, cell: str, slot: int, *, is_by_context: bool
     ) -> tuple[float, int]:
-        breaker = self._breakers[peer]
-        return await breaker.estimate(cell, slot, _DEADLINE.get(), is_by_context=is_by_context)
+        return await self._breakers[peer].estimate(cell, slot, is_by_context=is_by_context)
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         if len(calls) == 1:
@@ -358,7 +354,7 @@ class Sections:
         while key in self._running:
             await self._running[key].wait()
 
-    async def run(self, key: Any, work: Coroutine[Any, Any, None]) -> None:
+    async def run(self, key: Any, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine to its end."""
         self._running[key] = asyncio.Event()
         task = asyncio.ensure_future(work)
@@ -370,9 +366,9 @@ class Sections:
             else:
                 task.add_done_callback(lambda _: self._end(key, task))
 
-    def _end(self, key: Any, task: "asyncio.Task[None]") -> None:
+    def _end(self, key: Any, task: "asyncio.Task[object]") -> None:
         if not task.cancelled():
-            task.exception()  # without a caller, whoever sends the label again is told
+            task.exception()  # without a caller, the next one that sends the label gets it
         self._running.pop(key).set()
 
 
