@@ -60,7 +60,7 @@ from covey.node.requests import (
     schema_fingerprint,
 )
 from covey.node.state import Settlements
-from covey.node.status import Counters, PeerState, State, arms_of
+from covey.node.status import PeerState, State, arms_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
@@ -136,6 +136,7 @@ class Node:
         loaded = dependencies.store.load(site.name, fingerprint)
         self.starts = loaded.starts  # this one included
         self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
+        self.counters = self._state.counters  # what was decided and labelled so far
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
@@ -144,6 +145,7 @@ class Node:
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id
         )
+        self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
         self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
@@ -170,16 +172,6 @@ class Node:
     def undelivered(self) -> int:
         """How many labels peers have yet to receive."""
         return len(self._delivery)
-
-    @property
-    def counters(self) -> Counters:
-        """What was decided and labelled so far."""
-        return self._state.counters
-
-    @property
-    def failures(self) -> Mapping[str, int]:
-        """How many calls of each own function have failed since the start."""
-        return self._driver.failures
 
     @property
     def previous_label(self) -> Label | None:

@@ -30,13 +30,10 @@ from covey.types import Label
 
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")
-MOST_ARRIVALS = MOST_WHOLE
 # The outcome of a delivered label; with the first two the peer has it.
 TAKEN, REPEATED, LATE, UNKNOWN_ID = "taken", "repeated", "late", "unknown"
 CONFLICT, UNFIT = "conflict", "unfit"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN_ID, CONFLICT, UNFIT)
-OPENED = "peer %r: circuit open (%s)"
-DECLINED = "peer %r declines messages of this site (%s)"
 # The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
@@ -98,7 +95,7 @@ class CircuitBreaker:
         self._openings = 0
         self._until_s = self._busy_until_s = -math.inf
         self._is_logged_open = False
-        self._throttles = {line: LogThrottle() for line in (OPENED, DECLINED)}
+        self._opened, self._declined = LogThrottle(), LogThrottle()
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +103,6 @@ class CircuitBreaker:
         return asyncio.get_running_loop().time() < max(self._until_s, self._busy_until_s)
 
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
-        """Ask for labels."""
         answers = await self._call(lambda: self._peer.ask(rows))
         if len(answers) != len(rows):
             raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
@@ -115,20 +111,18 @@ class CircuitBreaker:
         return answers
 
     async def report(self, cell: str, slot: int) -> Report:
-        """Ask for the arrivals in a cell."""
         arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
-        if type(arrivals) is not int or not 0 <= arrivals < MOST_ARRIVALS:
+        if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
         if not low <= high:  # bounds may lie beyond 0 and 1, but must be numbers
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
         return arrivals, low, high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Ask for the accuracy of answers in a cell."""
         accuracy, labels = await self._call(
             lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context)
         )
-        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_ARRIVALS:
+        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_WHOLE:
             raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
         return accuracy, labels
 
@@ -158,7 +152,8 @@ class CircuitBreaker:
         except PeerBusy as error:
             raise self._busy(error) from error
         except PeerDeclined as error:
-            self._log(DECLINED, str(error))
+            if self._declined.is_due():
+                log.warning("peer %r declines messages of this site (%s)", self.name, error)
             raise self._failed(str(error)) from error
         except (CoveyError, OSError) as error:
             raise self._failed(str(error)) from error
@@ -199,18 +194,13 @@ class CircuitBreaker:
         wait_s = min(max(error.wait_s, self._timeouts.open_s), self._timeouts.most_open_s)
         until_s = asyncio.get_running_loop().time() + wait_s
         self._busy_until_s = max(self._busy_until_s, until_s)
-        self._log_open(str(error))
+        self._log_open(error)
         return PeerBusy(f"peer {self.name!r} gave {error}", wait_s=wait_s)
 
-    def _log_open(self, reason: str) -> None:
-        if not self._is_logged_open:
-            self._is_logged_open = self._log(OPENED, reason)
-
-    def _log(self, line: str, reason: str) -> bool:
-        is_due = self._throttles[line].is_due()
-        if is_due:
-            log.warning(line, self.name, reason)
-        return is_due
+    def _log_open(self, reason: object) -> None:
+        if not self._is_logged_open and self._opened.is_due():
+            log.warning("peer %r: circuit open (%s)", self.name, reason)
+            self._is_logged_open = True
 
 
 class LabelDelivery:
@@ -250,7 +240,6 @@ class LabelDelivery:
         self._tasks = [loop.create_task(self._deliver(peer)) for peer in self._peers]
 
     def stop(self) -> None:
-        """Stop delivering."""
         for task in self._tasks:
             task.cancel()
 
@@ -303,7 +292,6 @@ class _Delay:
         self._throttle = LogThrottle(NEXT_WARNING_S, self._since_s + FIRST_WARNING_S)
 
     def warn(self, labels: int, error: CoveyError) -> None:
-        """Log a failed attempt, if that is due."""
         if self._throttle.is_due():
             waited_s = asyncio.get_running_loop().time() - self._since_s
             line = "peer %r: %d labels undelivered for %.0f s (%s)"

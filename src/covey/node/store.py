@@ -7,7 +7,7 @@ is acknowledged after that. One process has the file at a time.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import msgspec
 from covey.errors import StoreError, StoreFull
 from covey.node import migration, tables
 from covey.node.requests import (
+    Asked,
     CellLine,
     Commit,
     Counts,
@@ -178,14 +179,9 @@ class Store:
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""
-        queries = {
-            "requests": "SELECT COUNT(*) FROM requests",
-            "rows": "SELECT COALESCE(SUM(rows), 0) FROM requests",
-            "labels": "SELECT COALESCE(SUM(count), 0) FROM labels",
-            "deliveries": "SELECT COUNT(*) FROM outbox",
-        }
+        names = ("requests", "rows", "labels", "deliveries")
         with self._sentences("read"):
-            return {name: self._number(query) for name, query in queries.items()}
+            return dict(zip(names, self._base.execute(tables.SIZE).fetchone(), strict=True))
 
     def close(self) -> None:
         """Release the file."""
@@ -447,7 +443,7 @@ def _sentence(path: str, verb: str, error: sqlite3.Error) -> str:
     return f"{path} cannot be {verb}: {error}"
 
 
-def _rows(sums: Mapping[tuple[str, ...], tuple[int, int]]) -> list[tuple[Any, ...]]:
+def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:
     return [(*key, *counted) for key, counted in sums.items()]
 
 

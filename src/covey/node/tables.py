@@ -140,6 +140,10 @@ WHERE {which} ORDER BY number, part
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
+SIZE = """
+SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
+(SELECT COUNT(*) FROM outbox) FROM requests
+"""
 IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
 GROUPS = msgspec.json.Decoder(list[RowGroup])
 PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
@@ -222,14 +226,14 @@ def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple
     return found
 
 
-# -- records and columns ------------------------------------------------------------------------
+# -- records and columns: `..._columns` returns those of a record, `..._of` a record of them ------
 
 
 def request_columns(request: Request) -> tuple[Any, ...]:
-    """Return a request as the columns of its table."""
-    contexts, is_same = request.contexts, request.answers is request.predictions
+    contexts: Any = request.contexts
     if not isinstance(contexts, np.ndarray):
         contexts = array("d", chain.from_iterable(contexts))
+    is_same = request.answers is request.predictions
     return (
         request.number,
         request.source,
@@ -283,30 +287,25 @@ def request_of(columns: Sequence[Any]) -> Request:
 
 
 def label_columns(part: LabelPart) -> tuple[Any, ...]:
-    """Return labels of a request as the columns of their table."""
     rows = array("I", part.rows).tobytes()
     return part.request, part.part, len(part.rows), rows, as_text(part.truths), bytes(part.right)
 
 
 def cell_columns(cell: CellLine) -> tuple[Any, ...]:
-    """Return a cell as the columns of its table."""
     return *msgspec.structs.astuple(cell)[:4], as_text(cell.counters), as_text(cell.seen)
 
 
 def cell_of(columns: Sequence[Any]) -> CellLine:
-    """Return a cell from the columns of its table."""
-    *place, counters, seen = columns
-    return CellLine(*place, msgspec.json.decode(counters), SEEN.decode(seen))
+    source, space, line, name, counters, seen = columns
+    return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:
-    """Return the state of a source as the columns of its table."""
     migrated = None if state.migrated is None else as_text(state.migrated)
     return state.source, state.slot, as_text(state.changes), as_text(state.latest), migrated
 
 
 def source_of(columns: Sequence[Any]) -> SourceState:
-    """Return the state of a source from the columns of its table."""
     source, slot, changes, latest, migrated = columns
     known = MIGRATED.decode(migrated or "null")
     return SourceState(source, slot, msgspec.json.decode(changes), LATEST.decode(latest), known)

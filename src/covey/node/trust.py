@@ -25,6 +25,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
     SourceState,
+    add_counts,
     holder,
     is_own,
 )
@@ -486,30 +487,26 @@ class RobustMedians:
     """
 
     def __init__(self, functions: Sequence[str]) -> None:
-        self._places = {function: place for place, function in enumerate(functions)}
-        self._cells: dict[str, dict[str, list[tuple[int, int]]]] = {}
+        self._functions = functions
+        self._cells: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
 
     def add(self, cell: str, source: str, arm: str, counted: tuple[int, int]) -> None:
         """Count labels of an arm, and how many were right; only own functions matter."""
-        place = self._places.get(arm)
-        if place is None:
-            return
-        sources = self._cells.setdefault(cell, {})
-        records = sources.setdefault(source, [(0, 0)] * len(self._places))
-        labels, right = records[place]
-        records[place] = labels + counted[0], right + counted[1]
+        if arm in self._functions:
+            sources = self._cells.setdefault(cell, {})
+            add_counts(sources.setdefault(source, {}), {arm: counted})
 
     def best(self, cell: str) -> int | None:
         """Return the function with the largest median of accuracies; None: too few sources."""
         heard = [
-            records
-            for records in self._cells.get(cell, {}).values()
-            if all(labels >= FEWEST_LABELS for labels, _ in records)
+            known
+            for known in self._cells.get(cell, {}).values()
+            if all(known.get(one, (0, 0))[0] >= FEWEST_LABELS for one in self._functions)
         ]
         if len(heard) < FEWEST_SOURCES:
             return None
         medians = [
-            statistics.median(records[place][1] / records[place][0] for records in heard)
-            for place in range(len(self._places))
+            statistics.median(known[function][1] / known[function][0] for known in heard)
+            for function in self._functions
         ]
         return medians.index(max(medians))

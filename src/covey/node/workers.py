@@ -90,7 +90,6 @@ class FunctionThread:
         self._is_busy = False
 
     async def run(self, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Return what `call` returns."""
         loop = asyncio.get_running_loop()
         result = loop.create_future()
         self._jobs.append((result, partial(call, *arguments)))
@@ -157,7 +156,6 @@ class ThreadWorkers:
         return await self._functions.run(call, *arguments)
 
     async def commit(self, commit: Commit) -> None:
-        """Write a commit durably."""
         loop, is_written = asyncio.get_running_loop(), False
         async with self._lock:
             begun_s = loop.time()
@@ -170,7 +168,6 @@ class ThreadWorkers:
                 self._observer.write(loop.time() - begun_s, is_written=is_written)
 
     async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
-        """Return what the store has for an id."""
         async with self._lock:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._disk, self._store.find, source, id)
@@ -423,7 +420,8 @@ class Journal:
                     await self._write_one(commit, waiting)
                 _release(waiting)
         except asyncio.CancelledError:
-            _release((*waiting, *self._waiting), asyncio.CancelledError())
+            for one in (*waiting, *self._waiting):
+                one.cancel()
         except StoreError as error:
             self._fail(error, waiting)
         except Exception as error:  # the state of the disk is unknown then, too
@@ -460,13 +458,11 @@ class Journal:
             await asyncio.sleep(0)
 
 
-def _release(waiting: Sequence[Waiting], error: BaseException | None = None) -> None:
+def _release(waiting: Sequence[Waiting], error: StoreError | None = None) -> None:
     for one in waiting:
         if one.done():
             continue
-        if isinstance(error, asyncio.CancelledError):
-            one.cancel()
-        elif error is not None:
-            one.set_exception(error)
-        else:
+        if error is None:
             one.set_result(None)
+        else:
+            one.set_exception(error)
