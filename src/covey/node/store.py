@@ -181,7 +181,7 @@ class Store:
         """Return how many requests, rows, labels and undelivered labels there are."""
         names = ("requests", "rows", "labels", "deliveries")
         with self._sentences("read"):
-            return dict(zip(names, self._base.execute(tables.SIZE).fetchone(), strict=True))
+            return dict(zip(names, self._base.execute(tables.TOTALS).fetchone(), strict=True))
 
     def close(self) -> None:
         """Release the file."""

@@ -140,7 +140,7 @@ WHERE {which} ORDER BY number, part
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
-SIZE = """
+TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
 """

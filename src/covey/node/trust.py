@@ -134,19 +134,18 @@ def forgotten(table: Table) -> int:
     return table.doubts()[3]
 
 
-class _Overlay:
+class _Overlay(DirtyCells):
     """What one isolated source caused."""
 
     def __init__(self, learner: Learner, source: str) -> None:
+        super().__init__(learner, source)
         self.slot = 0  # the latest that the source named
         self.opened = 0  # cells that the site itself had not met
-        self.cells = DirtyCells(learner, source)
-        self.tables = self.cells.tables
         self.site_forgotten = {space: forgotten(table) for space, table in learner.tables.items()}
         self.written: SourceState | None = None
 
-    def state(self, source: str) -> SourceState:
-        return SourceState(source, self.slot, doubts_of(self.tables))
+    def state(self) -> SourceState:
+        return SourceState(self._source, self.slot, doubts_of(self.tables))
 
 
 class SourceStatistics:
@@ -186,7 +185,7 @@ class SourceStatistics:
     def cell_name(self, source: str, space: str, row: int) -> str:
         """Return the name of the cell of a row of a source's table."""
         overlay = self._overlay_if_isolated(source)
-        names = self._learner.name_at if overlay is None else overlay.cells.name
+        names = self._learner.name_at if overlay is None else overlay.name
         return names(space, row)
 
     # -- answers --------------------------------------------------------------------------------
@@ -212,7 +211,7 @@ class SourceStatistics:
         choice = -1 if function is None else function
         overlay, row = self._meet(source, cell, slot)
         if overlay is not None:
-            overlay.cells.note(cell.space, code_of(row, 0, SERVE))
+            overlay.note(cell.space, code_of(row, 0, SERVE))
         return self._combined(
             overlay, cell.space, row, lambda table: table.serve(row, slot, choice)
         )
@@ -298,7 +297,7 @@ class SourceStatistics:
         for code in reversed(codes):
             table.retract(code, (), 0)
             if overlay is not None:
-                overlay.cells.note(space, code)
+                overlay.note(space, code)
 
     def settle(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
         """Learn from labels of an isolated source, which nobody else learns from."""
@@ -313,7 +312,7 @@ class SourceStatistics:
                 table.settle(group.code, gain, (), slot)
             if learner.remembers and self._is_kept(overlay, space, row_of(group.code), label):
                 table.remember(group.code, label, (), slot)
-            overlay.cells.note(space, group.code)
+            overlay.note(space, group.code)
 
     def _is_kept(self, overlay: _Overlay, space: str, row: int, label: Label) -> bool:
         if not self._learner.rule.asked_only:
@@ -404,14 +403,14 @@ class SourceStatistics:
         site = {space: forgotten(table) for space, table in self._learner.tables.items()}
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
-        for source, overlay in used.items():
+        for overlay in used.values():
             for space in overlay.tables:
                 self._follow(overlay, space)
-            state = overlay.state(source)
+            state = overlay.state()
             if state != overlay.written:
                 overlay.written = state
                 states.append(state)
-            lines += overlay.cells.take()
+            lines += overlay.take()
         return states, lines
 
     def load(self, loaded: Loaded) -> None:
@@ -442,9 +441,9 @@ class SourceStatistics:
             learner.load(overlay.tables[cell.space], cell, line.counters, line.seen)
         for space, doubts in state.changes.items():
             overlay.tables[space].take_doubts(doubts)
-        overlay.cells.clear()
+        overlay.clear()
         if state.migrated is None:
-            overlay.written = overlay.state(source)
+            overlay.written = overlay.state()
         else:
             self._load_migrated(overlay, state.migrated)
 
@@ -463,7 +462,7 @@ class SourceStatistics:
                     counters[HEAD + function] += count
                     counters[HEAD + arms + function] += right
                 table.load(table.cell(layer), counters)
-                overlay.cells.note(cell.space, code_of(layer, 0, SERVE))
+                overlay.note(cell.space, code_of(layer, 0, SERVE))
             table.know(row, [(label, count) for label, count in migrated.seen])
 
     def _resolved(self, source: str, group: RowGroup) -> RowGroup:
