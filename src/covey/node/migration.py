@@ -3,7 +3,9 @@
 Tickets become requests of one row, lots become requests, and labels become parts. Counters and
 folded sums stay as they are. What an isolated source caused is rebuilt from its tickets and folded
 sums in a form that depends on no kernel (`MigratedCell`), as version 1 added it to a copy of the
-site's statistics; a node makes its counters of it when it loads the store.
+site's statistics; a node makes its counters of it when it loads the store. Beyond what is said
+there, labels that were folded are not among those seen, labels of own clients in cells that only
+the source named start anew, and what was folded while the source was pooled counts as its own.
 """
 
 import contextlib
