@@ -29,7 +29,7 @@ def picture(outcome: Outcome) -> str:
         errors = figures.draw_errors(
             learner, colour=colours[learner.name], ceiling=45.0, width=WIDTH
         )
-        cells = figures.draw_square(
+        cells = figures.draw_map(
             learner, colours=colours, contexts=outcome.context_names, width=WIDTH
         )
         panels.append(_title(learner, colours[learner.name], x))

@@ -320,9 +320,12 @@ def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
 
 
 def leaves_own_counts_in_an_overlay(patch: Patch) -> None:
-    def combined(self: Any, overlay: Any, space: str, row: int, call: Callable[[], Any]) -> Any:
-        overlay.tables[space].combine(row, self._learner.tables[space], 1)
-        return call()
+    def combined(self: Any, overlay: Any, space: str, row: int, call: Callable[[Any], Any]) -> Any:
+        site = self._learner.tables[space]
+        if overlay is None:
+            return call(site)
+        overlay.tables[space].combine(row, site, 1)
+        return call(overlay.tables[space])
 
     patch.setattr(SourceStatistics, "_combined", combined)
 

@@ -73,7 +73,7 @@ def trains_with_labels_of_any_source(patch: Patch) -> None:
             request.training = {
                 row: (choices[request.group_of[row]], rows[row])
                 for row in range(len(request))
-                if self._driver.trains(choices[request.group_of[row]])
+                if choices[request.group_of[row]] in self._driver.trainable
             }
         return request
 

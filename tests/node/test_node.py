@@ -181,6 +181,26 @@ def test_a_label_of_a_peer_is_refused_only_because_of_one_in_the_store() -> None
     virtual.run(main())
 
 
+def test_two_labels_of_a_row_that_a_peer_delivers_at_once_are_one_taken_and_one_conflict() -> None:
+    async def main() -> None:
+        world = world_of()
+        node = world.nodes["site0"]
+        world.weather = Weather(commit_s=0.1)
+        rows = [AskRow("a", "g1:0", 1, 1), AskRow("b", "g1:0", 2, 1)]
+        await node.assist(rows, source="site1")
+
+        # The unknown id lets both wait for the disk after their labels were checked.
+        deliveries = [[("a", label), ("unknown", 1), ("b", 1)] for label in (1, 0)]
+        first, second = await asyncio.gather(
+            *(node.take_labels(labels, source="site1") for labels in deliveries)
+        )
+
+        assert first == ["taken", "unknown", "taken"]
+        assert second == ["conflict", "unknown", "repeated"]
+
+    virtual.run(main())
+
+
 def test_a_late_label_is_told_from_one_with_an_unknown_id() -> None:
     async def main() -> None:
         node = world_of(config(**{"label-wait": 3})).nodes["site0"]

@@ -215,7 +215,7 @@ def test_an_overlay_holds_only_what_its_source_caused(policy: dict[str, Any]) ->
     statistics.estimate(SOUTH, cell, 6, is_by_context=False)
     statistics.width(SOUTH, "", code)
     with pytest.raises(ZeroDivisionError):
-        statistics._combined(statistics._overlays[SOUTH], "", 0, lambda: 1 // 0)
+        statistics._combined(statistics._overlays[SOUTH], "", 0, lambda table: 1 // 0)
 
     assert overlay_rows(statistics, SOUTH) == before
     assert sum(before[cell][3:6]) == 0

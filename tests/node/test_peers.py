@@ -54,7 +54,7 @@ def breaker(peer: Scripted) -> CircuitBreaker:
 
 async def tried(one: CircuitBreaker) -> str:
     try:
-        await one.report("g1:0", 1, one.deadline_s())
+        await one.report("g1:0", 1)
     except PeerError as error:
         return str(error)
     return ""
@@ -64,7 +64,7 @@ def test_an_answer_in_time_is_returned() -> None:
     async def main() -> None:
         one = breaker(Scripted(0.9))
 
-        assert await one.report("g1:0", 1, one.deadline_s()) == (5, 0.0, 1.0)
+        assert await one.report("g1:0", 1) == (5, 0.0, 1.0)
 
     virtual.run(main())
 
@@ -198,7 +198,7 @@ def test_answers_that_do_not_fit_the_rows_are_a_failure(answers: list[Assistance
         one = breaker(peer)
 
         with pytest.raises(PeerError, match="answers to 2 rows"):
-            await one.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1)], one.deadline_s())
+            await one.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1)])
 
     virtual.run(main())
 
@@ -207,7 +207,8 @@ def test_a_transport_sees_the_deadline_of_its_call() -> None:
     async def main() -> None:
         peer = Scripted(0.0)
         one = breaker(peer)
-        await one.report("g1:0", 1, asyncio.get_running_loop().time() + 0.25)
+        DEADLINE_S.set(asyncio.get_running_loop().time() + 0.25)
+        await one.report("g1:0", 1)
 
         assert peer.deadline_s == 0.25
 

@@ -276,7 +276,7 @@ def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
             chance = random.Random(3)  # noqa: S311
             breaker = CircuitBreaker("south", peer, PeerTimeouts(timeout_s=0.1), chance)
             with pytest.raises(PeerError, match="no answer in time"):
-                await breaker.report("g1:0", 1, breaker.deadline_s())
+                await breaker.report("g1:0", 1)
 
     asyncio.run(main())
 

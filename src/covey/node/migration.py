@@ -1,16 +1,11 @@
-"""A store of version 1 becomes one of version 2.
+"""A store of version 1 becomes one of version 2: see UPGRADING.md, "The store".
 
 Tickets become requests of one row, lots become requests, and labels become parts. Counters and
-folded sums stay as they are, so a recount shows that nothing was lost.
-
-In version 1, statistics of an isolated source were a copy of the site's with the labels of the
-source added. Version 2 has only what the source caused itself. That is rebuilt from its tickets
-and, where these were folded, from the folded sums, in a form that depends on no kernel
-(`MigratedCell`); a node makes its counters of it when it loads the store. Some of it is not known
-exactly: the order of labels, so windows and discounted sums of recent labels start anew; arrivals
-that were folded without a label are not counted; labels that were folded are not among those seen;
-labels of own clients in cells that only the source named start anew, and so does the detection of
-changes. What was folded while the source was pooled counts as its own.
+folded sums stay as they are. What an isolated source caused is rebuilt from its tickets and folded
+sums in a form that depends on no kernel (`MigratedCell`), as version 1 added it to a copy of the
+site's statistics; a node makes its counters of it when it loads the store. Beyond what is said
+there, labels that were folded are not among those seen, labels of own clients in cells that only
+the source named start anew, and what was folded while the source was pooled counts as its own.
 """
 
 import contextlib
@@ -19,7 +14,7 @@ import itertools
 import os
 import sqlite3
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +23,7 @@ import msgspec
 
 from covey.errors import StoreError
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
+from covey.node.tables import INSERT_LABELS, INSERT_REQUEST, as_text, statement_for
 from covey.types import MEMORY
 
 COPY = ".v1.bak"  # after the name of a store: its copy of version 1
@@ -112,13 +108,16 @@ def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
     (count,) = base.execute("SELECT COUNT(*) FROM numbers").fetchone()
     for first in range(1, count + 1, AT_ONCE):
         tickets = base.execute(TICKETS, (first, first + AT_ONCE - 1)).fetchall()
-        base.executemany(f"INSERT INTO requests VALUES ({_marks(16)})", map(_request, tickets))  # noqa: S608
-        labels = [_label(ticket) for ticket in tickets if ticket[20] is not None]
-        base.executemany(f"INSERT INTO labels VALUES ({_marks(6)})", labels)  # noqa: S608
+        base.executemany(statement_for(INSERT_REQUEST, 1), map(_request, tickets))
+        labels = [
+            (number, 0, 1, bytes(4), _list(truth), bytes([is_right]))
+            for number, *_, truth, is_right, _ in tickets
+            if truth is not None
+        ]
+        base.executemany(statement_for(INSERT_LABELS, 1), labels)
     isolated = base.execute("SELECT desk, slot FROM desks WHERE desk <> ''").fetchall()
-    for desk, slot in isolated:
-        migrated = msgspec.json.encode(_caused_by(base, desk)).decode()
-        base.execute("INSERT INTO sources VALUES (?, ?, '{}', 'null', ?)", (desk, slot, migrated))
+    states = [(desk, slot, as_text(_caused_by(base, desk))) for desk, slot in isolated]
+    base.executemany("INSERT INTO sources VALUES (?, ?, '{}', 'null', ?)", states)
     _run(base, AFTER)
 
 
@@ -128,7 +127,7 @@ def _request(ticket: Sequence[Any]) -> tuple[Any, ...]:
     price, space, context, prediction, answer, peer, peer_ticket, width, *_, is_open = ticket[12:]
     group = (-1 - (code & NO_ROW) if desk else code, cell, phase, arm, price, peer)
     has_answer = peer_ticket is not None or width or function != (arm or MEMORY)
-    answers = {0: PeerAnswer(function, peer_ticket or "", width)} if has_answer else None
+    answers = as_text({0: PeerAnswer(function, peer_ticket or "", width)}) if has_answer else None
     return (
         number,
         source,
@@ -137,45 +136,36 @@ def _request(ticket: Sequence[Any]) -> tuple[Any, ...]:
         slot,
         1,
         space,
-        msgspec.json.encode([group]).decode(),
+        as_text([group]),
         None,
         None,
         array("d", msgspec.json.decode(context)).tobytes(),
         _list(prediction),
         None if answer == prediction else _list(answer),
-        None if answers is None else msgspec.json.encode(answers).decode(),
+        answers,
         None,
         is_open,
     )
 
 
-def _label(ticket: Sequence[Any]) -> tuple[Any, ...]:
-    truth, is_right = ticket[20:22]
-    return ticket[0], 0, 1, bytes(4), _list(truth), bytes([is_right])
-
-
 def _caused_by(base: sqlite3.Connection, source: str) -> dict[str, MigratedCell]:
     """Return what an isolated source has caused, by cell."""
     arrivals: Counter[str] = Counter()
-    labels: dict[str, dict[str, tuple[int, int]]] = {}
-    seen: dict[str, dict[str, int]] = {}
+    labels: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
     for cell, arm, phase, truth, is_right in base.execute(SERVED, (source,)):
         arrivals[cell] += phase == "serve"
         if truth is not None:
-            counts = seen.setdefault(cell, {})
-            counts[truth] = counts.get(truth, 0) + 1
+            seen[cell][truth] += 1
             if phase == "serve":
-                add_counts(labels.setdefault(cell, {}), {arm: (1, is_right)})
+                add_counts(labels[cell], {arm: (1, is_right)})
     folded = "SELECT cell, arm, labels, right FROM folded WHERE source = ?"
     for cell, arm, count, right in base.execute(folded, (source,)):
         arrivals[cell] += count
-        add_counts(labels.setdefault(cell, {}), {arm: (count, right)})
+        add_counts(labels[cell], {arm: (count, right)})
+    decode = msgspec.json.decode
     return {
-        cell: MigratedCell(
-            count,
-            labels.get(cell, {}),
-            [(msgspec.json.decode(label), n) for label, n in seen.get(cell, {}).items()],
-        )
+        cell: MigratedCell(count, labels[cell], [(decode(one), n) for one, n in seen[cell].items()])
         for cell, count in arrivals.items()
     }
 
@@ -183,10 +173,6 @@ def _caused_by(base: sqlite3.Connection, source: str) -> dict[str, MigratedCell]
 def _run(base: sqlite3.Connection, statements: str) -> None:
     for statement in statements.split(";"):
         base.execute(statement)
-
-
-def _marks(columns: int) -> str:
-    return ", ".join("?" * columns)
 
 
 def _list(label: str | None) -> str:

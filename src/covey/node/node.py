@@ -5,10 +5,11 @@ network can run in one process under a virtual one.
 """
 
 import asyncio
+import contextlib
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,7 +60,7 @@ from covey.node.requests import (
     schema_fingerprint,
 )
 from covey.node.state import Settlements
-from covey.node.status import Counters, PeerState, State, arms_of
+from covey.node.status import PeerState, State, arms_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
@@ -68,12 +69,14 @@ from covey.types import Context, Label
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The outcome of a label that a peer delivered and that could not be settled.
-OUTCOME_OF: tuple[tuple[type[CoveyError], str], ...] = (
-    (LateLabel, LATE),
-    (UnknownTicket, UNKNOWN_ID),
-    (ConflictingLabel, CONFLICT),
-    (UnfitLabel, UNFIT),
-)
+OUTCOME_OF: dict[type[CoveyError], str] = {
+    LateLabel: LATE,
+    UnknownTicket: UNKNOWN_ID,
+    UnknownRow: UNKNOWN_ID,
+    ConflictingLabel: CONFLICT,
+    UnfitLabel: UNFIT,
+}
+REFUSALS = tuple(OUTCOME_OF)
 
 
 class NodeDependencies(msgspec.Struct, frozen=True):
@@ -133,6 +136,7 @@ class Node:
         loaded = dependencies.store.load(site.name, fingerprint)
         self.starts = loaded.starts  # this one included
         self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
+        self.counters = self._state.counters  # what was decided and labelled so far
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
@@ -141,6 +145,7 @@ class Node:
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id
         )
+        self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
         self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
@@ -167,16 +172,6 @@ class Node:
     def undelivered(self) -> int:
         """How many labels peers have yet to receive."""
         return len(self._delivery)
-
-    @property
-    def counters(self) -> Counters:
-        """What was decided and labelled so far."""
-        return self._state.counters
-
-    @property
-    def failures(self) -> Mapping[str, int]:
-        """How many calls of each own function have failed since the start."""
-        return self._driver.pool.failures
 
     @property
     def previous_label(self) -> Label | None:
@@ -329,23 +324,15 @@ class Node:
         key = (request.source, request.id)
         await self._training.free(key)
         try:
-            if request.is_open and request.training:
-                await self._training.run(key, self._prepare(request, truths))
-                self._state.check(request, truths)  # label-wait may have expired meanwhile
-            else:
-                await self._prepare(request, truths)
+            if request.training:
+                await self._training.run(key, self._handler.prepare(request, truths))
+            self._state.check(request, truths)  # label-wait may have expired in training
             settled = self._state.settle(request, truths)
         except CoveyError:
             await self._journal.flush()  # what a refusal is based on must not be lost
             raise
         await self._journal.flush()
         return settled
-
-    async def _prepare(self, request: Request, truths: Mapping[int, Any]) -> None:
-        if request.training:
-            await self._handler.prepare(request, truths)
-        else:  # labels of peers are delivered after the commit
-            self._state.check(request, truths)
 
     async def _locate(
         self,
@@ -430,12 +417,18 @@ class Node:
                 if part[1].setdefault(row, plain) != plain:
                     raise ConflictingLabel(f"{id_!r} is given two labels")
                 part[2].append((k, row))
-            except tuple(kind for kind, _ in OUTCOME_OF) as error:
-                outcomes[k] = next(word for kind, word in OUTCOME_OF if isinstance(error, kind))
+            except REFUSALS as error:
+                outcomes[k] = OUTCOME_OF[type(error)]
         if any(outcomes):
             await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
-            settled = await self._settle(request, truths)
+            try:
+                settled = await self._settle(request, truths)
+            except REFUSALS:  # since the check another label has come, or label-wait has expired
+                again = await self.take_labels([labels[k] for k, _ in places], source=source)
+                for (k, _), outcome in zip(places, again, strict=True):
+                    outcomes[k] = outcome
+                continue
             is_new = dict(zip(truths, settled.is_new, strict=True))
             for k, row in places:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
@@ -464,33 +457,31 @@ class Node:
         request = None if found is None else found[0]
         if request is None:
             self._check_room(asked.source, rows)
-            self._begin(keys, rows)
-            try:
+            with self._progress(keys, rows):
                 request = None if is_new else await self._stored(*key)
                 if request is None:
                     await self._check_unused(keys[1:])
                     request = await answer()
-            finally:
-                self._end(keys, rows)
         if request.digest != asked.digest or len(request) != rows:
             raise _other_request(asked)
         await self._journal.flush()
         return request
 
-    def _begin(self, keys: Sequence[tuple[str, str]], rows: int) -> None:
+    @contextlib.contextmanager
+    def _progress(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
         """Note that a request is in progress, under the ids of all its rows."""
-        self._in_progress.update(dict.fromkeys(keys, asyncio.Event()))
-        source = keys[0][0]
+        source, done = keys[0][0], asyncio.Event()
+        self._in_progress.update(dict.fromkeys(keys, done))
         self._requests[is_own(source)] += 1
         self._reserved[holder(source)] += rows
-
-    def _end(self, keys: Sequence[tuple[str, str]], rows: int) -> None:
-        source = keys[0][0]
-        self._requests[is_own(source)] -= 1
-        self._reserved[holder(source)] -= rows
-        for key in keys:
-            done = self._in_progress.pop(key)
-        done.set()
+        try:
+            yield
+        finally:
+            self._requests[is_own(source)] -= 1
+            self._reserved[holder(source)] -= rows
+            for key in keys:
+                del self._in_progress[key]
+            done.set()
 
     async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
         for key in keys:
@@ -561,12 +552,11 @@ def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, 
         _checked_row(request, row)
     check_plain(given)
     truths: dict[int, Label] = dict(zip(rows, given, strict=True))
-    if len(truths) < len(rows):
-        for row, label in zip(rows, given, strict=True):
-            if truths[row] != label:
-                raise ConflictingLabel(
-                    f"row {row} of {request.id!r} is given two labels; none was taken"
-                )
+    for row, label in zip(rows, given, strict=True) if len(truths) < len(rows) else ():
+        if truths[row] != label:
+            raise ConflictingLabel(
+                f"row {row} of {request.id!r} is given two labels; none was taken"
+            )
     return truths
 
 

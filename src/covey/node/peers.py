@@ -30,14 +30,11 @@ from covey.types import Label
 
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")
-MOST_ARRIVALS = MOST_WHOLE
 # The outcome of a delivered label; with the first two the peer has it.
 TAKEN, REPEATED, LATE, UNKNOWN_ID = "taken", "repeated", "late", "unknown"
 CONFLICT, UNFIT = "conflict", "unfit"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN_ID, CONFLICT, UNFIT)
-OPENED = "peer %r: circuit open (%s)"
-DECLINED = "peer %r declines messages of this site (%s)"
-# The deadline of the call in progress, by the loop's clock: a transport may pass it on.
+# The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
 DELIVERY_ROWS = 256  # labels in one message
@@ -63,12 +60,14 @@ class Peer(Protocol):
 class LogThrottle:
     """Lets a log line through once in `every_s` seconds."""
 
-    def __init__(self, every_s: float = 60.0) -> None:
+    def __init__(self, every_s: float = 60.0, first_s: float = -math.inf) -> None:
+        """`first_s` is the time of the first line at the earliest, by the loop's clock."""
         self._every_s = every_s
-        self._next_s = -math.inf
+        self._next_s = first_s
 
-    def is_due(self, now_s: float) -> bool:
+    def is_due(self) -> bool:
         """Return whether to log now; the next time is then `every_s` later."""
+        now_s = asyncio.get_running_loop().time()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
@@ -85,7 +84,7 @@ class PeerTimeouts(msgspec.Struct, frozen=True):
 
 
 class CircuitBreaker:
-    """A peer with a deadline per call and a circuit breaker; every failure is a `PeerError`."""
+    """A peer with deadlines and a circuit breaker; every failure is a `PeerError`."""
 
     def __init__(self, name: str, peer: Peer, timeouts: PeerTimeouts, rng: random.Random) -> None:
         self.name = name
@@ -96,39 +95,34 @@ class CircuitBreaker:
         self._openings = 0
         self._until_s = self._busy_until_s = -math.inf
         self._is_logged_open = False
-        self._throttles = {line: LogThrottle() for line in (OPENED, DECLINED)}
+        self._opened, self._declined = LogThrottle(), LogThrottle()
 
     @property
     def is_open(self) -> bool:
         """Whether the peer failed too often or is overloaded, and is not asked for now."""
         return asyncio.get_running_loop().time() < max(self._until_s, self._busy_until_s)
 
-    async def ask(self, rows: Sequence[AskRow], deadline_s: float) -> list[Assistance]:
-        """Ask for labels."""
-        answers = await self._call(lambda: self._peer.ask(rows), deadline_s)
+    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
+        answers = await self._call(lambda: self._peer.ask(rows))
         if len(answers) != len(rows):
             raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
         for one in answers:
             self._check_answer(one)
         return answers
 
-    async def report(self, cell: str, slot: int, deadline_s: float) -> Report:
-        """Ask for the arrivals in a cell."""
-        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot), deadline_s)
-        if type(arrivals) is not int or not 0 <= arrivals < MOST_ARRIVALS:
+    async def report(self, cell: str, slot: int) -> Report:
+        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
+        if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
         if not low <= high:  # bounds may lie beyond 0 and 1, but must be numbers
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
         return arrivals, low, high
 
-    async def estimate(
-        self, cell: str, slot: int, deadline_s: float, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        """Ask for the accuracy of answers in a cell."""
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         accuracy, labels = await self._call(
-            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context), deadline_s
+            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context)
         )
-        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_ARRIVALS:
+        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_WHOLE:
             raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
         return accuracy, labels
 
@@ -143,10 +137,10 @@ class CircuitBreaker:
         """Return the deadline of a call that begins now, by the loop's clock."""
         return asyncio.get_running_loop().time() + self._timeouts.timeout_s
 
-    async def _call(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
+    async def _call(self, call: Callable[[], Awaitable[Given]]) -> Given:
         if self.is_open:
             raise PeerError(f"peer {self.name!r} failed or was busy; its circuit is open")
-        return await self._try(call, deadline_s)
+        return await self._try(call, min(DEADLINE_S.get(), self.deadline_s()))
 
     async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
         token = DEADLINE_S.set(deadline_s)
@@ -158,7 +152,8 @@ class CircuitBreaker:
         except PeerBusy as error:
             raise self._busy(error) from error
         except PeerDeclined as error:
-            self._log(DECLINED, str(error))
+            if self._declined.is_due():
+                log.warning("peer %r declines messages of this site (%s)", self.name, error)
             raise self._failed(str(error)) from error
         except (CoveyError, OSError) as error:
             raise self._failed(str(error)) from error
@@ -199,18 +194,13 @@ class CircuitBreaker:
         wait_s = min(max(error.wait_s, self._timeouts.open_s), self._timeouts.most_open_s)
         until_s = asyncio.get_running_loop().time() + wait_s
         self._busy_until_s = max(self._busy_until_s, until_s)
-        self._log_open(str(error))
+        self._log_open(error)
         return PeerBusy(f"peer {self.name!r} gave {error}", wait_s=wait_s)
 
-    def _log_open(self, reason: str) -> None:
-        if not self._is_logged_open:
-            self._is_logged_open = self._log(OPENED, reason)
-
-    def _log(self, line: str, reason: str) -> bool:
-        is_due = self._throttles[line].is_due(asyncio.get_running_loop().time())
-        if is_due:
-            log.warning(line, self.name, reason)
-        return is_due
+    def _log_open(self, reason: object) -> None:
+        if not self._is_logged_open and self._opened.is_due():
+            log.warning("peer %r: circuit open (%s)", self.name, reason)
+            self._is_logged_open = True
 
 
 class LabelDelivery:
@@ -250,7 +240,6 @@ class LabelDelivery:
         self._tasks = [loop.create_task(self._deliver(peer)) for peer in self._peers]
 
     def stop(self) -> None:
-        """Stop delivering."""
         for task in self._tasks:
             task.cancel()
 
@@ -265,20 +254,20 @@ class LabelDelivery:
         await self._empty.wait()
 
     async def _deliver(self, peer: str) -> None:
-        pause_s = FIRST_PAUSE_S
-        queue, delay = self._queues[peer], _Delay(peer)
+        pause_s, delay, queue = FIRST_PAUSE_S, None, self._queues[peer]
         while True:
             await self._arrived[peer].wait()
             try:
                 await self._deliver_some(peer, list(islice(queue, DELIVERY_ROWS)))
-                pause_s, delay = FIRST_PAUSE_S, _Delay(peer)
-            except PeerBusy as busy:
-                delay.note(len(queue), busy)
-                await asyncio.sleep(busy.wait_s)
+                pause_s, delay = FIRST_PAUSE_S, None
             except (PeerError, StoreFull) as error:
-                delay.note(len(queue), error)
-                await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
-                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+                delay = _Delay(peer) if delay is None else delay
+                delay.warn(len(queue), error)
+                if isinstance(error, PeerBusy):
+                    await asyncio.sleep(error.wait_s)
+                else:
+                    await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+                    pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             except StoreError:
                 return  # the node has stopped; its store still has the labels
 
@@ -299,21 +288,11 @@ class _Delay:
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
-        self._since_s: float | None = None
-        self._next_s = FIRST_WARNING_S
+        self._since_s = asyncio.get_running_loop().time()
+        self._throttle = LogThrottle(NEXT_WARNING_S, self._since_s + FIRST_WARNING_S)
 
-    def note(self, labels: int, error: CoveyError) -> None:
-        """Note a failed attempt."""
-        now_s = asyncio.get_running_loop().time()
-        if self._since_s is None:
-            self._since_s = now_s
-        waited_s = now_s - self._since_s
-        if waited_s >= self._next_s:
-            self._next_s = waited_s + NEXT_WARNING_S
-            log.warning(
-                "peer %r: %d labels undelivered for %.0f s (%s)",
-                self._peer,
-                labels,
-                waited_s,
-                error,
-            )
+    def warn(self, labels: int, error: CoveyError) -> None:
+        if self._throttle.is_due():
+            waited_s = asyncio.get_running_loop().time() - self._since_s
+            line = "peer %r: %d labels undelivered for %.0f s (%s)"
+            log.warning(line, self._peer, labels, waited_s, error)

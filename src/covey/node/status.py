@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -77,9 +77,8 @@ class Counters:
     def count_decisions(self, request: Request) -> None:
         """Count the rows of a request."""
         groups = request.groups
-        if len(groups) == 1:
-            counts = [len(request)]
-        else:
+        counts = [len(request)]
+        if len(groups) > 1:
             counts = np.bincount(request.group_of, minlength=len(groups)).tolist()
         for group, count in zip(groups, counts, strict=True):
             self.decisions[group.phase, group.arm] += count
@@ -96,15 +95,12 @@ class Counters:
                 self.waits[waited.bit_length()] += 1
                 self.waited_slots += waited
         else:
-            self._count_waits(np.maximum(0, slot - request.slots_of(rows)))
+            many = np.maximum(0, slot - request.slots_of(rows))
+            self.waits.update(np.frexp(many)[1].tolist())
+            self.waited_slots += int(many.sum())
         self._add_labels(counted)
 
-    def _count_waits(self, waited: np.ndarray) -> None:
-        bits, counts = np.unique(np.frexp(waited)[1], return_counts=True)
-        self.waits.update(dict(zip(bits.tolist(), counts.tolist(), strict=True)))
-        self.waited_slots += int(waited.sum())
-
-    def _add_labels(self, counted: Mapping[tuple[str, str, str], tuple[int, int]]) -> None:
+    def _add_labels(self, counted: Counts) -> None:
         for (_, source, arm), (labels, right) in counted.items():
             if is_own(source):
                 self.labels[arm] += labels

@@ -17,6 +17,7 @@ import msgspec
 from covey.errors import StoreError, StoreFull
 from covey.node import migration, tables
 from covey.node.requests import (
+    Asked,
     CellLine,
     Commit,
     Counts,
@@ -41,18 +42,18 @@ class BloomFilter:
 
     def add(self, key: tuple[str, str]) -> None:
         """Add the id of a source."""
-        # `hash` differs from process to process, so nobody can choose ids that look like others.
-        number = hash(key)
-        one, other = number & _MASK, number >> 32 & _MASK
-        self._bits[one >> 3] |= 1 << (one & 7)
-        self._bits[other >> 3] |= 1 << (other & 7)
+        for place in _places(key):
+            self._bits[place >> 3] |= 1 << (place & 7)
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         """Return whether the id may have been added; if not, it was not."""
-        number = hash(key)
-        one, other = number & _MASK, number >> 32 & _MASK
-        bits = self._bits
-        return bool(bits[one >> 3] >> (one & 7) & 1 and bits[other >> 3] >> (other & 7) & 1)
+        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(key))
+
+
+def _places(key: tuple[str, str]) -> tuple[int, int]:
+    # `hash` differs from process to process, so nobody can choose ids that look like others.
+    number = hash(key)
+    return number & _MASK, number >> 32 & _MASK
 
 
 class Store:
@@ -178,14 +179,9 @@ class Store:
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""
-        queries = {
-            "requests": "SELECT COUNT(*) FROM requests",
-            "rows": "SELECT COALESCE(SUM(rows), 0) FROM requests",
-            "labels": "SELECT COALESCE(SUM(count), 0) FROM labels",
-            "deliveries": "SELECT COUNT(*) FROM outbox",
-        }
+        names = ("requests", "rows", "labels", "deliveries")
         with self._sentences("read"):
-            return {name: self._number(query) for name, query in queries.items()}
+            return dict(zip(names, self._base.execute(tables.TOTALS).fetchone(), strict=True))
 
     def close(self) -> None:
         """Release the file."""
@@ -315,17 +311,12 @@ class Store:
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",
             map(tables.cell_columns, commit.cells),
         )
-        self._execute(
-            tables.INSERT_REQUEST, [tables.request_columns(request) for request in commit.requests]
-        )
-        self._execute(
-            tables.INSERT_ROW_ID,
-            list(chain.from_iterable(map(tables.row_id_columns, commit.requests))),
-        )
+        self._execute(tables.INSERT_REQUEST, map(tables.request_columns, commit.requests))
+        row_ids = map(tables.row_id_columns, commit.requests)
+        self._execute(tables.INSERT_ROW_ID, chain.from_iterable(row_ids))
         self._write_labels(commit.labels.values())
-        counts = [(*key, *counted) for key, counted in commit.counts.items()]
-        base.executemany(tables.ADD_LABELS.format(table="counters"), counts)
-        self._execute(tables.CLOSE, [(number,) for number in commit.closed])
+        base.executemany(tables.ADD_LABELS.format(table="counters"), _rows(commit.counts))
+        self._execute(tables.CLOSE, ((number,) for number in commit.closed))
         rows = [(one.peer, one.id, tables.as_text(one.label)) for one in commit.deliveries]
         base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?)", rows)
         base.executemany(
@@ -334,41 +325,34 @@ class Store:
         )
 
     def _write_labels(self, parts: Iterable[LabelPart]) -> None:
-        parts = list(parts)
-        for part in parts:
-            self._check_unlabelled(part)
         try:
-            self._execute(tables.INSERT_LABELS, list(map(tables.label_columns, parts)))
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CONSTRAINT"):
-                raise self._not_waiting() from error
-            raise
+            for part in parts:
+                self._check_unlabelled(part)
+            self._execute(tables.INSERT_LABELS, map(tables.label_columns, parts))
+        except sqlite3.IntegrityError as error:
+            raise StoreError(
+                f"{self._path} was given the label of a row that waits for none; nothing of the "
+                "commit was written"
+            ) from error
 
     def _check_unlabelled(self, part: LabelPart) -> None:
         """Raise if a row has a label already; a first part needs no look at the file."""
-        rows = set(part.rows)
+        rows = list(part.rows)
         if part.part:
             query = "SELECT rows FROM labels WHERE request = ?"
             for (places,) in self._base.execute(query, (part.request,)):
-                if not rows.isdisjoint(tables.row_numbers(places)):
-                    raise self._not_waiting()
-        if len(rows) != len(part.rows):
-            raise self._not_waiting()
+                rows += tables.row_numbers(places)
+        if len(set(rows)) < len(rows):
+            raise sqlite3.IntegrityError("a row has two labels")
 
-    def _not_waiting(self) -> StoreError:
-        return StoreError(
-            f"{self._path} was given the label of a row that waits for none; nothing of the "
-            "commit was written"
-        )
-
-    def _execute(self, statement: tuple[str, int], rows: Sequence[Sequence[Any]]) -> None:
+    def _execute(self, statement: tuple[str, int], rows: Iterable[Sequence[Any]]) -> None:
         """Write rows in few statements: threads take turns at each of them."""
-        begin = 0
+        waiting = list(rows)
         for size in tables.SIZES:
-            while len(rows) - begin >= size:
-                given = list(chain.from_iterable(rows[begin : begin + size]))
+            while len(waiting) >= size:
+                given = list(chain.from_iterable(waiting[:size]))
                 self._base.execute(tables.statement_for(statement, size), given)
-                begin += size
+                del waiting[:size]
 
     # -- pruning --------------------------------------------------------------------------------
 
@@ -396,14 +380,10 @@ class Store:
             return 0
         # Open requests between them have numbers of this range, too, and stay.
         where = (oldest[0][0], oldest[-1][0])
-        counts, asked = (
-            tables.count_labels(base, tables.BETWEEN, where),
-            tables.count_asked(base, tables.BETWEEN, where),
-        )
-        base.executemany(
-            tables.ADD_LABELS.format(table="folded"), [(*k, *n) for k, n in counts.items()]
-        )
-        base.executemany(tables.ADD_ASKED, [(*key, *counted) for key, counted in asked.items()])
+        counts = tables.count_labels(base, tables.BETWEEN, where)
+        asked = tables.count_asked(base, tables.BETWEEN, where)
+        base.executemany(tables.ADD_LABELS.format(table="folded"), _rows(counts))
+        base.executemany(tables.ADD_ASKED, _rows(asked))
         names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]
@@ -461,6 +441,10 @@ def _sentence(path: str, verb: str, error: sqlite3.Error) -> str:
     if name == "SQLITE_FULL":
         return f"{path} cannot be written, the disk is full; make room, and it goes on"
     return f"{path} cannot be {verb}: {error}"
+
+
+def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:
+    return [(*key, *counted) for key, counted in sums.items()]
 
 
 def _difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:

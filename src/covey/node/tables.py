@@ -2,7 +2,7 @@
 
 import sqlite3
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -14,6 +14,7 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
 from covey.node.requests import (
     FEW,
+    NONE,
     Asked,
     CellLine,
     Counts,
@@ -29,7 +30,15 @@ from covey.node.requests import (
 APPLICATION = 0x636F7679  # "covy"
 VERSION = 2
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
-SCHEMA = """
+COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
+  cell TEXT NOT NULL,
+  source TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  labels INTEGER NOT NULL CHECK (labels >= 1),
+  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
+  PRIMARY KEY (cell, source, arm)
+) STRICT, WITHOUT ROWID;"""
+SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS site (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL,
@@ -87,22 +96,8 @@ CREATE TABLE IF NOT EXISTS labels (
   right BLOB NOT NULL CHECK (length(right) = count),
   PRIMARY KEY (request, part)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counters (
-  cell TEXT NOT NULL,
-  source TEXT NOT NULL,
-  arm TEXT NOT NULL,
-  labels INTEGER NOT NULL CHECK (labels >= 1),
-  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
-  PRIMARY KEY (cell, source, arm)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS folded (
-  cell TEXT NOT NULL,
-  source TEXT NOT NULL,
-  arm TEXT NOT NULL,
-  labels INTEGER NOT NULL CHECK (labels >= 1),
-  right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
-  PRIMARY KEY (cell, source, arm)
-) STRICT, WITHOUT ROWID;
+{COUNTS.format(table="counters")}
+{COUNTS.format(table="folded")}
 CREATE TABLE IF NOT EXISTS folded_asked (
   cell TEXT NOT NULL,
   peer TEXT NOT NULL,
@@ -145,7 +140,16 @@ WHERE {which} ORDER BY number, part
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
+TOTALS = """
+SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
+(SELECT COUNT(*) FROM outbox) FROM requests
+"""
 IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
+GROUPS = msgspec.json.Decoder(list[RowGroup])
+PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
+SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
+LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
+MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
 ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
 
 
@@ -183,11 +187,11 @@ def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()
             labels, hits = alike.get((source, groups), (0, 0))
             alike[source, groups] = labels + len(rows), hits + sum(right)
         else:
-            of_row, known = row_numbers(group_of), _groups(groups)
+            of_row, known = row_numbers(group_of), GROUPS.decode(groups)
             for row, is_right in zip(rows, right, strict=True):
                 _add_label(sums, source, known[of_row[row]], (1, is_right))
     for (source, groups), counted in alike.items():
-        _add_label(sums, source, _groups(groups)[0], counted)
+        _add_label(sums, source, GROUPS.decode(groups)[0], counted)
     return sums
 
 
@@ -213,21 +217,22 @@ def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ())
 
 def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
     """Return cell and peer of the rows that a peer answered."""
-    known, of_row = _groups(groups), None if group_of is None else row_numbers(group_of)
+    known, of_row = GROUPS.decode(groups), None if group_of is None else row_numbers(group_of)
     found = {}
-    for row, answer in _peer_answers(answers).items():
+    for row, answer in PEER_ANSWERS.decode(answers).items():
         if answer.id:
             group = known[0 if of_row is None else of_row[row]]
             found[row] = (group.cell, group.peer)
     return found
 
 
-# -- records and columns ------------------------------------------------------------------------
+# -- records and columns: `..._columns` returns those of a record, `..._of` a record of them ------
 
 
 def request_columns(request: Request) -> tuple[Any, ...]:
-    """Return a request as the columns of its table."""
-    rows, contexts = len(request), request.contexts
+    contexts: Any = request.contexts
+    if not isinstance(contexts, np.ndarray):
+        contexts = array("d", chain.from_iterable(contexts))
     is_same = request.answers is request.predictions
     return (
         request.number,
@@ -235,16 +240,14 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         request.id,
         request.digest,
         request.slot,
-        rows,
+        len(request),
         request.space,
         as_text(request.groups),
         None if len(request.groups) == 1 else array("I", request.group_of).tobytes(),
         None if request.slots is None else array("q", request.slots).tobytes(),
-        contexts.tobytes()
-        if isinstance(contexts, np.ndarray)
-        else array("d", chain.from_iterable(contexts)).tobytes(),
-        as_text(_encoded(request.predictions)),
-        None if is_same else as_text(_encoded(request.answers)),
+        contexts.tobytes(),
+        _encoded(request.predictions),
+        None if is_same else _encoded(request.answers),
         as_text(dict(request.peer_answers)) if request.peer_answers else None,
         None if request.row_ids is None else as_text(request.row_ids),
         int(request.is_open),
@@ -262,7 +265,7 @@ def request_of(columns: Sequence[Any]) -> Request:
     number, source, id_, digest, slot, rows, space, groups, group_of, slots, contexts = columns[:11]
     predictions, answers, peer_answers, row_ids, is_open = columns[11:]
     known = _decoded(predictions)
-    request = Request(
+    return Request(
         number=number,
         source=source,
         id=id_,
@@ -270,61 +273,42 @@ def request_of(columns: Sequence[Any]) -> Request:
         slot=slot,
         slots=None if slots is None else array("q", slots).tolist(),
         space=space,
-        groups=_groups(groups),
+        groups=GROUPS.decode(groups),
         group_of=_group_of(group_of, rows),
         contexts=_contexts(contexts, rows),
         predictions=known,
         answers=known if answers is None else _decoded(answers),
+        peer_answers=NONE if peer_answers is None else PEER_ANSWERS.decode(peer_answers),
         row_ids=None if row_ids is None else msgspec.json.decode(row_ids),
         truths=[UNKNOWN] * rows,
         is_open=bool(is_open),
         is_stored=True,
     )
-    if peer_answers is not None:
-        request.peer_answers = _peer_answers(peer_answers)
-    return request
 
 
 def label_columns(part: LabelPart) -> tuple[Any, ...]:
-    """Return labels of a request as the columns of their table."""
     rows = array("I", part.rows).tobytes()
     return part.request, part.part, len(part.rows), rows, as_text(part.truths), bytes(part.right)
 
 
 def cell_columns(cell: CellLine) -> tuple[Any, ...]:
-    """Return a cell as the columns of its table."""
-    counters, seen = as_text(cell.counters), as_text(cell.seen)
-    return cell.source, cell.space, cell.line, cell.name, counters, seen
+    return *msgspec.structs.astuple(cell)[:4], as_text(cell.counters), as_text(cell.seen)
 
 
 def cell_of(columns: Sequence[Any]) -> CellLine:
-    """Return a cell from the columns of its table."""
     source, space, line, name, counters, seen = columns
-    pairs = [(label, count) for label, count in msgspec.json.decode(seen)]
-    return CellLine(source, space, line, name, msgspec.json.decode(counters), pairs)
+    return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:
-    """Return the state of a source as the columns of its table."""
     migrated = None if state.migrated is None else as_text(state.migrated)
     return state.source, state.slot, as_text(state.changes), as_text(state.latest), migrated
 
 
 def source_of(columns: Sequence[Any]) -> SourceState:
-    """Return the state of a source from the columns of its table."""
     source, slot, changes, latest, migrated = columns
-    found = msgspec.json.decode(latest)
-    return SourceState(
-        source,
-        slot,
-        msgspec.json.decode(changes),
-        None if found is None else (found[0], found[1]),
-        None if migrated is None else msgspec.json.decode(migrated, type=dict[str, MigratedCell]),
-    )
-
-
-def _groups(text: str) -> list[RowGroup]:
-    return [RowGroup(*one) for one in msgspec.json.decode(text)]
+    known = MIGRATED.decode(migrated or "null")
+    return SourceState(source, slot, msgspec.json.decode(changes), LATEST.decode(latest), known)
 
 
 def _group_of(content: bytes | None, rows: int) -> Sequence[int] | np.ndarray:
@@ -342,20 +326,15 @@ def _contexts(content: bytes, rows: int) -> Sequence[tuple[float, ...]] | np.nda
     return points
 
 
-def _peer_answers(text: str) -> dict[int, PeerAnswer]:
-    found: Mapping[str, Any] = msgspec.json.decode(text)
-    return {int(row): PeerAnswer(*answer) for row, answer in found.items()}
-
-
 def row_numbers(content: bytes) -> list[int]:
     """Return the numbers of rows, or of groups, from a column."""
     return array("I", content).tolist()
 
 
-def _encoded(labels: Sequence[Any]) -> Sequence[Any]:
-    if NO_ANSWER not in labels:
-        return labels
-    return [None if label is NO_ANSWER else label for label in labels]
+def _encoded(labels: Sequence[Any]) -> str:
+    if NO_ANSWER in labels:
+        labels = [None if label is NO_ANSWER else label for label in labels]
+    return as_text(labels)
 
 
 def _decoded(text: str) -> list[Any]:

@@ -10,7 +10,6 @@ from covey.node.requests import Request
 from covey.types import Label
 
 MOST_FAILURES = 3  # of a function in a row, after which it is trained no more
-GivenUp = Callable[[Function, FunctionError], None]
 
 
 class Trainer:
@@ -20,12 +19,12 @@ class Trainer:
         self,
         functions: Sequence[Function],
         run: Callable[..., Awaitable[Any]],
-        given_up: GivenUp | None = None,
+        given_up: Callable[[Function, FunctionError], None] = lambda function, error: None,
     ) -> None:
         """`run(function, call, *arguments)` runs a call; `given_up` is told of a last failure."""
         self._functions = functions
         self._run = run
-        self._on_given_up = given_up
+        self._given_up = given_up
         self._failures: Counter[int] = Counter()  # of each function, in a row
         self.trainable = {k for k, one in enumerate(functions) if one.teach is not None}
 
@@ -48,18 +47,12 @@ class Trainer:
                 await self._run(function, _train, function, instances, labels, done)
             except FunctionError as error:
                 training.update(list(mine.items())[len(done) :])
-                self._failures[number] = 0 if done else self._failures[number]
-                self._fail(number, error)
+                self._failures[number] = 1 if done else self._failures[number] + 1
+                if self._failures[number] >= MOST_FAILURES and number in self.trainable:
+                    self.trainable.discard(number)
+                    self._given_up(function, error)
                 raise
             self._failures[number] = 0
-
-    def _fail(self, number: int, error: FunctionError) -> None:
-        self._failures[number] += 1
-        if self._failures[number] < MOST_FAILURES or number not in self.trainable:
-            return
-        self.trainable.discard(number)
-        if self._on_given_up is not None:
-            self._on_given_up(self._functions[number], error)
 
 
 def _train(

@@ -26,6 +26,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
     SourceState,
+    add_counts,
     holder,
     is_own,
 )
@@ -46,7 +47,11 @@ class DirtyCells:
         """Without a source, the tables are the learner's own."""
         self.tables: dict[str, Table] = learner.tables
         if source != OWN:
-            self.tables = {space: _overlay_table(learner, space) for space in learner.spaces}
+            # Which labels an overlay keeps depends on the site's labels too: see `settle`.
+            self.tables = {
+                space: learner.empty_table(space, most_cells=NO_LIMIT, asked_only=False)
+                for space in learner.spaces
+            }
         self._learner = learner
         self._source = source
         self._has_levels = {
@@ -62,9 +67,7 @@ class DirtyCells:
         self._known = {space: len(table) for space, table in self.tables.items()}
         self._forgotten = {space: forgotten(table) for space, table in self.tables.items()}
         self._foreign = {
-            space: {row for row in range(len(table)) if table.is_foreign(row)}
-            if table.foreign_cells()
-            else set[int]()
+            space: set(filter(table.is_foreign, range(len(table))))
             for space, table in self.tables.items()
         }
 
@@ -109,20 +112,17 @@ class DirtyCells:
 
     def _look(self, space: str, table: Table) -> None:
         """Note what nobody notes: new cells, cells that are foreign no longer, and an alarm."""
-        known, count = self._known[space], len(table)
-        foreign = self._foreign[space]
-        for row in range(known, count):
-            self._rows[space, row] = None
-            if table.is_foreign(row):
-                foreign.add(row)
-        self._known[space] = count
+        foreign, changed = self._foreign[space], set(range(self._known[space], len(table)))
+        foreign.update(filter(table.is_foreign, changed))
+        self._known[space] = len(table)
         if len(foreign) != table.foreign_cells():
             adopted = {row for row in foreign if not table.is_foreign(row)}
             foreign -= adopted
-            self._rows.update(dict.fromkeys((space, row) for row in adopted))
+            changed |= adopted
         if forgotten(table) != self._forgotten[space]:
             self._forgotten[space] = forgotten(table)
-            self._rows.update(dict.fromkeys((space, row) for row in range(count)))
+            changed.update(range(len(table)))
+        self._rows.update(dict.fromkeys((space, row) for row in changed))
 
     def _line(self, space: str, row: int) -> CellLine:
         table = self.tables[space]
@@ -135,24 +135,18 @@ def forgotten(table: Table) -> int:
     return table.doubts()[3]
 
 
-def _overlay_table(learner: Learner, space: str) -> Table:
-    # Which labels an overlay keeps depends on the site's labels too, so it is decided here.
-    return learner.empty_table(space, most_cells=NO_LIMIT, asked_only=False)
-
-
-class _Overlay:
+class _Overlay(DirtyCells):
     """What one isolated source caused."""
 
     def __init__(self, learner: Learner, source: str) -> None:
+        super().__init__(learner, source)
         self.slot = 0  # the latest that the source named
         self.opened = 0  # cells that the site itself had not met
-        self.cells = DirtyCells(learner, source)
-        self.tables = self.cells.tables
         self.site_forgotten = {space: forgotten(table) for space, table in learner.tables.items()}
         self.written: SourceState | None = None
 
-    def state(self, source: str) -> SourceState:
-        return SourceState(source, self.slot, doubts_of(self.tables))
+    def state(self) -> SourceState:
+        return SourceState(self._source, self.slot, doubts_of(self.tables))
 
 
 class SourceStatistics:
@@ -173,9 +167,8 @@ class SourceStatistics:
         self._used: dict[str, _Overlay] = {}  # since last taken
         self._forgotten: dict[str, int] = {}  # by the site, when last taken
         self._opened: Counter[str] = Counter()  # by pooled sources
-        functions = learner.arms[: len(learner.arms) - len(learner.behind())]
-        self._functions = functions
-        self._medians = RobustMedians(functions) if "robust" in self._trust.values() else None
+        self._functions = learner.arms[: len(learner.arms) - len(learner.behind())]
+        self._medians = RobustMedians(self._functions) if "robust" in trust.values() else None
 
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source count for the site itself."""
@@ -183,10 +176,7 @@ class SourceStatistics:
 
     def slot(self, source: str) -> int:
         """Return the latest slot of a source; pooled ones share the learner's."""
-        if self.is_pooled(source):
-            return self._learner.slot
-        overlay = self._overlays.get(source)
-        return 0 if overlay is None else overlay.slot
+        return self._learner.slot if self.is_pooled(source) else self._overlay(source).slot
 
     @property
     def opened(self) -> int:
@@ -195,9 +185,9 @@ class SourceStatistics:
 
     def cell_name(self, source: str, space: str, row: int) -> str:
         """Return the name of the cell of a row of a source's table."""
-        if self.is_pooled(source):
-            return self._learner.name_at(space, row)
-        return self._overlay(source).cells.name(space, row)
+        overlay = self._overlay_if_isolated(source)
+        names = self._learner.name_at if overlay is None else overlay.name
+        return names(space, row)
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -216,37 +206,29 @@ class SourceStatistics:
         return codes
 
     def _serve(self, source: str, cell: Cell, slot: int) -> int:
-        function = self._robust_choice(source, cell)
-        if self.is_pooled(source):
-            return self._learner.serve(self._open(source, cell, slot), slot, cell.space, function)
-        overlay, row = self._meet(source, cell, slot)
-        table = overlay.tables[cell.space]
-        overlay.cells.note(cell.space, code_of(row, 0, SERVE))
+        function = None
+        if self._medians is not None and self._trust.get(source) == "robust":
+            function = self._medians.best(self._learner.names.of(cell))
         choice = -1 if function is None else function
-        return self._combined(overlay, cell.space, row, lambda: table.serve(row, slot, choice))
-
-    def _robust_choice(self, source: str, cell: Cell) -> int | None:
-        if self._medians is None or self._trust.get(source) != "robust":
-            return None
-        return self._medians.best(self._learner.names.of(cell))
+        overlay, row = self._meet(source, cell, slot)
+        if overlay is not None:
+            overlay.note(cell.space, code_of(row, 0, SERVE))
+        return self._combined(
+            overlay, cell.space, row, lambda table: table.serve(row, slot, choice)
+        )
 
     def width(self, source: str, space: str, code: int) -> int:
         """Return how far a function just served may be from its best, in millionths."""
-        if self.is_pooled(source) or not self._learner.keeps_widths:
-            return self._learner.width(code, space)
-        overlay = self._overlay(source)
-        table = overlay.tables[space]
-        return self._combined(overlay, space, row_of(code), lambda: table.width(code))
+        if not self._learner.keeps_widths:
+            return 0
+        overlay = self._overlay_if_isolated(source)
+        return self._combined(overlay, space, row_of(code), lambda table: table.width(code))
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
-        if self.is_pooled(source):
-            row = self._open(source, cell, slot)
-            return self._learner.tables[cell.space].report(row, slot)
         overlay, row = self._meet(source, cell, slot)
-        table = overlay.tables[cell.space]
         arrivals, low, high = self._combined(
-            overlay, cell.space, row, lambda: table.report(row, slot)
+            overlay, cell.space, row, lambda table: table.report(row, slot)
         )
         # A decision from before the cell was foreign may have been taken back since.
         return max(0, arrivals), low, high
@@ -255,33 +237,28 @@ class SourceStatistics:
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool
     ) -> tuple[float, int]:
         """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
-        if self.is_pooled(source):
-            self._open(source, cell, slot)
-            return self._learner.estimate(cell, slot, is_by_context=is_by_context)
         overlay, row = self._meet(source, cell, slot)
         if is_by_context:
             _, count, labels = self._recall(overlay, cell.space, row)
             return (count / labels if labels else 0.0), labels
-        table = overlay.tables[cell.space]
-        return self._combined(overlay, cell.space, row, lambda: table.estimate(row))
+        return self._combined(overlay, cell.space, row, lambda table: table.estimate(row))
 
     def recall(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         """Return the label seen most in a cell (`NO_ANSWER`: none was), and a code for `settle`."""
-        if self.is_pooled(source):
-            self._open(source, cell, slot)
-            return self._learner.recall(cell, slot)
         overlay, row = self._meet(source, cell, slot)
         label, _, labels = self._recall(overlay, cell.space, row)
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
-    def _recall(self, overlay: _Overlay, space: str, row: int) -> tuple[Any, int, int]:
+    def _recall(self, overlay: _Overlay | None, space: str, row: int) -> tuple[Any, int, int]:
         """Return the leading label of own and the source's, its count, and that of all.
 
         Ties go to the own leader, then to the source's, then to the label with more own counts.
         """
-        table, site = overlay.tables[space], self._learner.tables[space]
-        there = site.find(table.cell(row))
-        own, theirs = dict(site.known(there)), dict(table.known(row))
+        site = self._learner.tables[space]
+        if overlay is None:
+            return site.recall(row)
+        table = overlay.tables[space]
+        own, theirs = dict(site.known(site.find(table.cell(row)))), dict(table.known(row))
         counts = {label: own.get(label, 0) + theirs.get(label, 0) for label in {**own, **theirs}}
         if not counts:
             return None, 0, 0
@@ -298,12 +275,17 @@ class SourceStatistics:
         )
         return leader, counts[leader], sum(counts.values())
 
-    def _combined(self, overlay: _Overlay, space: str, row: int, call: Callable[[], T]) -> T:
-        """Call a method of the overlay's table while the site's counters are added to the row."""
-        table, site = overlay.tables[space], self._learner.tables[space]
+    def _combined(
+        self, overlay: _Overlay | None, space: str, row: int, call: Callable[[Table], T]
+    ) -> T:
+        """Call with the overlay's table while the site's counters are added to the row."""
+        site = self._learner.tables[space]
+        if overlay is None:
+            return call(site)
+        table = overlay.tables[space]
         table.combine(row, site, 1)
         try:
-            return call()
+            return call(table)
         finally:
             table.combine(row, site, -1)
 
@@ -311,14 +293,12 @@ class SourceStatistics:
 
     def retract(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
-        is_pooled = self.is_pooled(source)
+        overlay = self._overlay_if_isolated(source)
+        table = (self._learner if overlay is None else overlay).tables[space]
         for code in reversed(codes):
-            if is_pooled:
-                self._learner.retract(code, (), 0, space)
-            else:
-                overlay = self._overlay(source)
-                overlay.tables[space].retract(code, (), 0)
-                overlay.cells.note(space, code)
+            table.retract(code, (), 0)
+            if overlay is not None:
+                overlay.note(space, code)
 
     def settle(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
         """Learn from labels of an isolated source, which nobody else learns from."""
@@ -333,7 +313,7 @@ class SourceStatistics:
                 table.settle(group.code, gain, (), slot)
             if learner.remembers and self._is_kept(overlay, space, row_of(group.code), label):
                 table.remember(group.code, label, (), slot)
-            overlay.cells.note(space, group.code)
+            overlay.note(space, group.code)
 
     def _is_kept(self, overlay: _Overlay, space: str, row: int, label: Label) -> bool:
         if not self._learner.rule.asked_only:
@@ -362,28 +342,31 @@ class SourceStatistics:
         self._used[source] = overlay
         return overlay
 
-    def _open(self, source: str, cell: Cell, slot: int) -> int:
-        """Return the row of a cell that a pooled peer speaks of."""
-        table = self._learner.tables[cell.space]
-        there = table.find(cell)
-        if there < 0 or table.is_foreign(there):
-            self._check_room(source, self._opened[source])
-            self._opened[source] += 1
-        return self._learner.open(cell, slot)
+    def _overlay_if_isolated(self, source: str) -> _Overlay | None:
+        return None if self.is_pooled(source) else self._overlay(source)
 
-    def _meet(self, source: str, cell: Cell, slot: int) -> tuple[_Overlay, int]:
-        """Return the overlay of an isolated peer, and the row of a cell that it speaks of."""
-        overlay, space = self._overlay(source), cell.space
-        self._follow(overlay, space)
-        row = overlay.tables[space].find(cell)
+    def _meet(self, source: str, cell: Cell, slot: int) -> tuple[_Overlay | None, int]:
+        """Return the overlay of a peer, None if it is pooled, and the row of a cell it names."""
+        overlay = self._overlay_if_isolated(source)
+        if overlay is None:
+            if self._is_foreign(cell):
+                self._check_room(source, self._opened[source])
+                self._opened[source] += 1
+            return None, self._learner.open(cell, slot)
+        self._follow(overlay, cell.space)
+        row = overlay.tables[cell.space].find(cell)
         if row < 0:
-            site = self._learner.tables[space]
-            there = site.find(cell)
-            if there < 0 or site.is_foreign(there):
+            if self._is_foreign(cell):
                 self._check_room(source, overlay.opened)
             row = self._add(overlay, cell)
         overlay.slot = max(overlay.slot, slot)
         return overlay, row
+
+    def _is_foreign(self, cell: Cell) -> bool:
+        """Return whether the site itself has not met a cell."""
+        table = self._learner.tables[cell.space]
+        row = table.find(cell)
+        return row < 0 or table.is_foreign(row)
 
     def _add(self, overlay: _Overlay, cell: Cell) -> int:
         """Open a cell for a source; own labels count in it from the site's next slot on."""
@@ -421,14 +404,14 @@ class SourceStatistics:
         site = {space: forgotten(table) for space, table in self._learner.tables.items()}
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
-        for source, overlay in used.items():
+        for overlay in used.values():
             for space in overlay.tables:
                 self._follow(overlay, space)
-            state = overlay.state(source)
+            state = overlay.state()
             if state != overlay.written:
                 overlay.written = state
                 states.append(state)
-            lines += overlay.cells.take()
+            lines += overlay.take()
         return states, lines
 
     def load(self, loaded: Loaded) -> None:
@@ -439,13 +422,16 @@ class SourceStatistics:
         for source, state in loaded.sources.items():
             if not self.is_pooled(source):
                 self._load(source, state, loaded.cells.get(source, []))
-        if self._medians is not None:
-            for (cell, source, arm), pair in loaded.counters.items():
-                self._medians.add(cell, holder(source), arm, pair)
+        for key, pair in loaded.counters.items():
+            self.count(key[1], {key: pair})
         for request in loaded.requests:
-            self.resolve(request)
+            if not is_own(request.source):
+                request.groups = [self._resolved(request.source, one) for one in request.groups]
             if self._learner.is_pending and not self.is_pooled(request.source):
-                self._expect(request)
+                table = self._overlay(request.source).tables[request.space]
+                for group in map(request.group, request.pending):
+                    if group.phase != RECALL:
+                        table.expect(group.code)
 
     def _load(self, source: str, state: SourceState, lines: Sequence[CellLine]) -> None:
         learner, overlay = self._learner, self._overlay(source)
@@ -456,9 +442,9 @@ class SourceStatistics:
             learner.load(overlay.tables[cell.space], cell, line.counters, line.seen)
         for space, doubts in state.changes.items():
             overlay.tables[space].take_doubts(doubts)
-        overlay.cells.clear()
+        overlay.clear()
         if state.migrated is None:
-            overlay.written = overlay.state(source)
+            overlay.written = overlay.state()
         else:
             self._load_migrated(overlay, state.migrated)
 
@@ -477,35 +463,21 @@ class SourceStatistics:
                     counters[HEAD + function] += count
                     counters[HEAD + arms + function] += right
                 table.load(table.cell(layer), counters)
-                overlay.cells.note(cell.space, code_of(layer, 0, SERVE))
+                overlay.note(cell.space, code_of(layer, 0, SERVE))
             table.know(row, [(label, count) for label, count in migrated.seen])
 
-    def resolve(self, request: Request) -> None:
-        """Let the codes of a loaded request of a peer mean rows of the table it is served from.
-
-        They do not after a migration, nor if the trust in the peer was changed.
-        """
-        if not is_own(request.source):
-            groups = [self._resolved(request.source, group) for group in request.groups]
-            if any(one is not old for one, old in zip(groups, request.groups, strict=True)):
-                request.groups = groups
-
     def _resolved(self, source: str, group: RowGroup) -> RowGroup:
+        """Let the code of a loaded group mean a row of the table that its peer is served from.
+
+        It does not after a migration, nor if the trust in the peer was changed.
+        """
         cell = self._learner.names.parse(group.cell)
         if self.is_pooled(source):
             row = self._learner.open(cell, self._learner.slot)
         else:
             row = self._add(self._overlay(source), cell)
         code = group.code if group.code >= 0 else -1 - group.code
-        code = code_of(row, arm_of(code), SERVE)
-        return group if code == group.code else msgspec.structs.replace(group, code=code)
-
-    def _expect(self, request: Request) -> None:
-        tables = self._overlay(request.source).tables
-        for row in request.pending:
-            group = request.group(row)
-            if group.phase != RECALL:
-                tables[request.space].expect(group.code)
+        return msgspec.structs.replace(group, code=code_of(row, arm_of(code), SERVE))
 
 
 class RobustMedians:
@@ -515,30 +487,26 @@ class RobustMedians:
     """
 
     def __init__(self, functions: Sequence[str]) -> None:
-        self._places = {function: place for place, function in enumerate(functions)}
-        self._cells: dict[str, dict[str, list[tuple[int, int]]]] = {}
+        self._functions = functions
+        self._cells: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
 
     def add(self, cell: str, source: str, arm: str, counted: tuple[int, int]) -> None:
         """Count labels of an arm, and how many were right; only own functions matter."""
-        place = self._places.get(arm)
-        if place is None:
-            return
-        sources = self._cells.setdefault(cell, {})
-        records = sources.setdefault(source, [(0, 0)] * len(self._places))
-        labels, right = records[place]
-        records[place] = labels + counted[0], right + counted[1]
+        if arm in self._functions:
+            sources = self._cells.setdefault(cell, {})
+            add_counts(sources.setdefault(source, {}), {arm: counted})
 
     def best(self, cell: str) -> int | None:
         """Return the function with the largest median of accuracies; None: too few sources."""
         heard = [
-            records
-            for records in self._cells.get(cell, {}).values()
-            if all(labels >= FEWEST_LABELS for labels, _ in records)
+            known
+            for known in self._cells.get(cell, {}).values()
+            if all(known.get(one, (0, 0))[0] >= FEWEST_LABELS for one in self._functions)
         ]
         if len(heard) < FEWEST_SOURCES:
             return None
         medians = [
-            statistics.median(records[place][1] / records[place][0] for records in heard)
-            for place in range(len(self._places))
+            statistics.median(known[function][1] / known[function][0] for known in heard)
+            for function in self._functions
         ]
         return medians.index(max(medians))

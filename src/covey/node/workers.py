@@ -8,7 +8,8 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.peers import CircuitBreaker, LogThrottle
+from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
 from covey.node.store import Store
@@ -56,6 +57,8 @@ TURN_S = 0.001  # for which calls are run together before their results are hand
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
 Waiting = asyncio.Future[None]
+# A future, its method that ends it, and what that is given.
+Outcome = tuple[asyncio.Future[Any], Callable[[Any], None], Any]
 Found = tuple[Request, int | None] | None  # a request, and a row if the id is that of a row
 
 
@@ -75,14 +78,6 @@ class Workers(Protocol):
 # -- threads ------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """A call and the future of its result."""
-
-    result: asyncio.Future[Any]
-    call: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-
 class FunctionThread:
     """Runs calls in one thread, in order; calls that wait go there together.
 
@@ -91,62 +86,55 @@ class FunctionThread:
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._is_busy = False
 
     async def run(self, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Return what `call` returns."""
         loop = asyncio.get_running_loop()
-        job = Job(loop.create_future(), call, arguments)
-        self._jobs.append(job)
+        result = loop.create_future()
+        self._jobs.append((result, partial(call, *arguments)))
         if not self._is_busy:
             self._is_busy = True
             # Not at once: calls that are about to come can go along.
             loop.call_soon(self._start, loop)
-        return await job.result
+        return await result
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            turn = loop.run_in_executor(self._pool, _run_some, self._jobs)
+            turn = loop.run_in_executor(self._pool, self._run_some)
         except RuntimeError as error:  # the pool is shut down
-            while self._jobs:
-                _resolve(self._jobs.popleft().result, None, error)
+            _resolve([(result, result.set_exception, error) for result, _ in self._jobs])
+            self._jobs.clear()
             self._is_busy = False
             return
         turn.add_done_callback(self._finish)
 
-    def _finish(self, turn: asyncio.Future[list[tuple[Job, Any, BaseException | None]]]) -> None:
-        for job, value, error in turn.result() if not turn.cancelled() else ():
-            _resolve(job.result, value, error)
+    def _run_some(self) -> list[Outcome]:
+        """Run jobs from the left until the turn is over."""
+        done: list[Outcome] = []
+        until_s = time.monotonic() + TURN_S
+        while self._jobs and (not done or time.monotonic() < until_s):
+            result, call = self._jobs.popleft()
+            if result.cancelled():
+                continue
+            try:
+                done.append((result, result.set_result, call()))
+            except BaseException as error:
+                done.append((result, result.set_exception, error))
+        return done
+
+    def _finish(self, turn: asyncio.Future[list[Outcome]]) -> None:
+        if not turn.cancelled():
+            _resolve(turn.result())
         self._is_busy = bool(self._jobs)
         if self._is_busy:
             self._start(turn.get_loop())
 
 
-def _run_some(jobs: deque[Job]) -> list[tuple[Job, Any, BaseException | None]]:
-    """Run jobs from the left until the turn is over."""
-    done: list[tuple[Job, Any, BaseException | None]] = []
-    until_s = time.monotonic() + TURN_S
-    while jobs:
-        job = jobs.popleft()
-        if job.result.cancelled():
-            continue
-        try:
-            done.append((job, job.call(*job.arguments), None))
-        except BaseException as error:
-            done.append((job, None, error))
-        if time.monotonic() >= until_s:
-            break
-    return done
-
-
-def _resolve(result: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if result.cancelled():
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)
+def _resolve(outcomes: Sequence[Outcome]) -> None:
+    for result, resolve, value in outcomes:
+        if not result.cancelled():
+            resolve(value)
 
 
 class ThreadWorkers:
@@ -168,7 +156,6 @@ class ThreadWorkers:
         return await self._functions.run(call, *arguments)
 
     async def commit(self, commit: Commit) -> None:
-        """Write a commit durably."""
         loop, is_written = asyncio.get_running_loop(), False
         async with self._lock:
             begun_s = loop.time()
@@ -181,7 +168,6 @@ class ThreadWorkers:
                 self._observer.write(loop.time() - begun_s, is_written=is_written)
 
     async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
-        """Return what the store has for an id."""
         async with self._lock:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._disk, self._store.find, source, id)
@@ -193,32 +179,6 @@ class ThreadWorkers:
 
 
 # -- functions ----------------------------------------------------------------------------------
-
-
-class FunctionPool:
-    """Runs the own functions of a node; every failure is a `FunctionError`, and counted."""
-
-    def __init__(self, functions: Sequence[Function], workers: Workers) -> None:
-        self.functions = functions
-        self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
-        self._workers = workers
-        self._throttles = {one.name: LogThrottle() for one in functions}
-
-    async def run(self, number: int, rows: Rows) -> list[Label] | FunctionError:
-        """Return the labels of rows, or why there are none."""
-        function = self.functions[number]
-        labels = await self._workers.run(function, _answer, function, _as_taken(function, rows))
-        return self._failed(function, labels) if isinstance(labels, CoveyError) else labels
-
-    def _failed(self, function: Function, error: CoveyError) -> FunctionError:
-        """Count and log a failure; return it as a `FunctionError`."""
-        self.failures[function.name] += 1
-        if self._throttles[function.name].is_due(asyncio.get_running_loop().time()):
-            count = self.failures[function.name]
-            log.warning("%s; %d failures since the start", _described(function, error), count)
-        if isinstance(error, FunctionError):
-            return error
-        return FunctionError(f"{function} returned an invalid label: {error}")
 
 
 def _as_taken(function: Function, rows: Rows) -> Rows:
@@ -250,18 +210,26 @@ def check_plain(labels: list[Any]) -> None:
 
 def _described(function: Function, error: CoveyError) -> str:
     """Return what went wrong without foreign messages, which may quote an instance."""
-    cause = error.__cause__
     if not isinstance(error, FunctionError):
         return f"{function} returned an invalid label"
-    if cause is None:
-        return str(error)
-    return f"{function} raised {type(cause).__name__} at {place_of(cause)}"
+    cause = error.__cause__
+    return str(error) if cause is None else _raised(function, cause)
+
+
+def _raised(function: Function, error: BaseException) -> str:
+    return f"{function} raised {type(error).__name__} at {place_of(error)}"
+
+
+def _log_given_up(function: Function, error: FunctionError) -> None:
+    log.error(
+        "%s: training failed %d times in a row and stops until the next start; labels still count",
+        _raised(function, error.__cause__ or error),
+        MOST_FAILURES,
+    )
 
 
 # -- the driver of a handler --------------------------------------------------------------------
 
-# The deadline that all calls of a request to peers share, by the loop's clock.
-_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE", default=math.inf)
 # What peers reported in a request, by peer and cell, with the slot of each report.
 _REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
 ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
@@ -279,26 +247,27 @@ class NodeDriver:
         new_id: Callable[[], str],
     ) -> None:
         self._state = state
-        self.new_id = new_id
-        self.pool = FunctionPool(functions, workers)
-        self._trainer = Trainer(functions, workers.run, _log_given_up)
-        self.trainable = self._trainer.trainable
+        self._functions = functions
+        self._workers = workers
         self._breakers = breakers
-        learner = state.learner
-        self.cell = learner.name_at
-        self._own = len(learner.arms) - len(learner.behind())
+        self.new_id = new_id
+        self.cell = state.learner.name_at
+        trainer = Trainer(functions, workers.run, _log_given_up)
+        self.trainable, self.train = trainer.trainable, trainer.train
+        self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
         self._unlogged = 0  # rows decided without peers since that was last logged
         self._throttle = LogThrottle()
+        self._throttles = {name: LogThrottle() for name in self.failures}
 
     def begin(self) -> None:
         """Begin a request: all its calls to peers share one deadline."""
-        deadline_s = min((one.deadline_s() for one in self._breakers.values()), default=math.inf)
-        _DEADLINE.set(deadline_s)
+        DEADLINE_S.set(min((one.deadline_s() for one in self._breakers.values()), default=math.inf))
         _REPORTS.set({})
 
     def closed(self) -> bytes | None:
-        is_open = [self._breakers[peer].is_open for peer, _ in self._state.learner.behind()]
-        return bytes([*[False] * self._own, *is_open]) if any(is_open) else None
+        return self._state.learner.closed(
+            peer for peer, one in self._breakers.items() if one.is_open
+        )
 
     def at_once(self, function: int) -> None:
         return None
@@ -306,27 +275,37 @@ class NodeDriver:
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
-        return await self.pool.run(function, rows)
+        """Return the labels of rows; every failure is a `FunctionError`, and counted."""
+        one = self._functions[function]
+        labels = await self._workers.run(one, _answer, one, _as_taken(one, rows))
+        return self._failed(one, labels) if isinstance(labels, CoveyError) else labels
+
+    def _failed(self, function: Function, error: CoveyError) -> FunctionError:
+        """Count and log a failure; return it as a `FunctionError`."""
+        self.failures[function.name] += 1
+        if self._throttles[function.name].is_due():
+            count = self.failures[function.name]
+            log.warning("%s; %d failures since the start", _described(function, error), count)
+        if isinstance(error, FunctionError):
+            return error
+        return FunctionError(f"{function} returned an invalid label: {error}")
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._breakers[peer].ask(rows, _DEADLINE.get())
+        return await self._breakers[peer].ask(rows)
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
         known = _REPORTS.get()
         at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
         if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
-            report = await self._breakers[peer].report(cell, slot, _DEADLINE.get())
+            report = await self._breakers[peer].report(cell, slot)
             known[peer, cell] = slot, report
         return report
 
     async def estimate(
         self, peer: str, cell: str, slot: int, *, is_by_context: bool
     ) -> tuple[float, int]:
-        deadline_s = _DEADLINE.get()
-        return await self._breakers[peer].estimate(
-            cell, slot, deadline_s, is_by_context=is_by_context
-        )
+        return await self._breakers[peer].estimate(cell, slot, is_by_context=is_by_context)
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         if len(calls) == 1:
@@ -350,30 +329,15 @@ class NodeDriver:
     def note_alone(self, rows: int, reason: PeerError) -> None:
         self._state.counters.alone += rows
         self._unlogged += rows
-        if self._throttle.is_due(asyncio.get_running_loop().time()):
+        if self._throttle.is_due():
             log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
             self._unlogged = 0
-
-    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
-        await self._trainer.train(request, rows, truths)
 
     async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
         """Do nothing: deliveries are committed with the label and sent after that."""
 
     def settle_peers(self) -> None:
         """Do nothing: see `pass_on`."""
-
-
-def _log_given_up(function: Function, error: FunctionError) -> None:
-    cause = error.__cause__ or error
-    log.error(
-        "%s raised %s at %s: training failed %d times in a row and stops until the next start; "
-        "labels still count",
-        function,
-        type(cause).__name__,
-        place_of(cause),
-        MOST_FAILURES,
-    )
 
 
 # -- sections -----------------------------------------------------------------------------------
@@ -390,7 +354,7 @@ class Sections:
         while key in self._running:
             await self._running[key].wait()
 
-    async def run(self, key: Any, work: Coroutine[Any, Any, None]) -> None:
+    async def run(self, key: Any, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine to its end."""
         self._running[key] = asyncio.Event()
         task = asyncio.ensure_future(work)
@@ -402,9 +366,9 @@ class Sections:
             else:
                 task.add_done_callback(lambda _: self._end(key, task))
 
-    def _end(self, key: Any, task: "asyncio.Task[None]") -> None:
+    def _end(self, key: Any, task: "asyncio.Task[object]") -> None:
         if not task.cancelled():
-            task.exception()  # without a caller, whoever sends the label again is told
+            task.exception()  # without a caller, the next one that sends the label gets it
         self._running.pop(key).set()
 
 
@@ -459,7 +423,8 @@ class Journal:
                     await self._write_one(commit, waiting)
                 _release(waiting)
         except asyncio.CancelledError:
-            _release((*waiting, *self._waiting), asyncio.CancelledError())
+            for one in (*waiting, *self._waiting):
+                one.cancel()
         except StoreError as error:
             self._fail(error, waiting)
         except Exception as error:  # the state of the disk is unknown then, too
@@ -496,13 +461,11 @@ class Journal:
             await asyncio.sleep(0)
 
 
-def _release(waiting: Sequence[Waiting], error: BaseException | None = None) -> None:
+def _release(waiting: Sequence[Waiting], error: StoreError | None = None) -> None:
     for one in waiting:
         if one.done():
             continue
-        if isinstance(error, asyncio.CancelledError):
-            one.cancel()
-        elif error is not None:
-            one.set_exception(error)
-        else:
+        if error is None:
             one.set_result(None)
+        else:
+            one.set_exception(error)
