@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MOST_MODULES = 85
-MOST_LINES = 27_330
+MOST_LINES = 25_930
 MOST_LINES_OF_A_FILE = 600
 # One compiled file: calls between files are slow in C too (docs/decisions/0002).
 MOST_KERNEL_LINES = 2_250

@@ -1,11 +1,13 @@
 """A node answers whatever its peers do, counts every label once, and loses none it accepted."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from chaos.states import picture
 from covey.bandit.learner import NO_ANSWER
 from covey.bandit.policies import PRESETS
 from covey.errors import (
@@ -566,5 +568,30 @@ def test_an_invalid_slot_is_refused_with_a_sentence(slot: int) -> None:
             await node.assist([AskRow("r", "g1:0", slot, 1)], source="site1")
 
         assert node.learner.slot == 0
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "share-ucb"])
+def test_after_a_cancelled_request_a_restarted_node_has_the_counters_of_this_one(
+    preset: str,
+) -> None:
+    async def main() -> None:
+        world = world_of(config(3, preset, slices=4), seed=2)
+        world.weather = Weather(delay_s=0.05, commit_s=0.01)
+        chance = random.Random(2)  # noqa: S311
+        for _ in range(40):
+            node = world.nodes["site0"]
+            asked = [asyncio.ensure_future(node.answer([1], [(chance.random(),)])) for _ in "abc"]
+            await asyncio.sleep(0.2 * chance.random())
+            for one in asked[:2]:
+                one.cancel()
+            await asyncio.wait(asked)
+            await node.learn(asked[2].result().id, 1)
+            before = picture(node._state)
+            world.crash("site0")
+            world.boot("site0")
+
+            assert picture(world.nodes["site0"]._state) == before
 
     virtual.run(main())

@@ -241,7 +241,7 @@ class Handler:
                 if code >= 0:
                     break
         except BaseException:
-            self._undo_reports(undo)
+            self._state.undo_reports(undo)
             raise
         draft.undo += undo
         return code
@@ -288,10 +288,6 @@ class Handler:
                 raise one
         return results
 
-    def _undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
-        for one in reversed(undo):
-            self._learner.undo_report(*one)
-
     def _retract(self, draft: Draft) -> None:
         """Take back every decision of a request that failed."""
         for row, answer in reversed(draft.helped.items()):
@@ -299,7 +295,7 @@ class Handler:
                 peer = self._learner.choice(int(draft.codes[row])).peer
                 self._driver.withdraw(peer, answer.id)
         self._state.retract(draft.contexts, draft.slot, draft.codes, draft.done)
-        self._undo_reports(draft.undo)
+        self._state.undo_reports(draft.undo)
 
     # -- arms -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from covey.bandit.learner import Learner, Settlement, Snapshot
-from covey.kernel import doubts_of, row_of
+from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     OWN,
@@ -180,6 +180,13 @@ class RecordedState(SiteState):
             decided = np.asarray(codes[:done], np.int64)
             is_decided = decided >= 0
             self._dirty.note_rows(self.learner.space, decided[is_decided], points[is_decided])
+
+    def undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
+        """Undo reports of peers; bounds that they reported stay, and are to be written."""
+        super().undo_reports(undo)
+        for row, _, _ in undo:
+            self._dirty.note(self.learner.space, code_of(row, 0, SERVE))
+            self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------
 

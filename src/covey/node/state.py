@@ -222,6 +222,11 @@ class SiteState:
         elif done:
             self.learner.retract_rows(np.ascontiguousarray(contexts[:done]), slot, codes[:done])
 
+    def undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
+        """Undo reports of peers in own cells: row, peer, and its training counter before."""
+        for one in reversed(undo):
+            self.learner.undo_report(*one)
+
     def knows(self, ticket: int) -> bool:
         """Return whether the label of a ticket can still be settled or compared."""
         return ticket in self._by_ticket
