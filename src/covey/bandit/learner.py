@@ -343,11 +343,10 @@ class Learner:
         if self.remembers:
             self._at(space).remember(code, label, context, slot)
 
-    def forget_rows(self, codes: Iterable[int], space: str | None = None) -> None:
+    def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Wait no longer for the labels of decisions."""
-        table = self._at(space)
-        for code in codes:
-            table.forget(code)
+        if self.rule.is_pending:  # else nobody counted them
+            self._at(space).forget_batch(np.array(codes, np.int64).data)
 
     def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
         """Count pending labels from now on; those of `codes`, by space, are pending already.

@@ -338,8 +338,11 @@ class Handler:
             for place in places:
                 into[place] = NO_ANSWER
             return labels
-        for place, label in zip(places, labels, strict=True):
-            into[place] = label
+        if len(places) == len(into):
+            into[:] = labels
+        else:
+            for place, label in zip(places, labels, strict=True):
+                into[place] = label
         if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
@@ -473,7 +476,7 @@ class Handler:
         where = where if len(places) == len(where) else where[list(places)]
         arms = arm_of(np.asarray(draft.codes)[where])
         groups: list[Group] = []
-        for arm in np.unique(arms).tolist():
+        for arm in np.flatnonzero(np.bincount(arms)).tolist():
             mine = where[arms == arm].tolist()
             choice = learner.choice(int(draft.codes[mine[0]]))
             if not views:

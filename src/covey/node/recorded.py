@@ -155,9 +155,11 @@ class RecordedState(SiteState):
             (row,) = rows
             self._dirty.note(request.space, request.group(row).code, request.context(row))
         else:
-            places = np.asarray(rows)
+            codes = request.codes
             contexts = np.asarray(request.contexts, np.float64).reshape(len(request), -1)
-            self._dirty.note_rows(request.space, request.codes[places], contexts[places])
+            if len(rows) < len(request):
+                codes, contexts = codes[list(rows)], contexts[list(rows)]
+            self._dirty.note_rows(request.space, codes, contexts)
 
     def _group(self, source: str, space: str, code: int) -> RowGroup:
         if self.is_pooled(source):

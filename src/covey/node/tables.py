@@ -243,7 +243,7 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         len(request),
         request.space,
         as_text(request.groups),
-        None if len(request.groups) == 1 else array("I", request.group_of).tobytes(),
+        None if len(request.groups) == 1 else np.asarray(request.group_of, np.uint32).tobytes(),
         None if request.slots is None else array("q", request.slots).tobytes(),
         contexts.tobytes(),
         _encoded(request.predictions),
