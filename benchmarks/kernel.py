@@ -77,7 +77,7 @@ def _makers() -> dict[str, Maker]:
 def _table(kernel: ModuleType, settings: Settings, functions: int) -> Any:
     policy = resolve(settings, dimension=1, most_functions=2)
     rule = policy.rule(functions=functions, costs=(0.0,) * task.ARMS, position=0)
-    table = kernel.Table(kernel.Clock(policy.scales(), policy.powers()), rule)
+    table = kernel.table_of(kernel.Clock(policy.scales(), policy.powers()), rule)
     if functions < task.ARMS:
         for coordinate in range(task.SLICES):
             row = table.meet(Cell(0, (coordinate,)), 1)

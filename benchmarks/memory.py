@@ -5,7 +5,7 @@ from figures import Figure, Row, Verdict, short
 
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
-from covey.kernel import Clock, Table
+from covey.kernel import Clock, table_of
 
 NAME = "memory"
 TITLE = "Memory of the state"
@@ -45,7 +45,7 @@ def measure(effort: str) -> Figure:
 def _fill(settings: Settings) -> tuple[float, float]:
     policy = resolve(settings, dimension=2, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0,) * ARMS, position=0)
-    table = Table(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
     rng = np.random.default_rng(0)
     worst = 0.0
     slot = 0

@@ -12,7 +12,7 @@ import numpy as np
 from covey.bandit.policies import PRESETS, CoS, resolve, settings_from
 from covey.bandit.settings import Settings
 from covey.data.logs import DecisionColumns, EncodedLog
-from covey.kernel import Arena, Clock, Ledger, Table, is_compiled
+from covey.kernel import Arena, Clock, Ledger, is_compiled, table_of
 from covey.kernel.rules import Seat
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -83,7 +83,7 @@ class Field:
         clock = Clock(policy.scales(), policy.powers())
         arms = FUNCTIONS + LEARNERS - 1
         self.tables = [
-            Table(clock, policy.rule(functions=FUNCTIONS, costs=(0.0,) * arms, position=place))
+            table_of(clock, policy.rule(functions=FUNCTIONS, costs=(0.0,) * arms, position=place))
             for place in range(LEARNERS)
         ]
         seats = [

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.bandit.policies import CoS, resolve, settings_from
-from covey.kernel import Clock, Table
-from covey.kernel.kernel import klucb
+from covey.kernel import Clock, Table, table_of
+from covey.kernel.index import klucb
 from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import Run, log_of, network, play
@@ -32,7 +32,7 @@ def wary_table(is_wary: bool) -> Table:
         most_functions=1,
     )
     rule = policy.rule(functions=1, costs=(0.0, 0.0), position=0)
-    return Table(Clock(policy.scales(), policy.powers()), rule)
+    return table_of(Clock(policy.scales(), policy.powers()), rule)
 
 
 def phase_at(table: Table, slot: int, claim: int) -> int:

@@ -12,7 +12,7 @@ import covey
 from covey.bandit.partitions import Layered, Partition, Uniform, Zooming, checked_slices, slices_for
 from covey.bandit.policies import CoS, resolve
 from covey.errors import ConfigError, DataError, LimitError
-from covey.kernel import Clock, Table
+from covey.kernel import Clock, table_of
 from covey.kernel.rules import Cell, Level, Rule
 
 
@@ -43,7 +43,7 @@ def cell_of(partition: Partition, *context: float) -> str:
         is_pending=False,
         seed=None,
     )
-    table = Table(Clock([1.0] * 3, [0.5] * 3), rule)
+    table = table_of(Clock([1.0] * 3, [0.5] * 3), rule)
     return partition.name(table.cell(table.decide(context, 1) >> 20))
 
 
@@ -300,7 +300,7 @@ def test_a_reached_limit_is_named(policy: dict[str, Any], sentence: str) -> None
 def test_a_large_grid_costs_nothing_until_contexts_arrive() -> None:
     policy = resolve(CoS(slices=1000), dimension=3, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0,) * 5, position=0)
-    table = Table(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
     empty_bytes = table.nbytes()
     rng = np.random.default_rng(3)
     for slot, context in enumerate(rng.random((2000, 3)).tolist(), start=1):

@@ -7,7 +7,7 @@ import pytest
 from covey.bandit.policies import EXPERIMENTAL, PRESETS, Policy, resolve, settings_from
 from covey.bandit.settings import READINGS, Settings, Threshold
 from covey.errors import ConfigError
-from covey.kernel import Clock, Table
+from covey.kernel import Clock, table_of
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
 INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]
@@ -82,7 +82,7 @@ def test_the_reading_is_that_of_the_mode(preset: str, mode: str) -> None:
 def test_the_kernel_decides_by_its_rule(preset: str, mode: str, dimension: int) -> None:
     policy = policy_of(preset, mode=mode, dimension=dimension)
     rule = policy.rule(functions=2, costs=(0.0, 0.0), position=0)
-    table = Table(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
     decision = table.decide((0.5,) * dimension, 1)
 
     # The first arm: nothing is known of any. By index there is no telling trying from using it.

@@ -8,7 +8,7 @@ import pytest
 from test_index_policies import crowded_case
 
 from covey.bandit.policies import resolve, settings_from
-from covey.kernel import Clock, Table
+from covey.kernel import Clock, Table, table_of
 from covey.kernel.rules import Cell
 from support.networks import Case, kernel_rows, turned
 
@@ -24,7 +24,7 @@ def table(
         settings_from({"preset": "share-ucb", **policy}), dimension=dimension, most_functions=1
     )
     rule = made.rule(functions=1, costs=costs, position=0, unit=unit)
-    one = Table(Clock(made.scales(), made.powers()), rule)
+    one = table_of(Clock(made.scales(), made.powers()), rule)
     if not dimension:
         one.meet(Cell(0, NOWHERE), 1)
     return one

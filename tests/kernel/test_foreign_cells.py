@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey.bandit.policies import PRESETS, resolve, settings_from
 from covey.errors import LimitError
-from covey.kernel import Clock, Table, arm_of, phase_of, row_of
+from covey.kernel import Clock, Table, arm_of, phase_of, row_of, table_of
 from covey.kernel.rules import Cell
 
 FUNCTIONS, PEERS = 2, 1
@@ -36,7 +36,7 @@ def table(reading: dict[str, Any], **rule: Any) -> Table:
         remembers=True,
         **rule,
     )
-    return Table(Clock(policy.scales(), policy.powers()), made)
+    return table_of(Clock(policy.scales(), policy.powers()), made)
 
 
 def step(one: Table, slot: int, context: tuple[float, ...]) -> int:

@@ -45,7 +45,7 @@ def _rule_now(rule: Rule) -> Any:
 
 RUNNING = SimpleNamespace(
     Clock=kernel_module.Clock,
-    Table=kernel_module.Table,
+    Table=kernel_module.table_of,
     Ledger=kernel_module.Ledger,
     Arena=kernel_module.Arena,
     Cell=kernel_rules.Cell,
@@ -260,7 +260,7 @@ def test_a_table_goes_on_from_the_counters_of_the_frozen_one(preset: str) -> Non
             context_peers=0,
             remembers=True,
         )
-        new = kernel_module.Table(clock, _rule_now(rule))
+        new = kernel_module.table_of(clock, _rule_now(rule))
         for row in range(len(old.here)):
             new.load(kernel_rules.Cell(*old.here.cell(row)), old.here.counters(row))
             new.know(row, old.here.known(row))

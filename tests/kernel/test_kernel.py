@@ -11,7 +11,7 @@ import covey
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
 from covey.errors import LimitError
-from covey.kernel import Clock, Table
+from covey.kernel import Clock, Table, table_of
 from support.networks import Case, cases, kernel_rows, reference_rows
 
 
@@ -19,7 +19,7 @@ def table(settings_: Settings, *, dimension: int = 1, functions: int = 2, peers:
     policy = resolve(settings_, dimension=dimension, most_functions=functions)
     costs = (0.0,) * (functions + peers)
     rule = policy.rule(functions=functions, costs=costs, position=0)
-    return Table(Clock(policy.scales(), policy.powers()), rule)
+    return table_of(Clock(policy.scales(), policy.powers()), rule)
 
 
 @settings(max_examples=300)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from covey.bandit.policies import PRESETS, resolve, settings_from
 from covey.errors import DataError, LimitError
-from covey.kernel import Clock, Table, arm_of, phase_of
+from covey.kernel import Clock, Table, arm_of, phase_of, table_of
 
 FUNCTIONS = 2
 COSTS = (0.0, 0.05, 0.1, 0.0, 0.02)  # two own functions, then two peers, then one by the cell
@@ -32,7 +32,7 @@ def table(reading: dict[str, Any], **rule: Any) -> Table:
         learns_costs=policy.keeps_widths,
         **rule,
     )
-    return Table(Clock(policy.scales(), policy.powers()), made)
+    return table_of(Clock(policy.scales(), policy.powers()), made)
 
 
 def masked(arms: set[int]) -> bytes | None:

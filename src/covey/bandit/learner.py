@@ -26,7 +26,7 @@ import numpy as np
 
 from covey.bandit.policies import Policy
 from covey.errors import DataError
-from covey.kernel import CHOICE, HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of
+from covey.kernel import CHOICE, HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of, table_of
 from covey.kernel.rules import Cell, Report, Reward, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
@@ -463,7 +463,7 @@ class Learner:
             )
         if other:
             rule = msgspec.structs.replace(rule, **other)
-        return Table(Clock(policy.scales(), policy.powers()), rule)
+        return table_of(Clock(policy.scales(), policy.powers()), rule)
 
     def stored(self, table: Table, row: int) -> list[int]:
         """Return the counters of a row as they are stored: without pending labels."""

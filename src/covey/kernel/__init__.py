@@ -9,30 +9,40 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from covey.errors import ConfigError
+from covey.kernel.rules import Rule
 
 if TYPE_CHECKING:
-    from covey.kernel.kernel import Arena, Clock, Ledger, Table, is_compiled
+    from covey.kernel.arena import Arena, Ledger
+    from covey.kernel.index import BalanceTable, IndexTable, RecentTable
+    from covey.kernel.phases import EliminationTable, PhaseTable
+    from covey.kernel.table import Table
+    from covey.kernel.thresholds import Clock
+
+    _IS_COMPILED: bool
 else:
+    _PARTS = ("thresholds", "table", "phases", "index", "arena")
 
     def _load():
         form = os.environ.get("COVEY_KERNEL", "")
         if form not in ("", "compiled", "plain"):
             raise ConfigError(f"COVEY_KERNEL is {form!r}; set it to compiled or plain, or unset it")
         try:
-            return importlib.import_module(
-                "covey.kernel.kernel" if form == "plain" else "covey.kernel._compiled"
-            )
+            if form != "plain":
+                return [importlib.import_module("covey.kernel._compiled")], True
         except ModuleNotFoundError:
             if form == "compiled":
                 raise ConfigError(
                     "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C "
                     "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
                 ) from None
-            return importlib.import_module("covey.kernel.kernel")
+        return [importlib.import_module(f"covey.kernel.{part}") for part in _PARTS], False
 
-    _kernel = _load()
-    Arena, Clock, Ledger, Table = _kernel.Arena, _kernel.Clock, _kernel.Ledger, _kernel.Table
-    is_compiled = _kernel.is_compiled
+    _modules, _IS_COMPILED = _load()
+    _names = {name: value for module in _modules for name, value in vars(module).items()}
+    Arena, Ledger, Clock, Table = map(_names.get, ("Arena", "Ledger", "Clock", "Table"))
+    PhaseTable, EliminationTable = map(_names.get, ("PhaseTable", "EliminationTable"))
+    IndexTable, RecentTable = map(_names.get, ("IndexTable", "RecentTable"))
+    BalanceTable = _names["BalanceTable"]
 
 __all__ = [
     "CHOICE",
@@ -50,6 +60,7 @@ __all__ = [
     "is_compiled",
     "phase_of",
     "row_of",
+    "table_of",
     "undecided_row",
 ]
 HEAD = 3  # counters of a row before those of its arms (labels per arm, then correct ones per arm)
@@ -58,6 +69,20 @@ SERVE = 3
 UNPAID = -(1 << 60)
 CHOICE = 0xFFFFF  # the part of a code that says the arm and the phase
 NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
+
+
+def is_compiled() -> bool:
+    """Return whether the compiled form of the kernel is used."""
+    return _IS_COMPILED
+
+
+def table_of(clock: Clock, rule: Rule) -> Table:
+    """Return the table of the policy that a rule describes."""
+    if rule.index is not None:
+        kind = RecentTable if rule.index.is_recent else IndexTable
+        return (BalanceTable if rule.index.is_balanced else kind)(clock, rule)
+    return (PhaseTable if rule.elimination is None else EliminationTable)(clock, rule)
+
 
 # These functions take one code or an array of codes.
 

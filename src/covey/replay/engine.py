@@ -13,7 +13,7 @@ from covey.bandit.partitions import cell_name
 from covey.bandit.smoothness import Seen, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import DecisionColumns, EncodedLog, Trace, joined
-from covey.kernel import Arena, Clock, Ledger, Table
+from covey.kernel import Arena, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
@@ -192,7 +192,7 @@ class ReplayEngine:
                 )
                 for space, policy in enumerate(self._policies)
             ]
-            tables = [Table(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
+            tables = [table_of(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
             ledgers.append(Ledger(tables, site.spaces, self._spaces))
         return ledgers
 

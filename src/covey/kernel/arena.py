@@ -1,0 +1,525 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
+"""Replay of many learners in step on recorded predictions."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+from covey.kernel.counters import EXPLOIT, MILLIONTHS, NOTHING, SERVE, UNPAID
+from covey.kernel.rules import Seat
+from covey.kernel.table import Table
+from covey.kernel.thresholds import FAR
+
+NEVER = -1  # in `delays`: the label never arrives
+
+
+class Ledger:
+    """One learner's tables, one per context space; its own spaces decide.
+
+    Any own space can require training or exploration; otherwise the arm with the largest estimate
+    in any of them is exploited. Counts and labels are recorded in all of them.
+    """
+
+    def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
+        self.tables = tables
+        self.own = array("i", own)
+        self.count = len(own)
+        self.places = array("i", [place for space in own for place in columns[space]] or [0])
+        self.first = tables[own[0]]
+        # Of the current instance, per own space: the cell, and that of the queried learner.
+        self.rows, self.asked_rows = [array("q", bytes(8 * self.count)) for _ in range(2)]
+        self.chosen = 0  # the own space, among them, whose table decided
+        self.choice = 0
+        self.helper = -1  # the queried learner; -1: none
+        self.asked = self.first  # its table for the first own space
+        self.function = 0  # of the helper, or own; -1: answer from stored labels
+        self.width = 0  # uncertainty of the helper's function, in millionths
+        self.stand_in = -1  # own function that answers if the helper fails or is late
+
+    def _at(self, k: int) -> Table:
+        return self.first if k == 0 else self.tables[self.own[k]]
+
+    def _locate(self, contexts: Any, start: int, slot: int) -> int:
+        """Find the own cells around an instance, whose coordinates begin at `start`."""
+        at = 0
+        for k in range(self.count):
+            table = self._at(k)
+            for n in range(table.dimension):
+                table.context[n] = contexts[start + self.places[at + n]]
+            at += table.dimension
+            self.rows[k] = table._locate(slot)
+        return 0
+
+    def _choose(self, slot: int, fresh: int) -> int:
+        """Return `arm << 2 | phase`; -1 if peers must first be asked for the space `chosen`.
+
+        `fresh` is the last of the own spaces for which they have been asked; -1: none.
+        """
+        self.chosen = 0
+        if self.count == 1:
+            return self.first._choose(self.rows[0], slot, fresh >= 0)
+        largest = 0.0
+        choice = 0
+        for k in range(self.count):
+            table = self._at(k)
+            one = table._choose(self.rows[k], slot, k <= fresh)
+            if one < 0 or one & 3 != EXPLOIT:
+                self.chosen = k
+                return one
+            base = self.rows[k] * table.stride
+            value = table._worth(base, one >> 2, table._accuracy(base, one >> 2))
+            if k == 0 or value > largest:
+                largest = value
+                self.chosen = k
+                choice = one
+        return choice
+
+    def _meet(self, asker: Ledger, slot: int) -> int:
+        """Find or create the cells of the asking learner's instance."""
+        asker.asked = self._table(asker.own[0])
+        asker.asked_rows[0] = asker.asked._meet(asker.first, asker.rows[0], slot)
+        for k in range(1, asker.count):
+            table = self._table(asker.own[k])
+            asker.asked_rows[k] = table._meet(asker._at(k), asker.rows[k], slot)
+        return 0
+
+    def _table(self, space: int) -> Table:
+        return self.tables[space]
+
+    def _help(self, asker: Ledger) -> int:
+        """Return the own function for the asking learner's instance, after `meet`."""
+        if asker.count == 1:
+            return asker.asked._help(asker.asked_rows[0])
+        largest = 0.0
+        chosen = 0
+        for k in range(asker.count):
+            function = self._table(asker.own[k])._unexplored(asker.asked_rows[k])
+            if function >= 0:
+                return function
+        for k in range(asker.count):
+            table = self._table(asker.own[k])
+            base = asker.asked_rows[k] * table.stride
+            function = table._most_accurate(base)
+            value = table._accuracy(base, function)
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def _recall(self, asker: Ledger) -> int:
+        """Return the most frequent label in the cell with the clearest majority; -1: none."""
+        answer = 0 if asker.asked.asked_only else -1
+        largest = 0.0
+        for k in range(asker.count):
+            table = self._table(asker.own[k])
+            leader, count, total, _ = table.memory.get(asker.asked_rows[k], NOTHING)
+            if total and float(count) / total > largest:
+                largest = float(count) / total
+                answer = leader
+        return answer
+
+    def _best_own(self) -> int:
+        """Return the own function with the largest estimate in any own space."""
+        chosen = 0
+        largest = 0.0
+        for k in range(self.count):
+            table = self._at(k)
+            base = self.rows[k] * table.stride
+            function = table._largest(base, table.functions, True)
+            value = table._worth(base, function, table._accuracy(base, function))
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def _count(self) -> int:
+        self.first._follow_on()
+        self.first._count_own(self.rows[0], 1)
+        for k in range(1, self.count):
+            table = self._at(k)
+            table._follow_on()
+            table._count_own(self.rows[k], 1)
+        return 0
+
+    def _learn(self, gain: int, slot: int, paid: int) -> int:
+        """Record the label of the current instance immediately."""
+        arm, phase = self.choice >> 2, self.choice & 3
+        self.first._learn_own(self.rows[0], arm, phase, gain, slot, paid)
+        for k in range(1, self.count):
+            self._at(k)._learn_own(self.rows[k], arm, phase, gain, slot, paid)
+        return 0
+
+
+class Arena:
+    """Replay of many learners on recorded predictions.
+
+    In a slot every receiving learner decides on the state at the start of the slot; then arrivals
+    are counted and due labels are settled. These are sums, so their order does not matter.
+    """
+
+    def __init__(
+        self, ledgers: list[Ledger], seats: list[Seat], hidden_from: int, label_wait: int | None
+    ) -> None:
+        self.ledgers = ledgers
+        self.count = len(ledgers)
+        self.spaces = len(self._ledger(0).tables)
+        self.clock = self._ledger(0)._table(0).clock
+        self.offsets = array("i", [0] * (self.count + 1))  # learner -> its first row of predictions
+        self.remembers = False
+        for k in range(self.count):
+            self.offsets[k + 1] = self.offsets[k] + self._ledger(k).first.functions
+            self.remembers = self.remembers or self._ledger(k).first.remembers
+        self.total = self.offsets[self.count]
+        # Per arm of every learner: the queried learner (-1: itself), and the column of its cost.
+        self.behind = array("i", [who for seat in seats for who in seat.behind])
+        self.cost_columns = array("i", [column for seat in seats for column in seat.cost_columns])
+        self.starts = array("i", [0] * (self.count + 1))  # learner -> its first arm in these
+        for k in range(self.count):
+            self.starts[k + 1] = self.starts[k] + len(seats[k].behind)
+        self.receives = array("i", [seat.receives for seat in seats])
+        self.streams = array("i", [seat.stream for seat in seats])
+        self.stream_count = max(self.streams) + 1
+        self.patience = array("q", [seat.patience for seat in seats])
+        self.lies = array("i", [seat.lies for seat in seats])
+        self.hidden_from = hidden_from  # the first so many learners never see a hidden label
+        self.wait = -1 if label_wait is None else label_wait  # -1: no limit
+        self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
+        self.seen = 0  # labels of the peers that were consulted
+
+    def run(self, log: Any, first_slot: int, trace: Any) -> None:
+        """Replay the rows of `log` from `first_slot`, and write the trace."""
+        at = log.at
+        delays = log.delays
+        shown = log.shown
+        first = 0
+        end = self.count
+        delay = 0
+        self._open(log, trace)
+        for k in range(self.count):
+            for space in range(self.spaces):
+                # Learners that share an instance must count it once.
+                self._ledger(k)._table(space).once = at is None and self.stream_count == 1
+        for t in range(len(self.labels)):
+            slot = first_slot + t
+            self.clock.move(slot)
+            self.clock.round_up(slot)
+            for k in range(1, self.spaces):
+                self._ledger(0)._table(k).clock.move(slot)
+                self._ledger(0)._table(k).clock.round_up(slot)
+            if at is not None:
+                first = at[t]
+                end = first + 1
+            if delays is not None:
+                delay = delays[t]
+            for i in range(first, end):
+                if self.receives[i]:
+                    self._decide(self._ledger(i), i, slot, t)
+            for i in range(first, end):
+                if self.receives[i]:
+                    is_shown = shown is None or shown[t, i] != 0
+                    self._end(self._ledger(i), i, slot, t, delay if is_shown else FAR)
+            if self.calendar:
+                self._deliver(slot)
+
+    def _open(self, log: Any, trace: Any) -> int:
+        self.contexts = log.contexts
+        self.predictions = log.predictions
+        self.has_gains = log.gains is not None
+        self.gains = log.gains
+        self.labels = log.labels
+        self.is_busy = log.busy is not None
+        self.busy = log.busy
+        self.has_costs = log.costs is not None
+        self.costs = log.costs
+        self.width = len(self.contexts) // (self.stream_count * max(1, len(self.labels)))
+        self.cells = trace.cell
+        self.phases = trace.phase
+        self.arms = trace.arm
+        self.functions = trace.function
+        self.correct = trace.correct
+        self.paid = trace.paid
+        self.written = 0
+        return 0
+
+    def _ledger(self, learner: int) -> Ledger:
+        return self.ledgers[learner]
+
+    def _decide(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
+        stream = t * self.stream_count + self.streams[i]
+        ledger._locate(self.contexts, stream * self.width, slot)
+        table = ledger.first
+        if table.is_supervised:
+            choice = ledger._choose(slot, -1)
+            while choice < 0:
+                self._ask(i, ledger.chosen, slot)
+                choice = ledger._choose(slot, ledger.chosen)
+        else:
+            choice = self._consult(i, slot)
+        arm = choice >> 2
+        ledger.choice = choice
+        ledger.helper = -1
+        ledger.function = arm
+        ledger.stand_in = -1
+        if arm >= table.functions:
+            self._call(ledger, i, slot, t)
+        return 0
+
+    def _call(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
+        """Ask the learner of the chosen arm, with the data or with the cells only."""
+        arm = ledger.choice >> 2
+        ledger.helper = self.behind[self.starts[i] + arm]
+        helper = self._ledger(ledger.helper)
+        helper._meet(ledger, slot)
+        if arm < ledger.first.asked:
+            ledger.function = helper._help(ledger)
+            if ledger.first.tells_widths:
+                ledger.width = ledger.asked._width(ledger.asked_rows[0], ledger.function)
+                if self.lies[ledger.helper]:
+                    ledger.width = MILLIONTHS
+            if self.is_busy and 0 <= self.patience[i] < self.busy[t, ledger.helper]:
+                ledger.stand_in = ledger._best_own()
+            return 0
+        ledger.function = -1
+        answer = helper._recall(ledger)
+        self.predictions[self.stream_count * self.total + i, t] = answer
+        if answer < 0:
+            ledger.stand_in = ledger._best_own()
+        return 0
+
+    def _ask(self, i: int, k: int, slot: int) -> int:
+        """Let peers report what the decision of learner `i` needs, in own space `k`."""
+        ledger = self._ledger(i)
+        table = ledger._at(k)
+        row = ledger.rows[k]
+        for place in range(table.asked - table.functions):
+            if not table._needs(row, place):
+                continue
+            who = self.behind[self.starts[i] + table.functions + place]
+            peer = self._ledger(who)._table(ledger.own[k])
+            met = peer._meet(table, row, slot)
+            if self.lies[who]:
+                table._receive_lie(row, place, slot)
+            else:
+                peer._report(met, slot)
+                table._receive(row, place, peer.arrived, peer.lowest, peer.highest, slot)
+        return 0
+
+    def _consult(self, i: int, slot: int) -> int:
+        """Choose for a learner without labels: by labels from serving, and by peers' estimates."""
+        ledger = self._ledger(i)
+        chosen = 0
+        largest = 0.0
+        blind = ledger.first.blind
+        is_blind = True
+        for k in range(ledger.count):
+            table = ledger._at(k)
+            before = table.blind
+            self._hear(i, k, slot)
+            arm = table._weigh(ledger.rows[k] * table.stride, self.seen)
+            is_blind = is_blind and table.blind > before
+            if k == 0 or table.largest > largest:
+                largest = table.largest
+                chosen = arm
+                ledger.chosen = k
+        # A decision is not blind if one candidate has labels.
+        ledger.first.blind = blind + is_blind
+        return chosen << 2 | EXPLOIT
+
+    def _hear(self, i: int, k: int, slot: int) -> int:
+        """Collect the accuracies of peers in a cell; set `seen`, their labels."""
+        ledger = self._ledger(i)
+        table = ledger._at(k)
+        seen = 0
+        for arm in range(table.functions, table.arms):
+            owner = self._ledger(self.behind[self.starts[i] + arm])._table(ledger.own[k])
+            met = owner._meet(table, ledger.rows[k], slot)
+            base = met * owner.stride
+            if arm < table.asked:
+                best = owner._largest(base, owner.functions, False)
+                table.told[arm] = owner._accuracy(base, best)
+                seen += owner.rows[base + owner.labels + best]
+            else:
+                _, count, total, _ = owner.memory.get(met, NOTHING)
+                table.told[arm] = float(count) / total if total else 0.0
+                seen += total
+        self.seen = seen
+        return 0
+
+    def _gain(self, function: int, t: int) -> int:
+        gain: int = self.predictions[function, t] == self.labels[t]
+        if self.has_gains:
+            gain = self.gains[function, t]
+        return gain
+
+    def _end(self, ledger: Ledger, i: int, slot: int, t: int, delay: int) -> int:
+        """Count and trace the decision of learner `i`, and settle it or schedule its label."""
+        helper = ledger.helper
+        function = self.total + i
+        if ledger.function >= 0:
+            function = self.offsets[helper if helper >= 0 else i] + ledger.function
+        gain = self._gain(self._row(i, function), t)
+        paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else UNPAID
+        self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
+        if ledger.first.tells_widths and helper >= 0:
+            paid = ledger.width
+        ledger._count()
+        if helper >= 0 and ledger.function >= 0:
+            ledger.asked._count_served(ledger.asked_rows[0], 1)
+            for k in range(1, ledger.count):
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._count_served(ledger.asked_rows[k], 1)
+            if self.is_busy and delay != FAR:
+                delay = self._later(delay, self.busy[t, helper])
+        delay = self._delay(i, delay) if self.labels[t] >= 0 else NEVER
+        if delay != 0:
+            self._note(i, slot, gain, delay, self.labels[t], paid)
+            return 0
+        ledger._learn(gain, slot, paid)
+        if helper >= 0 and ledger.function >= 0:
+            ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain, slot)
+            for k in range(1, ledger.count):
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
+        if self.remembers:
+            self._remember(i, slot, self.labels[t])
+        return 0
+
+    def _row(self, i: int, function: int) -> int:
+        """Return the row of predictions that holds the answers of `function` to learner `i`."""
+        stream = self.streams[i] if function < self.total else self.stream_count - 1
+        return stream * self.total + function
+
+    def _cost(self, i: int, arm: int, t: int) -> int:
+        """Return the variable cost of the arm, in millionths."""
+        column = self.cost_columns[self.starts[i] + arm]
+        return self.costs[column, t] if column >= 0 else UNPAID
+
+    def _write(self, ledger: Ledger, i: int, function: int, gain: int, t: int, paid: int) -> int:
+        at = self.written
+        arm = ledger.choice >> 2
+        shown = function
+        if ledger.stand_in >= 0:
+            shown = self.offsets[i] + ledger.stand_in
+            if gain >= 0:
+                gain = self._gain(self._row(i, shown), t)
+        # Row numbers of different tables are interleaved, so that they are unique.
+        space = ledger.own[ledger.chosen]
+        self.cells[at] = (ledger.rows[ledger.chosen] * self.count + i) * self.spaces + space
+        self.phases[at] = ledger.choice & 3
+        self.arms[at] = function
+        if ledger.helper >= 0:
+            self.arms[at] = self.total + ledger.helper
+            if arm >= ledger.first.asked:
+                self.arms[at] += self.count
+        self.functions[at] = shown
+        self.correct[at] = gain
+        if self.has_costs:
+            self.paid[at] = max(0, paid)
+        self.written = at + 1
+        return 0
+
+    def _remember(self, i: int, slot: int, label: int) -> int:
+        """Store a label for cell-only queries: here, and at the queried learner."""
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            if ledger.first.remembers:
+                ledger._at(k)._remember_around(label, slot)
+            if ledger.helper >= 0:
+                table = self._ledger(ledger.helper)._table(ledger.own[k])
+                if table.remembers:
+                    table._remember(ledger.asked_rows[k], label)
+        return 0
+
+    def _delay(self, i: int, delay: int) -> int:
+        """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
+        if delay == FAR:
+            return NEVER
+        if delay < 0:
+            delay = -1 - delay if i >= self.hidden_from else NEVER
+        return delay if self.wait < 0 or delay <= self.wait else NEVER
+
+    def _later(self, delay: int, busy: int) -> int:
+        """Return the delay of a label whose answer takes `busy` slots; hidden ones stay hidden."""
+        return max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
+
+    def _note(self, i: int, slot: int, gain: int, delay: int, label: int, paid: int) -> int:
+        """Schedule the label of the current decision of learner `i`, if it arrives."""
+        ledger = self._ledger(i)
+        rows = tuple(ledger.rows)
+        asked_rows = tuple(ledger.asked_rows)
+        note = (i, rows, ledger.choice, ledger.helper, asked_rows, ledger.function)
+        self._expect(note, 1)
+        if delay != NEVER:
+            points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
+            kept = (note, gain, slot, points, label, paid)
+            self.calendar.setdefault(slot + delay, []).append(kept)
+        elif self.wait >= 0:
+            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, 0))
+        return 0
+
+    def _deliver(self, slot: int) -> int:
+        """Settle the labels that arrive at the end of `slot`."""
+        for note, gain, decided, points, label, paid in self.calendar.pop(slot, ()):
+            if gain < 0:
+                self._release(note)
+                continue
+            self._expect(note, -1)
+            self._settle(note, gain, decided, points, label, paid)
+        return 0
+
+    def _settle(
+        self, note: Any, gain: int, decided: int, points: Any, label: int, paid: int
+    ) -> int:
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            table = ledger._at(k)
+            table._read(points[k])
+            table._follow()
+            table._learn_own(rows[k], choice >> 2, choice & 3, gain, decided, paid)
+            if table.remembers:
+                table._remember_around(label, decided)
+            if helper >= 0:
+                asked = (helper, ledger.own[k], asked_rows[k], function)
+                self._settle_served(asked, gain, decided, label)
+        return 0
+
+    def _settle_served(
+        self, asked: tuple[int, int, int, int], gain: int, decided: int, label: int
+    ) -> int:
+        helper, space, row, function = asked
+        table = self._ledger(helper)._table(space)
+        if function >= 0:
+            table._learn_served(row, function, gain, decided)
+        if table.remembers:
+            table._remember(row, label)
+        return 0
+
+    def _release(self, note: tuple[Any, ...]) -> int:
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            ledger._at(k)._release(rows[k], choice >> 2, choice & 3)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._release(asked_rows[k], function, SERVE)
+        return 0
+
+    def _expect(self, note: tuple[Any, ...], by: int) -> int:
+        i, rows, choice, helper, asked_rows, function = note
+        ledger = self._ledger(i)
+        for k in range(ledger.count):
+            ledger._at(k)._expect(rows[k], choice >> 2, choice & 3, by)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper)._table(ledger.own[k])
+                table._expect(asked_rows[k], function, SERVE, by)
+        return 0

@@ -1,0 +1,63 @@
+cimport cython
+
+cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, CALM, PARENT, COORDINATES
+cdef long long MASK, FACTOR, FEW
+
+
+cdef class Cells:
+    cdef int dimension, levels, deepest, labels, stride, found
+    cdef long long most_cells, foreign, used
+    cdef bint is_direct, is_flat, is_layered, inherits
+    cdef double[::1] sides, limits, context
+    cdef long long[::1] rows, point, fine, path, firsts
+    cdef int[::1] index
+    cdef int _has_grown(self, long long rows) except -1
+    cdef int _is_reset(self, long long row) except -1
+    cpdef layers(self, long long row)
+    cpdef around(self, tuple context)
+    cpdef around_batch(self, double[::1] contexts, long long count)
+    @cython.final
+    cdef inline void _take_context(self, double[::1] contexts, long long k) noexcept
+    @cython.final
+    @cython.locals(value=cython.double)
+    cdef int _read(self, tuple context) except -1
+    @cython.final
+    cdef int _point_at(self, cell) except -1
+    @cython.final
+    @cython.locals(since=cython.longlong)
+    cdef inline long long _since(self, long long base) noexcept
+    @cython.final
+    cdef tuple _point_now(self)
+    @cython.final
+    @cython.locals(slice_=cython.longlong)
+    cdef inline void _aim(self, long long level) noexcept
+    @cython.final
+    cdef inline int _locate(self, long long slot) except -1
+    @cython.final
+    @cython.locals(value=cython.longlong, side=cython.longlong)
+    cdef inline long long _place(self, long long level) noexcept
+    @cython.final
+    cdef inline long long _find(self, long long level) noexcept
+    @cython.final
+    cdef inline bint _is_at(self, long long row, long long level) noexcept
+    @cython.final
+    cdef inline int _open(self, long long level, long long slot) except -1
+    @cython.final
+    cdef int _adopt(self, long long row, long long slot) except -1
+    @cython.final
+    cdef int _check_room(self) except -1
+    @cython.final
+    cdef int _meet(self, Cells other, long long row, long long slot) except -1
+    @cython.final
+    @cython.locals(scale=cython.double)
+    cdef int _open_layers(self, long long finest, long long slot) except -1
+    @cython.final
+    cdef int _add(self, long long level, long long slot, long long place) except -1
+    @cython.final
+    cdef int _grow(self, long long length) except -1
+    @cython.final
+    cdef int _reindex(self) except -1
+    @cython.final
+    cdef void _follow(self) noexcept
+    @cython.final
+    cdef inline void _follow_on(self) noexcept

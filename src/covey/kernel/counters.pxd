@@ -1,0 +1,76 @@
+cimport cython
+from covey.kernel.cells cimport Cells
+
+cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, ARRIVED, LABELLED, USED
+cdef long long ONE, KEEP_BITS, MILLIONTHS, UNPAID
+cdef double CLOSED, FOREVER
+cdef tuple NOTHING
+
+
+cdef class Counters(Cells):
+    cdef int functions, arms, asked, counted, right, untrained, last, trained
+    cdef int underway, spent, times, recent, recent_right, ring
+    cdef long long state, window, keep, unit, blind
+    cdef bint explores_to_help, is_pending, is_random, forgets, is_closing, learns_costs
+    cdef bint adds_costs, remembers, asked_only, has_rewards, once, dates_labels
+    cdef double largest
+    cdef dict memory
+    cdef double[::1] costs, prices, rewards, told
+    cdef int[::1] active
+    cdef int _has_changed(self, long long row, long long arm) except -1
+    cdef list _replies(self, long long row)
+    cdef int _load_replies(self, long long row, list replies) except -1
+    cpdef combine(self, long long row, Counters other, long long by)
+    @cython.final
+    cdef void _combine(self, long long row, Counters other, long long there, long long by) noexcept
+    @cython.final
+    cdef inline void _combine_at(self, long long at, Counters other, long long shift, long long by) noexcept
+    @cython.final
+    @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
+    cdef int _remember(self, long long row, label) except -1
+    @cython.final
+    cdef int _remember_around(self, label, long long slot) except -1
+    @cython.final
+    cdef inline long long _tried(self, long long base, long long arm) noexcept
+    @cython.final
+    cdef inline long long _best(self, long long base) noexcept
+    @cython.final
+    cdef inline long long _most_accurate(self, long long base) noexcept
+    @cython.final
+    cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
+    @cython.final
+    @cython.locals(price=cython.double, times=cython.double)
+    cdef inline double _price(self, long long base, long long arm) noexcept
+    @cython.final
+    @cython.locals(accuracy=cython.double, value=cython.double)
+    cdef long long _weigh(self, long long base, long long seen) noexcept
+    @cython.final
+    @cython.locals(price=cython.double)
+    cdef inline double _worth(self, long long base, long long arm, double accuracy) noexcept
+    @cython.final
+    cdef inline double _accuracy(self, long long base, long long arm) noexcept
+    @cython.final
+    cdef bint _is_drawn(self, long long rivals) noexcept
+    @cython.final
+    cdef int _close(self, bytes closed) except -1
+    @cython.final
+    cdef void _reopen(self) noexcept
+    @cython.final
+    cdef inline void _count_own(self, long long row, long long by) noexcept
+    @cython.final
+    cdef inline void _count_served(self, long long row, long long by) noexcept
+    @cython.final
+    cdef inline void _expect(self, long long row, long long arm, long long phase, long long by) noexcept
+    @cython.final
+    cdef void _release(self, long long row, long long arm, long long phase) noexcept
+    @cython.final
+    cdef inline void _spend(self, long long base, long long arm, long long paid) noexcept
+    @cython.final
+    cdef inline void _take(self, long long base, long long function, long long gain, long long slot) noexcept
+    @cython.final
+    cdef inline void _record(self, long long base, long long arm, long long gain) noexcept
+    @cython.final
+    cdef void _record_recent(self, long long base, long long arm, long long gain) noexcept
+    @cython.final
+    @cython.locals(old=cython.longlong)
+    cdef void _push(self, long long base, long long arm, long long gain) noexcept

@@ -1,0 +1,471 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
+"""Counters of arms in cells: labels, estimates, costs, pending labels, labels seen."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+from covey.errors import DataError
+from covey.kernel.cells import (
+    ARRIVALS,
+    BEST,
+    BEST_OWN,
+    CALM,
+    COORDINATES,
+    LEVEL,
+    OWN,
+    PARENT,
+    SINCE,
+    Cells,
+)
+from covey.kernel.rules import Cell, Rule
+
+TRAIN = 0
+EXPLORE = 1
+EXPLOIT = 2
+SERVE = 3
+
+ARRIVED = 0
+LABELLED = 1
+USED = 2
+
+# Discounted counts are fixed-point numbers: the same on every platform.
+ONE = 1 << 16
+KEEP_BITS = 30
+
+MILLIONTHS = 1000000  # unit of costs
+UNPAID = -(1 << 60)  # no observed cost
+CLOSED = 1e300  # cost of an unavailable arm
+FOREVER = float("inf")
+NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
+
+
+class Counters(Cells):
+    """What one learner counts in the cells of one context space."""
+
+    def __init__(self, rule: Rule) -> None:
+        Cells.__init__(self, rule)
+        self.functions = rule.functions
+        self.arms = len(rule.costs)
+        self.asked = self.arms - rule.context_peers  # arms before this one receive the data
+        self.costs = array("d", rule.costs)
+        self.is_closing = False  # some arms are unavailable for the current decision
+        self.prices = array("d", rule.costs)  # their costs when available
+        self.explores_to_help = rule.explores_to_help
+        self.counted = rule.counted
+        self.is_pending = rule.is_pending
+        self.learns_costs = rule.learns_costs
+        # Learnt costs are added to the price, unless they are the widths of answers.
+        self.adds_costs = rule.learns_costs and not (rule.index and rule.index.is_balanced)
+        self.remembers = rule.remembers
+        self.asked_only = rule.asked_only
+        self.memory: dict[int, Any] = {}  # row -> most frequent label, its count, total, counts
+        self.is_random = rule.seed is not None
+        self.state = (rule.seed or 0) & 0x7FFFFFFF
+        self.unit = rule.unit
+        self.window = rule.window
+        self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
+        self.forgets = rule.window > 0 or rule.discount < 1.0
+        self.blind = 0  # decisions with no label at any learner that could be asked
+        self.largest = 0.0  # the value of the arm that `weigh` chose
+        self.once = False  # labels of one slot count once for a function
+        self.told = array("d", bytes(8 * self.arms))  # accuracies reported by peers
+        self.active = array("i", [1] * self.arms)
+        numbers = []  # per arm: a, q, b, then c
+        for reward in rule.rewards:
+            slopes = reward.context or (0.0,) * rule.dimension
+            numbers += [reward.accuracy, reward.power, reward.cost, *slopes]
+        self.has_rewards = len(rule.rewards) > 0
+        self.rewards = array("d", numbers or [0.0])
+        self._lay_out_rows(rule)
+
+    def _lay_out_rows(self, rule: Rule) -> None:
+        """Compute the layout of a row; unused counters take no space."""
+        self.right = self.labels + self.arms
+        self.untrained = self.right + self.arms  # of peers only
+        self.underway = self.untrained + self.asked - self.functions
+        self.spent = self.underway + (self.arms if self.is_pending else 0)
+        self.times = self.spent + (self.arms if self.learns_costs else 0)
+        self.recent = self.times + (self.arms if self.learns_costs else 0)
+        self.recent_right = self.recent + (self.arms if self.forgets else 0)
+        # The slot of the latest label of each function, where one slot must count once.
+        self.dates_labels = rule.index is not None or rule.elimination is not None
+        self.last = self.recent_right + (self.arms if self.forgets else 0)
+        self.trained = self.last + (self.functions if self.dates_labels else 0)  # with a label
+        # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
+        self.ring = self.trained + (self.asked - self.functions if rule.floors_training else 0)
+        self.allocate(self.ring + (1 + self.window if self.window else 0))
+
+    # -- what inherits -------------------------------------------------------------------------
+
+    def _has_changed(self, row: int, arm: int) -> int:
+        """Note that the labels of an arm in `row` have changed."""
+        return 0
+
+    def _is_reset(self, row: int) -> int:
+        """Forget the labels of a row."""
+        self.memory.pop(row, None)
+        return 0
+
+    def _replies(self, row: int) -> list[int]:
+        """Return what is kept of the reports of peers, as integers."""
+        return []
+
+    def _load_replies(self, row: int, replies: list[int]) -> int:
+        """Restore the result of `_replies`."""
+        return 0
+
+    # -- looking in, saving, loading -----------------------------------------------------------
+
+    def record(self, row: int, arm: int) -> tuple[int, int]:
+        """Return the labels of `arm` in `row`, and its correct answers."""
+        base = row * self.stride
+        return self.rows[base + self.labels + arm], self.rows[base + self.right + arm]
+
+    def spending(self, row: int, arm: int) -> tuple[int, int]:
+        """Return the total variable cost of `arm` in `row`, in millionths, and its count."""
+        base = row * self.stride
+        if not self.learns_costs:
+            return 0, 0
+        return self.rows[base + self.spent + arm], self.rows[base + self.times + arm]
+
+    def blind_decisions(self) -> int:
+        """Return the number of decisions with no label at any learner."""
+        return self.blind
+
+    def best(self, row: int) -> int:
+        """Return the arm with the largest estimate."""
+        return self._best(row * self.stride)
+
+    def best_own(self, row: int) -> int:
+        """Return the own function with the largest estimate minus cost."""
+        return self._largest(row * self.stride, self.functions, True)
+
+    def estimate(self, row: int) -> tuple[float, int]:
+        """Return accuracy and labels of the best own function, for a learner without labels."""
+        base = row * self.stride
+        best = self._largest(base, self.functions, False)
+        return self._accuracy(base, best), self.rows[base + self.labels + best]
+
+    def counters(self, row: int) -> list[int]:
+        """Return the counters of `row`: since, arrivals, own arrivals, then per arm.
+
+        If reports of peers are cached, their slots and the bits of their values follow.
+        """
+        base = row * self.stride
+        head = [self.rows[base + SINCE], self.rows[base + ARRIVALS], self.rows[base + OWN]]
+        tail = [self.rows[base + k] for k in range(self.labels, self.stride)]
+        return head + tail + self._replies(row)
+
+    def load(self, cell: Cell, counters: list[int]) -> int:
+        """Create `cell` from the result of `counters`; return its row."""
+        row = self.meet(cell, min(0, counters[0]))
+        base = row * self.stride
+        self.foreign += (counters[0] < 0) - (self.rows[base + SINCE] < 0)
+        self.rows[base + SINCE] = counters[0]
+        self.rows[base + ARRIVALS] = counters[1]
+        self.rows[base + OWN] = counters[2]
+        for k in range(self.labels, self.stride):
+            self.rows[base + k] = counters[3 + k - self.labels]
+        self._load_replies(row, counters[3 + self.stride - self.labels :])
+        return row
+
+    def set_cost(self, arm: int, cost: float) -> None:
+        """Change the cost of `arm` and keep its counters; infinite: unavailable."""
+        self.costs[arm] = cost
+        for row in range(self.used):
+            self.rows[row * self.stride + BEST] = -1
+            self.rows[row * self.stride + CALM] = 0
+
+    def combine(self, row: int, other: Counters, by: int) -> None:
+        """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract.
+
+        If all levels are used at once, also in its parent cells. `other` has the same rule.
+        """
+        if other.stride != self.stride:
+            raise DataError("tables of different rules cannot be combined")
+        while row >= 0:
+            base = row * self.stride
+            for k in range(self.dimension):
+                other.point[k] = self.rows[base + COORDINATES + k]
+            there = other._find(self.rows[base + LEVEL])
+            if there >= 0:
+                self._combine(row, other, there * other.stride, by)
+            row = self.rows[base + PARENT]
+
+    def _combine(self, row: int, other: Counters, there: int, by: int) -> None:
+        base = row * self.stride
+        self.rows[base + ARRIVALS] += by * other.rows[there + ARRIVALS]
+        self.rows[base + BEST_OWN] = -1
+        for function in range(self.functions):
+            self._combine_at(base + self.labels + function, other, there - base, by)
+            self._combine_at(base + self.right + function, other, there - base, by)
+            if self.is_pending:
+                self._combine_at(base + self.underway + function, other, there - base, by)
+            if self.learns_costs:
+                self._combine_at(base + self.spent + function, other, there - base, by)
+                self._combine_at(base + self.times + function, other, there - base, by)
+            if self.forgets:
+                self._combine_at(base + self.recent + function, other, there - base, by)
+                self._combine_at(base + self.recent_right + function, other, there - base, by)
+            self._has_changed(row, function)
+
+    def _combine_at(self, at: int, other: Counters, shift: int, by: int) -> None:
+        self.rows[at] += by * other.rows[at + shift]
+
+    # -- labels seen, for peers that show only the cell ----------------------------------------
+
+    def recall(self, row: int) -> tuple[Any, int, int]:
+        """Return the most frequent label in `row`, its count, and the number of labels."""
+        leader, count, total, _ = self.memory.get(row, NOTHING)
+        return leader, count, total
+
+    def known(self, row: int) -> list[tuple[Any, int]]:
+        """Return the labels in `row` with their counts, the most frequent first."""
+        leader, _, _, counts = self.memory.get(row, NOTHING)
+        return sorted((counts or {}).items(), key=lambda one: (-one[1], one[0] is not leader))
+
+    def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
+        """Restore the result of `known`."""
+        if labels:
+            counts = dict(labels)
+            self.memory[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
+
+    def _remember(self, row: int, label: Any) -> int:
+        """Store a label; the leading label changes only when another has a larger count."""
+        leader, count, total, counts = self.memory.get(row, NOTHING)
+        if self.asked_only and label != (leader or 0):
+            return 0
+        counts = counts or {}
+        counts[label] = seen = counts.get(label, 0) + 1
+        if seen > count:
+            leader, count = label, seen
+        self.memory[row] = (leader, count, total + 1, counts)
+        return 0
+
+    def _remember_around(self, label: Any, slot: int) -> int:
+        """Store a label in the cells of `path` that existed when its instance arrived."""
+        if self.asked_only:
+            return 0
+        for k in range(self.found):
+            if self._since(self.path[k] * self.stride) <= slot:
+                self._remember(self.path[k], label)
+        return 0
+
+    # -- estimates -----------------------------------------------------------------------------
+
+    def _tried(self, base: int, arm: int) -> int:
+        if self.is_pending:
+            return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
+        return self.rows[base + self.labels + arm]
+
+    def _best(self, base: int) -> int:
+        if self.is_closing:
+            return self._largest(base, self.arms, True)
+        # Rewards can depend on the context: the best arm of a cell cannot be cached.
+        if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
+            self.rows[base + BEST] = self._largest(base, self.arms, True)
+        return self.rows[base + BEST]
+
+    def _most_accurate(self, base: int) -> int:
+        if self.rows[base + BEST_OWN] < 0 or self.is_random:
+            self.rows[base + BEST_OWN] = self._largest(base, self.functions, False)
+        return self.rows[base + BEST_OWN]
+
+    def _largest(self, base: int, end: int, is_net: bool) -> int:
+        chosen = 0
+        rivals = 1
+        largest = -FOREVER
+        for arm in range(end):
+            if is_net and not self.active[arm]:
+                continue
+            value = self._accuracy(base, arm)
+            if is_net:
+                value = self._worth(base, arm, value)
+            # A greedy helper does not explore; ties go to the last function.
+            is_later = value == largest and not is_net and not self.explores_to_help
+            if value > largest or (is_later and not self.is_random):
+                largest = value
+                chosen = arm
+                rivals = 1
+            elif self.is_random and value == largest:
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    def _price(self, base: int, arm: int) -> float:
+        """Return the arm's fixed cost plus the mean of its learnt variable cost."""
+        price = self.costs[arm]
+        if self.adds_costs and self.rows[base + self.times + arm] > 0:
+            times = float(self.rows[base + self.times + arm]) * MILLIONTHS
+            price += self.rows[base + self.spent + arm] / times
+        return price
+
+    def _weigh(self, base: int, seen: int) -> int:
+        """Exploit by labels from serving and by accuracies reported by peers (`told`)."""
+        chosen = 0
+        for arm in range(self.arms):
+            accuracy = self.told[arm]
+            if arm < self.functions:
+                accuracy = self._accuracy(base, arm)
+                seen += self.rows[base + self.labels + arm]
+            value = self._worth(base, arm, accuracy)
+            if arm == 0 or value > self.largest:
+                self.largest = value
+                chosen = arm
+        self.blind += seen == 0
+        return chosen
+
+    def _worth(self, base: int, arm: int, accuracy: float) -> float:
+        """Return the reward of an arm of this accuracy, its cost subtracted."""
+        price = self._price(base, arm)
+        if not self.has_rewards:
+            return accuracy - price
+        at = arm * (3 + self.dimension)
+        slope = 1.0
+        for k in range(self.dimension):
+            slope += self.rewards[at + 3 + k] * self.context[k]
+        gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
+        return gained - self.rewards[at + 2] * price * slope
+
+    def _accuracy(self, base: int, arm: int) -> float:
+        # An arm without labels in the window, or with discounted count 0, uses all its labels.
+        if self.forgets and self.rows[base + self.recent + arm] > 0:
+            labels = float(self.rows[base + self.recent + arm])
+            if self.window:
+                labels = labels * self.unit
+            return self.rows[base + self.recent_right + arm] / labels
+        labels = float(self.rows[base + self.labels + arm])
+        if labels == 0:
+            return 0.0
+        return self.rows[base + self.right + arm] / (labels * self.unit)
+
+    def _is_drawn(self, rivals: int) -> bool:
+        """Return whether the latest of `rivals` equal arms replaces the current one."""
+        self.state = (self.state * 1103515245 + 12345) & 0x7FFFFFFF
+        return (self.state >> 12) % rivals == 0
+
+    # -- availability --------------------------------------------------------------------------
+
+    def _close(self, closed: bytes) -> int:
+        """Set the costs of arms to infinity until `_reopen`.
+
+        Meanwhile the best arm of a cell is recomputed and not stored, because other decisions use
+        all arms.
+        """
+        if len(closed) != self.arms:
+            raise DataError(f"`closed` has {len(closed)} bytes; there are {self.arms} arms")
+        self.is_closing = True
+        for arm in range(self.arms):
+            self.prices[arm] = self.costs[arm]
+            if closed[arm]:
+                self.costs[arm] = FOREVER
+        return 0
+
+    def _reopen(self) -> None:
+        self.is_closing = False
+        for arm in range(self.arms):
+            self.costs[arm] = self.prices[arm]
+
+    # -- what is counted -----------------------------------------------------------------------
+
+    def _count_own(self, row: int, by: int) -> None:
+        """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
+        self.rows[row * self.stride + OWN] += by
+        if self.counted == ARRIVED:
+            for k in range(self.found):
+                self.rows[self.path[k] * self.stride + ARRIVALS] += by
+
+    def _count_served(self, row: int, by: int) -> None:
+        if self.counted == ARRIVED:
+            self.rows[row * self.stride + ARRIVALS] += by
+
+    def _expect(
+        self,
+        row: int,
+        arm: int,
+        phase: int,
+        by: int,
+    ) -> None:
+        """Count a pending label; training labels of the asking learner do not count for the arm."""
+        if not self.is_pending or phase == TRAIN:
+            return
+        while row >= 0:
+            base = row * self.stride
+            self.rows[base + self.underway + arm] += by
+            self._has_changed(row, arm)
+            row = self.rows[base + PARENT]
+
+    def _release(self, row: int, arm: int, phase: int) -> None:
+        """Remove a pending label; the arm can become underexplored again."""
+        self._expect(row, arm, phase, -1)
+        self.rows[row * self.stride + CALM] = 0
+
+    def _spend(self, base: int, arm: int, paid: int) -> None:
+        """Record the variable cost of a decision, in millionths."""
+        if self.learns_costs and paid != UNPAID:
+            self.rows[base + self.spent + arm] += paid
+            self.rows[base + self.times + arm] += 1
+            self.rows[base + BEST] = -1
+
+    def _take(self, base: int, function: int, gain: int, slot: int) -> None:
+        """Record a label of an own function; one instance counts once, for all askers."""
+        if self.dates_labels:
+            if self.once and self.rows[base + self.last + function] == slot:
+                return
+            self.rows[base + self.last + function] = slot
+            self._has_changed(base // self.stride, function)
+        self._record(base, function, gain)
+
+    def _record(self, base: int, arm: int, gain: int) -> None:
+        self.rows[base + self.labels + arm] += 1
+        self.rows[base + self.right + arm] += gain
+        if self.forgets:
+            self._record_recent(base, arm, gain)
+            return
+        if self.unit > 1:
+            self.rows[base + BEST] = -1
+            if arm < self.functions:
+                self.rows[base + BEST_OWN] = -1
+            return
+        # The best arm is unchanged if it is correct or another arm is wrong; otherwise recompute.
+        if (self.rows[base + BEST] == arm) != gain:
+            self.rows[base + BEST] = -1
+        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
+            self.rows[base + BEST_OWN] = -1
+
+    def _record_recent(self, base: int, arm: int, gain: int) -> None:
+        """Record a label for estimates: in the window, or with discounted counts."""
+        if self.window:
+            self._push(base, arm, gain)
+            self.rows[base + self.recent + arm] += 1
+            self.rows[base + self.recent_right + arm] += gain
+        else:
+            for k in range(self.recent, self.recent + 2 * self.arms):
+                self.rows[base + k] = self.rows[base + k] * self.keep >> KEEP_BITS
+            self.rows[base + self.recent + arm] += ONE
+            self.rows[base + self.recent_right + arm] += ONE * gain // self.unit
+            for function in range(self.functions):
+                self._has_changed(base // self.stride, function)
+        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+
+    def _push(self, base: int, arm: int, gain: int) -> None:
+        """Put a label into the ring buffer, over the one that leaves the window."""
+        first = base + self.ring
+        place = first + 1 + self.rows[first] % self.window
+        if self.rows[first] >= self.window:
+            old = self.rows[place]
+            self.rows[base + self.recent + (old >> 32)] -= 1
+            self.rows[base + self.recent_right + (old >> 32)] -= old & 0xFFFFFFFF
+        self.rows[place] = arm << 32 | gain
+        self.rows[first] += 1

@@ -1,0 +1,42 @@
+cimport cython
+from covey.kernel.table cimport Table
+
+
+cdef class PhaseTable(Table):
+    cdef bint trains_first
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    @cython.final
+    cdef long long _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) noexcept
+    cdef int _help(self, long long row) except? -2
+    cdef int _unexplored(self, long long row) except? -2
+    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _is_waiting(self, long long row, long long slot) except -1
+    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    @cython.final
+    cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
+    @cython.final
+    @cython.locals(sent=cython.longlong)
+    cdef void _refresh(self, long long row, long long peer, long long arrivals) noexcept
+
+
+cdef class EliminationTable(PhaseTable):
+    cdef double confidence, slack, cap
+    cdef int most_functions
+    cdef double[::1] low, high
+    cdef long long[::1] heard
+    @cython.locals(explore=cython.longlong, explore_peers=cython.longlong, train=cython.longlong, most=cython.longlong)
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _is_waiting(self, long long row, long long slot) except -1
+    cdef int _report(self, long long row, long long slot) except -1
+    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int _receive_lie(self, long long row, long long peer, long long slot) except -1
+    @cython.final
+    @cython.locals(level=cython.double, labels=cython.double, accuracy=cython.double, radius=cython.double)
+    cdef double _bound(self, long long base, long long slot) noexcept
+    @cython.final
+    @cython.locals(level=cython.double, best=cython.double)
+    cdef long long _eliminate(self, long long row, long long slot) noexcept
+    @cython.final
+    @cython.locals(cap=cython.double)
+    cdef long long _retrain(self, long long row, long long limit) noexcept

@@ -1,0 +1,210 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
+"""Policies by thresholds: explore own functions, train peers, explore peers, then exploit.
+
+These are the three phases of CoS and DCZA; `EliminationTable` leaves out arms that cannot be best.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+if cython.compiled:
+    from cython.cimports.libc.math import log, sqrt
+else:
+    from math import log, sqrt
+
+from covey.kernel.cells import BEST, CALM
+from covey.kernel.counters import ARRIVED, CLOSED, EXPLOIT, EXPLORE, FOREVER, TRAIN
+from covey.kernel.rules import Rule
+from covey.kernel.table import Table
+from covey.kernel.thresholds import FAR, Clock
+
+
+class PhaseTable(Table):
+    """Chooses by the three tests of the paper."""
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        Table.__init__(self, clock, rule)
+        self.trains_first = rule.trains_first
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        base = row * self.stride
+        # Counters never decrease: a passed test stays passed until a threshold rises.
+        if slot < self.rows[base + CALM]:
+            return self._best(base) << 2 | EXPLOIT
+        self.clock.move(slot)
+        choice = self._test(
+            row, self.clock.floors[0], self.clock.floors[1], self.clock.floors[2], is_fresh
+        )
+        if choice >= 0 and choice & 3 == EXPLOIT and not self.is_closing:
+            self.rows[base + CALM] = self.clock.end
+        return choice
+
+    def _test(self, row: int, explore: int, train: int, explore_peers: int, is_fresh: bool) -> int:
+        """Return the first arm below its threshold, else the best one."""
+        base = row * self.stride
+        if not self.trains_first:
+            arm = self._wanting(base, self.labels, 0, self.functions, explore)
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        untrained = self.untrained - self.functions
+        arm = self._wanting(base, untrained, self.functions, self.asked, train)
+        if arm >= 0:
+            return arm << 2 | TRAIN if is_fresh else -1
+        if self.trains_first:
+            arm = self._wanting(base, self.labels, 0, self.functions, explore)
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        arm = self._wanting(base, self.labels, self.functions, self.arms, explore_peers)
+        if arm >= 0:
+            return arm << 2 | EXPLORE
+        return self._best(base) << 2 | EXPLOIT
+
+    def _wanting(self, base: int, field: int, first: int, end: int, limit: int) -> int:
+        """Return the lowest arm (or one at random) whose count in `field` is at most `limit`."""
+        chosen = -1
+        rivals = 0
+        for arm in range(first, end):
+            count = self.rows[base + field + arm]
+            if self.is_pending and field == self.labels:
+                count += self.rows[base + self.underway + arm]
+            if count <= limit and self.costs[arm] < CLOSED and self.active[arm]:
+                if not self.is_random:
+                    return arm
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    def _help(self, row: int) -> int:
+        function = self._unexplored(row)
+        return function if function >= 0 else self._most_accurate(row * self.stride)
+
+    def _unexplored(self, row: int) -> int:
+        """Return the own function that a helper explores next; -1: none."""
+        if not self.explores_to_help:
+            return -1
+        base = row * self.stride
+        for arm in range(self.functions):
+            self.active[arm] = 1  # for a peer's request, any function can be explored
+        return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+
+    def _needs(self, row: int, peer: int) -> bool:
+        at = row * self.stride + self.untrained + peer
+        return self.rows[at] <= self.clock.floors[1] and self.costs[self.functions + peer] < CLOSED
+
+    def _receive(
+        self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
+    ) -> int:
+        self._refresh(row, peer, arrivals)
+        return 0
+
+    def _refresh(self, row: int, peer: int, arrivals: int) -> None:
+        base = row * self.stride
+        asked = self.rows[base + self.labels + self.functions + peer]
+        # The peer has counted a pending label only if it counts before the label arrives.
+        if self.counted == ARRIVED:
+            asked = self._tried(base, self.functions + peer)
+        self.rows[base + self.untrained + peer] = arrivals - asked
+        # A peer that reports fewer instances than were sent to it is not trained for now.
+        sent = 0 if self.inherits else asked
+        if self.floors_training and arrivals < sent + self.rows[base + self.trained + peer]:
+            self.rows[base + self.untrained + peer] = self.clock.floors[1] + 1
+
+
+class EliminationTable(PhaseTable):
+    """Tests only arms that may still be the best, by the bounds that peers report."""
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        PhaseTable.__init__(self, clock, rule)
+        drop = rule.elimination
+        assert drop is not None
+        self.confidence = drop.confidence
+        self.slack = drop.bias
+        self.most_functions = drop.most_functions
+        self.cap = 0.0
+        self.low, self.high = (array("d", bytes(8 * self.arms)) for _ in range(2))
+        self.heard = array("q", bytes(8 * self.arms))
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        self.clock.move(slot)
+        if not is_fresh and self.asked > self.functions:
+            return -1
+        most = self._eliminate(row, slot)
+        explore, explore_peers = min(self.clock.floors[0], most), min(self.clock.floors[2], most)
+        if not self.trains_first:
+            arm = self._wanting(row * self.stride, self.labels, 0, self.functions, explore)
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        train = self._retrain(row, self.clock.floors[1])
+        return self._test(row, explore, train, explore_peers, is_fresh)
+
+    def _needs(self, row: int, peer: int) -> bool:
+        return self.costs[self.functions + peer] < CLOSED
+
+    def _report(self, row: int, slot: int) -> int:
+        Table._report(self, row, slot)
+        self._bound(row * self.stride, slot)
+        self.lowest = self.highest = -FOREVER
+        for function in range(self.functions):
+            self.lowest = max(self.lowest, self.low[function])
+            self.highest = max(self.highest, self.high[function])
+        return 0
+
+    def _receive(
+        self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
+    ) -> int:
+        self.heard[self.functions + peer] = arrivals
+        self.low[self.functions + peer] = low
+        self.high[self.functions + peer] = high
+        return 0
+
+    def _receive_lie(self, row: int, peer: int, slot: int) -> int:
+        return self._receive(row, peer, 0, -FOREVER, FOREVER, slot)
+
+    def _bound(self, base: int, slot: int) -> float:
+        """Set the bounds of the own functions; return their confidence level."""
+        level: float = log(self.confidence * slot * slot)
+        for arm in range(self.functions):
+            labels = float(self.rows[base + self.labels + arm])
+            self.low[arm] = -FOREVER
+            self.high[arm] = FOREVER
+            if labels > 0:
+                accuracy = self.rows[base + self.right + arm] / (labels * self.unit)
+                radius = sqrt(level / (2 * labels))
+                self.low[arm] = accuracy - radius
+                self.high[arm] = accuracy + radius
+        return level
+
+    def _eliminate(self, row: int, slot: int) -> int:
+        """Set the arms that may be optimal; return the maximum number of trials of each."""
+        base = row * self.stride
+        level = self._bound(base, slot)
+        best = -FOREVER
+        for arm in range(self.arms):
+            best = max(best, self.low[arm] - self._price(base, arm))
+        for arm in range(self.arms):
+            self.active[arm] = self.high[arm] - self._price(base, arm) + 2 * self.slack >= best
+        self.rows[base + BEST] = -1
+        self.cap = level / (2 * self.slack * self.slack) if self.slack > 0 else FOREVER
+        return int(self.cap) if self.cap < FAR else FAR
+
+    def _retrain(self, row: int, limit: int) -> int:
+        """Refresh the training counters of peers that may need training; return their limit."""
+        cap = self.most_functions * self.cap
+        limit = min(limit, int(cap) if cap < FAR else FAR)
+        base = row * self.stride + self.untrained
+        for k in range(self.asked - self.functions):
+            arm = self.functions + k
+            is_open = self.active[arm] and self.costs[arm] < CLOSED
+            if is_open and self.rows[base + k] <= limit:
+                self._refresh(row, k, self.heard[arm])
+        return limit
