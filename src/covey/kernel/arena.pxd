@@ -40,7 +40,8 @@ cdef class Arena:
     cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written, seen
     cdef dict calendar
-    cdef long long[::1] patience
+    cdef long long[::1] patience, rows, choices, helpers, met, served
+    cdef int[::1] columns
     cdef double[::1] contexts
     cdef bint has_gains, has_costs, is_busy, remembers
     cdef signed char[::1] phases
@@ -49,6 +50,14 @@ cdef class Arena:
     cpdef run(self, log, long long first_slot, trace)
     cdef int _open(self, log, trace) except -1
     cdef inline Ledger _ledger(self, long long learner)
+    @cython.locals(table=Table, t=cython.longlong, k=cython.longlong, is_usual=cython.bint)
+    cdef bint _is_plain(self) except -1
+    @cython.locals(tables=list, t=cython.longlong, i=cython.longlong, slot=cython.longlong)
+    cdef int _run_plain(self, long long first_slot) except -1
+    @cython.locals(table=Table, other=Table, row=cython.longlong, choice=cython.longlong, arm=cython.longlong, helper=cython.longlong, met=cython.longlong, n=cython.longlong)
+    cdef inline int _decide_plain(self, list tables, long long i, long long slot, long long t) except -1
+    @cython.locals(table=Table, other=Table, row=cython.longlong, choice=cython.longlong, helper=cython.longlong, arm=cython.longlong, at=cython.longlong, function=cython.longlong, gain=cython.bint)
+    cdef inline int _end_plain(self, list tables, long long i, long long slot, long long t) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)
