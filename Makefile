@@ -67,7 +67,7 @@ picture: $(VENV)/.covey
 clean:
 	rm -rf $(VENV) build dist demo-report src/covey/kernel/*.so src/*.egg-info
 
-$(VENV)/.covey: pyproject.toml setup.py src/covey/kernel/kernel.py src/covey/kernel/_compiled.pxd
+$(VENV)/.covey: pyproject.toml setup.py $(wildcard src/covey/kernel/*.py src/covey/kernel/*.pxd)
 	@echo "setting up $(VENV) (once; a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer; set PYTHON=/path/to/it")'
 	@$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,7 @@ from setuptools import Extension, setup
 WISH = os.environ.get("COVEY_BUILD", "")
 KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
-PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "arena")
+PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "spaces", "arena")
 
 
 def lines_of(part):

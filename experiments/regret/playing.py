@@ -21,7 +21,11 @@ SOURCES = (
     "bandit/partitions",
     "bandit/policies",
     "bandit/theorems",
-    "kernel/kernel",
+    *(
+        f"kernel/{part}"
+        for part in ("arena", "cells", "counters", "index", "phases", "spaces", "table")
+    ),
+    "kernel/thresholds",
     "replay/engine",
     "simulation/environment",
     "simulation/run",

@@ -12,8 +12,16 @@ from covey.bandit.learner import NO_ANSWER, Learner
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
 from covey.errors import ContextError, DataError
-from covey.kernel import NOT_DECIDED, UNPAID, arm_of, code_of, phase_of, row_of, undecided_row
-from covey.kernel import kernel as kernel_kernel
+from covey.kernel import (
+    NOT_DECIDED,
+    UNPAID,
+    arm_of,
+    code_of,
+    counters,
+    phase_of,
+    row_of,
+    undecided_row,
+)
 from covey.kernel.rules import Cell
 from covey.types import Loss
 
@@ -64,7 +72,7 @@ def chosen(learner: Learner, code: int) -> tuple[str, str]:
 
 
 def test_the_constants_of_the_engine_are_those_of_the_kernel() -> None:
-    assert (kernel.SERVE, kernel.UNPAID) == (kernel_kernel.SERVE, kernel_kernel.UNPAID)
+    assert (kernel.SERVE, kernel.UNPAID) == (counters.SERVE, counters.UNPAID)
 
 
 @given(row=st.integers(0, 2**40), arm=st.integers(0, 2**18 - 1), phase=st.integers(0, 3))

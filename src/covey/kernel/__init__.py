@@ -12,9 +12,10 @@ from covey.errors import ConfigError
 from covey.kernel.rules import Rule
 
 if TYPE_CHECKING:
-    from covey.kernel.arena import Arena, Ledger
+    from covey.kernel.arena import Arena
     from covey.kernel.index import BalanceTable, IndexTable, RecentTable
-    from covey.kernel.phases import EliminationTable, PhaseTable
+    from covey.kernel.phases import EliminationTable, PhaseTable, PlainPhaseTable, is_plain
+    from covey.kernel.spaces import Ledger
     from covey.kernel.table import Table
     from covey.kernel.thresholds import Clock
 
@@ -41,6 +42,7 @@ else:
     _names = {name: value for module in _modules for name, value in vars(module).items()}
     Arena, Ledger, Clock, Table = map(_names.get, ("Arena", "Ledger", "Clock", "Table"))
     PhaseTable, EliminationTable = map(_names.get, ("PhaseTable", "EliminationTable"))
+    PlainPhaseTable, is_plain = map(_names.get, ("PlainPhaseTable", "is_plain"))
     IndexTable, RecentTable = map(_names.get, ("IndexTable", "RecentTable"))
     BalanceTable = _names["BalanceTable"]
 
@@ -81,7 +83,9 @@ def table_of(clock: Clock, rule: Rule) -> Table:
     if rule.index is not None:
         kind = RecentTable if rule.index.is_recent else IndexTable
         return (BalanceTable if rule.index.is_balanced else kind)(clock, rule)
-    return (PhaseTable if rule.elimination is None else EliminationTable)(clock, rule)
+    if rule.elimination is not None:
+        return EliminationTable(clock, rule)
+    return (PlainPhaseTable if is_plain(rule) else PhaseTable)(clock, rule)
 
 
 # These functions take one code or an array of codes.

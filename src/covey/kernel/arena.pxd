@@ -1,32 +1,9 @@
 cimport cython
+from covey.kernel.spaces cimport Ledger
 from covey.kernel.table cimport Table
 from covey.kernel.thresholds cimport Clock
 
 cdef long long NEVER
-
-
-@cython.final
-cdef class Ledger:
-    cdef readonly list tables
-    cdef Table first, asked
-    cdef int[::1] own, places
-    cdef int count, chosen
-    cdef long long[::1] rows, asked_rows
-    cdef long long choice, helper, function, stand_in, width
-    cdef inline Table _at(self, long long k)
-    cdef inline Table _table(self, long long space)
-    cdef inline int _locate(self, double[::1] contexts, long long start, long long slot) except -1
-    @cython.locals(one=cython.longlong, choice=cython.longlong, largest=cython.double, value=cython.double)
-    cdef inline int _choose(self, long long slot, long long fresh) except? -2
-    cdef inline int _meet(self, Ledger asker, long long slot) except -1
-    @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
-    cdef inline int _help(self, Ledger asker) except? -2
-    @cython.locals(count=cython.longlong, total=cython.longlong, answer=cython.longlong, largest=cython.double)
-    cdef int _recall(self, Ledger asker) except? -2
-    @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
-    cdef int _best_own(self) except? -2
-    cdef inline int _count(self) except -1
-    cdef inline int _learn(self, long long gain, long long slot, long long paid) except -1
 
 
 @cython.final
@@ -40,7 +17,7 @@ cdef class Arena:
     cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written, seen
     cdef dict calendar
-    cdef long long[::1] patience, rows, choices, helpers, met, served
+    cdef long long[::1] patience, rows, choices, met, served
     cdef int[::1] columns
     cdef double[::1] contexts
     cdef bint has_gains, has_costs, is_busy, remembers
@@ -52,12 +29,16 @@ cdef class Arena:
     cdef inline Ledger _ledger(self, long long learner)
     @cython.locals(table=Table, t=cython.longlong, k=cython.longlong, is_usual=cython.bint)
     cdef bint _is_plain(self) except -1
-    @cython.locals(tables=list, t=cython.longlong, i=cython.longlong, slot=cython.longlong)
+    @cython.locals(t=cython.longlong, known=cython.longlong)
+    cdef bint _are_known(self) except -1
+    @cython.locals(tables=list, t=cython.longlong, i=cython.longlong, n=cython.longlong, slot=cython.longlong, at=cython.longlong,
+                   contexts=cython.double[::1], predictions=cython.int[:, ::1], labels=cython.int[::1], columns=cython.int[::1],
+                   cells=cython.int[::1], phases=cython.schar[::1], arms=cython.int[::1], functions=cython.int[::1], correct=cython.int[::1],
+                   rows=cython.longlong[::1], choices=cython.longlong[::1], met=cython.longlong[::1], served=cython.longlong[::1],
+                   behind=cython.int[::1], starts=cython.int[::1], offsets=cython.int[::1],
+                   count=cython.longlong, width=cython.longlong, total=cython.longlong, table=Table, other=Table,
+                   row=cython.longlong, choice=cython.longlong, arm=cython.longlong, helper=cython.longlong, function=cython.longlong, gain=cython.bint)
     cdef int _run_plain(self, long long first_slot) except -1
-    @cython.locals(table=Table, other=Table, row=cython.longlong, choice=cython.longlong, arm=cython.longlong, helper=cython.longlong, met=cython.longlong, n=cython.longlong)
-    cdef inline int _decide_plain(self, list tables, long long i, long long slot, long long t) except -1
-    @cython.locals(table=Table, other=Table, row=cython.longlong, choice=cython.longlong, helper=cython.longlong, arm=cython.longlong, at=cython.longlong, function=cython.longlong, gain=cython.bint)
-    cdef inline int _end_plain(self, list tables, long long i, long long slot, long long t) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)

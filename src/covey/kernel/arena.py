@@ -12,151 +12,15 @@ try:
 except ModuleNotFoundError:
     from types import SimpleNamespace
 
-    cython = SimpleNamespace(compiled=False)
+    cython = SimpleNamespace(compiled=False, cast=lambda kind, value: value)
 
 from covey.kernel.counters import EXPLOIT, MILLIONTHS, NOTHING, SERVE, UNPAID
 from covey.kernel.rules import Seat
+from covey.kernel.spaces import Ledger
 from covey.kernel.table import Table
 from covey.kernel.thresholds import FAR
 
 NEVER = -1  # in `delays`: the label never arrives
-
-
-class Ledger:
-    """One learner's tables, one per context space; its own spaces decide.
-
-    Any own space can require training or exploration; otherwise the arm with the largest estimate
-    in any of them is exploited. Counts and labels are recorded in all of them.
-    """
-
-    def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
-        self.tables = tables
-        self.own = array("i", own)
-        self.count = len(own)
-        self.places = array("i", [place for space in own for place in columns[space]] or [0])
-        self.first = tables[own[0]]
-        # Of the current instance, per own space: the cell, and that of the queried learner.
-        self.rows, self.asked_rows = [array("q", bytes(8 * self.count)) for _ in range(2)]
-        self.chosen = 0  # the own space, among them, whose table decided
-        self.choice = 0
-        self.helper = -1  # the queried learner; -1: none
-        self.asked = self.first  # its table for the first own space
-        self.function = 0  # of the helper, or own; -1: answer from stored labels
-        self.width = 0  # uncertainty of the helper's function, in millionths
-        self.stand_in = -1  # own function that answers if the helper fails or is late
-
-    def _at(self, k: int) -> Table:
-        return self.first if k == 0 else self.tables[self.own[k]]
-
-    def _locate(self, contexts: Any, start: int, slot: int) -> int:
-        """Find the own cells around an instance, whose coordinates begin at `start`."""
-        at = 0
-        for k in range(self.count):
-            table = self._at(k)
-            for n in range(table.dimension):
-                table.context[n] = contexts[start + self.places[at + n]]
-            at += table.dimension
-            self.rows[k] = table._locate(slot)
-        return 0
-
-    def _choose(self, slot: int, fresh: int) -> int:
-        """Return `arm << 2 | phase`; -1 if peers must first be asked for the space `chosen`.
-
-        `fresh` is the last of the own spaces for which they have been asked; -1: none.
-        """
-        self.chosen = 0
-        if self.count == 1:
-            return self.first._choose(self.rows[0], slot, fresh >= 0)
-        largest = 0.0
-        choice = 0
-        for k in range(self.count):
-            table = self._at(k)
-            one = table._choose(self.rows[k], slot, k <= fresh)
-            if one < 0 or one & 3 != EXPLOIT:
-                self.chosen = k
-                return one
-            base = self.rows[k] * table.stride
-            value = table._worth(base, one >> 2, table._accuracy(base, one >> 2))
-            if k == 0 or value > largest:
-                largest = value
-                self.chosen = k
-                choice = one
-        return choice
-
-    def _meet(self, asker: Ledger, slot: int) -> int:
-        """Find or create the cells of the asking learner's instance."""
-        asker.asked = self._table(asker.own[0])
-        asker.asked_rows[0] = asker.asked._meet(asker.first, asker.rows[0], slot)
-        for k in range(1, asker.count):
-            table = self._table(asker.own[k])
-            asker.asked_rows[k] = table._meet(asker._at(k), asker.rows[k], slot)
-        return 0
-
-    def _table(self, space: int) -> Table:
-        return self.tables[space]
-
-    def _help(self, asker: Ledger) -> int:
-        """Return the own function for the asking learner's instance, after `meet`."""
-        if asker.count == 1:
-            return asker.asked._help(asker.asked_rows[0])
-        largest = 0.0
-        chosen = 0
-        for k in range(asker.count):
-            function = self._table(asker.own[k])._unexplored(asker.asked_rows[k])
-            if function >= 0:
-                return function
-        for k in range(asker.count):
-            table = self._table(asker.own[k])
-            base = asker.asked_rows[k] * table.stride
-            function = table._most_accurate(base)
-            value = table._accuracy(base, function)
-            if k == 0 or value > largest:
-                largest = value
-                chosen = function
-        return chosen
-
-    def _recall(self, asker: Ledger) -> int:
-        """Return the most frequent label in the cell with the clearest majority; -1: none."""
-        answer = 0 if asker.asked.asked_only else -1
-        largest = 0.0
-        for k in range(asker.count):
-            table = self._table(asker.own[k])
-            leader, count, total, _ = table.memory.get(asker.asked_rows[k], NOTHING)
-            if total and float(count) / total > largest:
-                largest = float(count) / total
-                answer = leader
-        return answer
-
-    def _best_own(self) -> int:
-        """Return the own function with the largest estimate in any own space."""
-        chosen = 0
-        largest = 0.0
-        for k in range(self.count):
-            table = self._at(k)
-            base = self.rows[k] * table.stride
-            function = table._largest(base, table.functions, True)
-            value = table._worth(base, function, table._accuracy(base, function))
-            if k == 0 or value > largest:
-                largest = value
-                chosen = function
-        return chosen
-
-    def _count(self) -> int:
-        self.first._follow_on()
-        self.first._count_own(self.rows[0], 1)
-        for k in range(1, self.count):
-            table = self._at(k)
-            table._follow_on()
-            table._count_own(self.rows[k], 1)
-        return 0
-
-    def _learn(self, gain: int, slot: int, paid: int) -> int:
-        """Record the label of the current instance immediately."""
-        arm, phase = self.choice >> 2, self.choice & 3
-        self.first._learn_own(self.rows[0], arm, phase, gain, slot, paid)
-        for k in range(1, self.count):
-            self._at(k)._learn_own(self.rows[k], arm, phase, gain, slot, paid)
-        return 0
 
 
 class Arena:
@@ -194,9 +58,9 @@ class Arena:
         self.wait = -1 if label_wait is None else label_wait  # -1: no limit
         self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
         self.seen = 0  # labels of the peers that were consulted
-        # Of the current slot, per learner: its row, choice and helper, and what that did.
-        self.rows, self.choices, self.helpers, self.met, self.served = [
-            array("q", bytes(8 * self.count)) for _ in range(5)
+        # Of the current slot, per learner: its row and choice, and its helper's row and function.
+        self.rows, self.choices, self.met, self.served = [
+            array("q", bytes(8 * self.count)) for _ in range(4)
         ]
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
 
@@ -269,72 +133,73 @@ class Arena:
             is_usual = table.is_supervised and table.asked == table.arms and not table.tells_widths
             if not is_usual or not self.receives[k] or self._ledger(k).count > 1:
                 return False
+        return self._are_known()
+
+    def _are_known(self) -> bool:
+        """Return whether every slot has a label."""
+        known = 0
         for t in range(len(self.labels)):
-            if self.labels[t] < 0:
-                return False
-        return True
+            known += self.labels[t] >= 0
+        return known == len(self.labels)
 
     def _run_plain(self, first_slot: int) -> int:
         """Replay where all learners see each instance and its label at once."""
         tables = [self._ledger(k).first for k in range(self.count)]
-        for t in range(len(self.labels)):
+        # Local names: C keeps them in registers.
+        contexts, predictions, labels, columns = (
+            self.contexts,
+            self.predictions,
+            self.labels,
+            self.columns,
+        )
+        cells, phases, arms = self.cells, self.phases, self.arms
+        functions, correct = self.functions, self.correct
+        rows, choices, met, served = self.rows, self.choices, self.met, self.served
+        behind, starts, offsets = self.behind, self.starts, self.offsets
+        count, width, total = self.count, self.width, self.total
+        at = 0
+        for t in range(len(labels)):
             slot = first_slot + t
             self.clock.move(slot)
             self.clock.round_up(slot)
-            for i in range(self.count):
-                self._decide_plain(tables, i, slot, t)
-            for i in range(self.count):
-                self._end_plain(tables, i, slot, t)
-        return 0
-
-    def _decide_plain(self, tables: list[Table], i: int, slot: int, t: int) -> int:
-        table: Table = tables[i]
-        for n in range(table.dimension):
-            table.context[n] = self.contexts[t * self.width + self.columns[n]]
-        row = table._locate(slot)
-        choice = table._choose(row, slot, False)
-        self.rows[i] = row
-        if choice < 0:
-            self._ledger(i).rows[0] = row
-            while choice < 0:
-                self._ask(i, 0, slot)
-                choice = table._choose(row, slot, True)
-        self.choices[i] = choice
-        arm = choice >> 2
-        self.helpers[i] = -1
-        if arm >= table.functions:
-            helper = self.behind[self.starts[i] + arm]
-            other: Table = tables[helper]
-            met = other._meet(table, row, slot)
-            self.helpers[i] = helper
-            self.met[i] = met
-            self.served[i] = other._help(met)
-        return 0
-
-    def _end_plain(self, tables: list[Table], i: int, slot: int, t: int) -> int:
-        table: Table = tables[i]
-        row, choice, helper = self.rows[i], self.choices[i], self.helpers[i]
-        arm = choice >> 2
-        at = self.written
-        if helper < 0:
-            function = self.offsets[i] + arm
-            self.arms[at] = function
-        else:
-            function = self.offsets[helper] + self.served[i]
-            self.arms[at] = self.total + helper
-        gain = self.predictions[function, t] == self.labels[t]
-        self.cells[at] = row * self.count + i
-        self.phases[at] = choice & 3
-        self.functions[at] = function
-        self.correct[at] = gain
-        self.written = at + 1
-        table._follow_on()
-        table._count_own(row, 1)
-        table._learn_own(row, arm, choice & 3, gain, slot, UNPAID)
-        if helper >= 0:
-            other: Table = tables[helper]
-            other._count_served(self.met[i], 1)
-            other._learn_served(self.met[i], self.served[i], gain, slot)
+            for i in range(count):
+                table = cython.cast(Table, tables[i])
+                for n in range(table.dimension):
+                    table.context[n] = contexts[t * width + columns[n]]
+                row = table._locate(slot)
+                choice = table._choose(row, slot, False)
+                rows[i] = row
+                while choice < 0:
+                    self._ledger(i).rows[0] = row
+                    self._ask(i, 0, slot)
+                    choice = table._choose(row, slot, True)
+                choices[i] = choice
+                arm = choice >> 2
+                if arm >= table.functions:
+                    other = cython.cast(Table, tables[behind[starts[i] + arm]])
+                    met[i] = other._meet(table, row, slot)
+                    served[i] = other._help(met[i])
+            for i in range(count):
+                table = cython.cast(Table, tables[i])
+                row, choice = rows[i], choices[i]
+                arm = choice >> 2
+                helper = behind[starts[i] + arm]
+                function = offsets[i] + arm
+                arms[at] = function
+                if helper >= 0:
+                    function = offsets[helper] + served[i]
+                    arms[at] = total + helper
+                gain = predictions[function, t] == labels[t]
+                cells[at] = row * count + i
+                phases[at] = choice & 3
+                functions[at] = function
+                correct[at] = gain
+                at += 1
+                table._finish(row, arm, choice & 3, gain, slot)
+                if helper >= 0:
+                    other = cython.cast(Table, tables[helper])
+                    other._finish_served(met[i], served[i], gain, slot)
+        self.written = at
         return 0
 
     def _ledger(self, learner: int) -> Ledger:

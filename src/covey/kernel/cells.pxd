@@ -32,7 +32,8 @@ cdef class Cells:
     @cython.locals(slice_=cython.longlong)
     cdef inline void _aim(self, long long level) noexcept
     @cython.final
-    cdef inline int _locate(self, long long slot) except -1
+    @cython.locals(side=cython.longlong, place=cython.longlong, slice_=cython.longlong)
+    cdef int _locate(self, long long slot) except -1
     @cython.final
     @cython.locals(value=cython.longlong, side=cython.longlong)
     cdef inline long long _place(self, long long level) noexcept

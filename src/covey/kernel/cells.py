@@ -11,13 +11,6 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
-
 from covey.errors import ContextError, LimitError
 from covey.kernel.rules import Cell, Rule
 
@@ -207,6 +200,16 @@ class Cells:
 
     def _locate(self, slot: int) -> int:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
+        if self.is_flat and self.is_direct and self.foreign == 0:  # the usual case
+            side = int(self.sides[0])
+            place = 0
+            for k in range(self.dimension):
+                slice_ = int(self.context[k] * side)
+                place = place * side + (slice_ if slice_ < side else slice_ - 1)
+            if self.index[place] > 0:
+                self.path[0] = self.index[place] - 1
+                self.found = 1
+                return self.index[place] - 1
         level = 0
         while True:
             self._aim(level)

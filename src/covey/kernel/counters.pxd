@@ -7,7 +7,7 @@ cdef double CLOSED, FOREVER
 cdef tuple NOTHING
 
 
-cdef class Counters(Cells):
+cdef class CellCounters(Cells):
     cdef int functions, arms, asked, counted, right, untrained, last, trained
     cdef int underway, spent, times, recent, recent_right, ring
     cdef long long state, window, keep, unit, blind
@@ -20,11 +20,11 @@ cdef class Counters(Cells):
     cdef int _has_changed(self, long long row, long long arm) except -1
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1
-    cpdef combine(self, long long row, Counters other, long long by)
+    cpdef combine(self, long long row, CellCounters other, long long by)
     @cython.final
-    cdef void _combine(self, long long row, Counters other, long long there, long long by) noexcept
+    cdef void _combine(self, long long row, CellCounters other, long long there, long long by) noexcept
     @cython.final
-    cdef inline void _combine_at(self, long long at, Counters other, long long shift, long long by) noexcept
+    cdef inline void _combine_at(self, long long at, CellCounters other, long long shift, long long by) noexcept
     @cython.final
     @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
     cdef int _remember(self, long long row, label) except -1

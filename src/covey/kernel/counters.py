@@ -1,18 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""Counters of arms in cells: labels, estimates, costs, pending labels, labels seen."""
+"""CellCounters of arms in cells: labels, estimates, costs, pending labels, labels seen."""
 
 from __future__ import annotations
 
 from array import array
 from typing import Any
-
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
 
 from covey.errors import DataError
 from covey.kernel.cells import (
@@ -49,7 +42,7 @@ FOREVER = float("inf")
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
 
 
-class Counters(Cells):
+class CellCounters(Cells):
     """What one learner counts in the cells of one context space."""
 
     def __init__(self, rule: Rule) -> None:
@@ -186,7 +179,7 @@ class Counters(Cells):
             self.rows[row * self.stride + BEST] = -1
             self.rows[row * self.stride + CALM] = 0
 
-    def combine(self, row: int, other: Counters, by: int) -> None:
+    def combine(self, row: int, other: CellCounters, by: int) -> None:
         """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract.
 
         If all levels are used at once, also in its parent cells. `other` has the same rule.
@@ -202,7 +195,7 @@ class Counters(Cells):
                 self._combine(row, other, there * other.stride, by)
             row = self.rows[base + PARENT]
 
-    def _combine(self, row: int, other: Counters, there: int, by: int) -> None:
+    def _combine(self, row: int, other: CellCounters, there: int, by: int) -> None:
         base = row * self.stride
         self.rows[base + ARRIVALS] += by * other.rows[there + ARRIVALS]
         self.rows[base + BEST_OWN] = -1
@@ -219,7 +212,7 @@ class Counters(Cells):
                 self._combine_at(base + self.recent_right + function, other, there - base, by)
             self._has_changed(row, function)
 
-    def _combine_at(self, at: int, other: Counters, shift: int, by: int) -> None:
+    def _combine_at(self, at: int, other: CellCounters, shift: int, by: int) -> None:
         self.rows[at] += by * other.rows[at + shift]
 
     # -- labels seen, for peers that show only the cell ----------------------------------------

@@ -19,6 +19,13 @@ cdef class PhaseTable(Table):
     cdef void _refresh(self, long long row, long long peer, long long arrivals) noexcept
 
 
+cdef class PlainPhaseTable(PhaseTable):
+    cdef int _finish(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
+    cdef int _finish_served(self, long long row, long long function, long long gain, long long slot) except -1
+    @cython.final
+    cdef inline void _add_label(self, long long base, long long arm, long long gain) noexcept
+
+
 cdef class EliminationTable(PhaseTable):
     cdef double confidence, slack, cap
     cdef int most_functions

@@ -21,7 +21,7 @@ if cython.compiled:
 else:
     from math import log, sqrt
 
-from covey.kernel.cells import BEST, CALM
+from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, CALM, OWN
 from covey.kernel.counters import ARRIVED, CLOSED, EXPLOIT, EXPLORE, FOREVER, TRAIN
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
@@ -37,7 +37,7 @@ class PhaseTable(Table):
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
-        # Counters never decrease: a passed test stays passed until a threshold rises.
+        # CellCounters never decrease: a passed test stays passed until a threshold rises.
         if slot < self.rows[base + CALM]:
             return self._best(base) << 2 | EXPLOIT
         self.clock.move(slot)
@@ -118,6 +118,39 @@ class PhaseTable(Table):
         sent = 0 if self.inherits else asked
         if self.floors_training and arrivals < sent + self.rows[base + self.trained + peer]:
             self.rows[base + self.untrained + peer] = self.clock.floors[1] + 1
+
+
+class PlainPhaseTable(PhaseTable):
+    """The same over a grid, without options that change how labels are counted."""
+
+    def _finish(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+        base = row * self.stride
+        self.rows[base + OWN] += 1
+        self.rows[base + ARRIVALS] += 1
+        if arm < self.functions or phase != TRAIN:
+            self._add_label(base, arm, gain)
+        return 0
+
+    def _finish_served(self, row: int, function: int, gain: int, slot: int) -> int:
+        base = row * self.stride
+        self.rows[base + ARRIVALS] += 1
+        self._add_label(base, function, gain)
+        return 0
+
+    def _add_label(self, base: int, arm: int, gain: int) -> None:
+        self.rows[base + self.labels + arm] += 1
+        self.rows[base + self.right + arm] += gain
+        if (self.rows[base + BEST] == arm) != gain:
+            self.rows[base + BEST] = -1
+        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
+            self.rows[base + BEST_OWN] = -1
+
+
+def is_plain(rule: Rule) -> bool:
+    """Return whether a rule by phases has none of the options that change how labels count."""
+    is_usual = len(rule.levels) == 1 and rule.counted == ARRIVED and rule.unit == 1
+    has_options = rule.window or rule.discount < 1.0 or rule.learns_costs or rule.floors_training
+    return is_usual and not has_options and not rule.inherits
 
 
 class EliminationTable(PhaseTable):

@@ -1,9 +1,9 @@
 cimport cython
-from covey.kernel.counters cimport Counters
+from covey.kernel.counters cimport CellCounters
 from covey.kernel.thresholds cimport Clock
 
 
-cdef class Table(Counters):
+cdef class Table(CellCounters):
     cdef Clock clock
     cdef bint is_supervised, floors_training, tells_widths, is_wary
     cdef long long arrived, alarm, doubt, doubt_served, forgotten
@@ -18,6 +18,8 @@ cdef class Table(Counters):
     cdef int _receive_lie(self, long long row, long long peer, long long slot) except -1
     cdef long long _width(self, long long row, long long function) noexcept
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
+    cdef int _finish(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
+    cdef int _finish_served(self, long long row, long long function, long long gain, long long slot) except -1
     cdef int _forget_all(self, long long end) except -1
     cpdef decide(self, tuple context, long long slot, bytes closed=*)
     cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)

@@ -11,13 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
-
 from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, CALM, LEVEL, OWN, PARENT
 from covey.kernel.counters import (
     ARRIVED,
@@ -28,17 +21,17 @@ from covey.kernel.counters import (
     TRAIN,
     UNPAID,
     USED,
-    Counters,
+    CellCounters,
 )
 from covey.kernel.rules import Report, Rule
 from covey.kernel.thresholds import Clock
 
 
-class Table(Counters):
+class Table(CellCounters):
     """One learner's counters and decisions in one context space."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
-        Counters.__init__(self, rule)
+        CellCounters.__init__(self, rule)
         self.clock = clock
         self.is_supervised = rule.is_supervised
         self.floors_training = rule.floors_training
@@ -99,6 +92,19 @@ class Table(Counters):
     def _is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
         """Return whether a label counts; asked only if `alarm` is above 0."""
         return True
+
+    def _finish(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+        """Count an own decision and record its label, which comes at once."""
+        self._follow_on()
+        self._count_own(row, 1)
+        self._learn_own(row, arm, phase, gain, slot, UNPAID)
+        return 0
+
+    def _finish_served(self, row: int, function: int, gain: int, slot: int) -> int:
+        """Count a peer's instance and record its label, which comes at once."""
+        self._count_served(row, 1)
+        self._learn_served(row, function, gain, slot)
+        return 0
 
     # -- one decision at a time ----------------------------------------------------------------
 
