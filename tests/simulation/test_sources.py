@@ -127,7 +127,6 @@ def test_one_and_several_processes_give_the_same_comparison(
     assert without_time(runs[0]) == without_time(runs[1])
     assert len(found.scores) == 2 * len(TABLES)
     assert all(score.ratio is not None for score in found.scores[1::2])
-    assert all(score.bound is None for score in found.scores[4:])
     assert f"{OWN}:Waves" in report.html(found)
     assert "blocks of log.csv" in report.html(found)
     assert "class with answers" in report.text(found)
@@ -166,6 +165,19 @@ def test_a_folder_of_another_class_or_other_options_is_refused(
         claim(Local, height=0.2)
     with pytest.raises(ConfigError, match=f"Local' there and '{OWN}:Waves' here"):
         claim(Waves, height=0.1)
+
+
+def test_there_is_no_theoretical_bound_in_an_environment_of_ones_own(
+    tables: dict[str, Any],
+) -> None:
+    policy = {"name": "T1", "preset": "cos", "parameters": "theorem", "horizon": 1_500}
+    chosen = scenario.load({**tables, "policy": [policy]})
+    limits = {name: comparison.regret_limits(chosen, "T1", name) for name in chosen.environments}
+
+    assert [name for name, limit in limits.items() if limit is not None] == [
+        "embedded",
+        "embedded shares",
+    ]
 
 
 def test_without_answers_they_are_drawn_independently() -> None:
