@@ -180,6 +180,14 @@ def test_there_is_no_theoretical_bound_in_an_environment_of_ones_own(
     ]
 
 
+def test_a_function_may_change_accuracies_by_the_slot() -> None:
+    own = {"environment": f"{OWN}:improving", "dimension": 2, "correlation": "independent", **TWO}
+    chunk = World(environment_from({"name": "x", **own}), seed=1, horizon=3_000).draw(3_000)
+
+    assert chunk.accuracy[1, 1, [0, 249, 499, 2_999]] == pytest.approx([0.301, 0.55, 0.8, 0.8])
+    assert (np.diff(chunk.accuracy[0, 1]) >= 0).all()
+
+
 def test_without_answers_they_are_drawn_independently() -> None:
     environment = environment_from({"name": "x", "environment": Waves, **TWO})
     chunk = World(environment, seed=7, horizon=20_000).draw(20_000)
@@ -210,7 +218,7 @@ def test_errors_in_a_world_from_a_log_depend_as_in_the_log(folder: Path) -> None
 
 def small_log(folder: Path, **keys: Any) -> Environment:
     (folder / "small.csv").write_text(
-        "place,label,f\n0.1,no,no\n0.3,no,yes\n0.4,yes,yes\n0.9,no,yes\n1.0,no,yes\n"
+        "place,label,f\n0.1,no,no\n0.3,no,yes\n0.4,yes,yes\n0.9,no,yes\n1.0,no,no\n"
     )
     log = {"path": "small.csv", "context": ["place"], "functions": [["f"]], "slices": 2, **keys}
     return environment_from({"name": "x", "log": log}, folder=folder)
@@ -221,7 +229,7 @@ def test_the_accuracy_in_a_log_is_the_share_of_right_answers_in_the_cell(tmp_pat
     is_low = chunk.points[:, 0, 0] < 0.5
 
     assert chunk.accuracy[0, 0, is_low] == pytest.approx(2 / 3, abs=2**-22)
-    assert chunk.accuracy[0, 0, ~is_low].tolist() == [0.0] * int((~is_low).sum())
+    assert chunk.accuracy[0, 0, ~is_low].tolist() == [0.5] * int((~is_low).sum())
 
 
 def test_blocks_are_consecutive_rows_and_all_rows_are_equally_likely(tmp_path: Path) -> None:

@@ -223,9 +223,9 @@ def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
     log, where = environment.log, f"environment {environment.name!r}"
     if log is None:
         return OwnSource(environment, rng, f"{where}: {name_of(environment.entry)}")
-    modified_ns = os.stat(log.path).st_mtime_ns if os.path.exists(log.path) else 0
+    file = os.stat(log.path) if os.path.exists(log.path) else None
     try:
-        rows = _recorded(msgspec.json.encode(log), modified_ns)
+        rows = _recorded(msgspec.json.encode(log), file and (file.st_mtime_ns, file.st_size))
     except CoveyError as error:
         raise type(error)(f"{where}: {error}") from None
     return LogSource(rows, rng, streams=environment.drawn_streams)
@@ -338,8 +338,8 @@ class LogRows(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _recorded(packed: bytes, modified_ns: int) -> LogRows:
-    """Return the rows of a log, encoded for the cache; a modified file is read again."""
+def _recorded(packed: bytes, version: tuple[int, int] | None) -> LogRows:
+    """Return the rows of a log, its table encoded for the cache; a changed file is read again."""
     log = msgspec.json.decode(packed, type=RecordedLog)
     listed = enumerate(log.functions, 1)
     members = [LearnerTable(name=f"learner-{k}", functions=[*own]) for k, own in listed]
