@@ -171,7 +171,7 @@ def _theorem(settings: Settings, world: Environment) -> str | None:
     free = {name: getattr(plain, name) for name in _FREE}
     if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
         return None
-    if settings.alpha != world.alpha:
+    if settings.alpha != world.alpha or not world.is_embedded:
         return None
     if settings.preset == "cos":
         return "T1"

@@ -2,13 +2,16 @@
 
 import itertools
 import math
+import pkgutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from covey import toml
 from covey.bandit.bounds import MOST_SLOTS
+from covey.config import Entry
 from covey.errors import ConfigError
 
 MOST_DIMENSIONS = 8
@@ -39,6 +42,17 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     every_slots: int
 
 
+class RecordedLog(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A log from which blocks of consecutive rows are drawn; None: a default from its length."""
+
+    path: str
+    functions: tuple[tuple[str, ...], ...]  # columns of predictions: learner, function
+    context: list[Entry]  # as in `[data]` of a replay
+    label: str = "label"
+    block_slots: int | None = None
+    slices: int | None = None  # per dimension, of the cells in which accuracies are estimated
+
+
 class Process(NamedTuple):
     """The distribution of contexts, and their correlation between learners."""
 
@@ -58,6 +72,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A simulated environment; the properties resolve None to its default."""
 
     name: str
+    # What draws the instances if covey does not: "module:name", or a callable that is not
+    # importable by name; called with a generator and the options.
+    entry: Any = msgspec.field(default=None, name="environment")
+    options: dict[str, Any] = {}
+    log: RecordedLog | None = None  # or a log that they are drawn from
     dimension: int = 1
     learners: int | None = None
     functions: int | None = None  # of each learner
@@ -80,6 +99,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     failing: dict[str, float] = {}  # learner -> share of answers that are always wrong
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether covey draws the instances: neither a class of one's own nor a log does."""
+        return self.entry is None and self.log is None
+
+    @property
     def process(self) -> Process:
         """How contexts arrive; by default uniform and the same for all learners."""
         if self.case is not None:
@@ -91,15 +115,20 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def names(self) -> tuple[str, ...]:
         """The names of the learners."""
         learners = 4 if self.learners is None else self.learners
-        count = learners if self.surfaces is None else len(self.surfaces)
+        count = learners if self._listed is None else len(self._listed)
         return tuple(f"learner-{k + 1}" for k in range(count))
 
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of functions of each learner."""
-        if self.surfaces is not None:
-            return tuple(len(own) for own in self.surfaces)
+        if self._listed is not None:
+            return tuple(len(own) for own in self._listed)
         return (2 if self.functions is None else self.functions,) * len(self.names)
+
+    @property
+    def _listed(self) -> tuple[tuple[Any, ...], ...] | None:
+        """The functions of each learner where they are listed one by one."""
+        return self.surfaces if self.log is None else self.log.functions
 
     @property
     def receivers(self) -> int:
@@ -110,6 +139,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def streams(self) -> int:
         """The number of instance sequences: one, or one per learner."""
         return 1 if self.process.correlation in ("worst", "best") else len(self.names)
+
+    @property
+    def drawn_streams(self) -> int:
+        """The sequences that are drawn: with a share of common instances, one more for these."""
+        return self.streams + (not isinstance(self.process.correlation, str))
 
     def price(self, asker: int, asked: int) -> float:
         """Return the price that the learner at index `asker` pays the one at index `asked`."""
@@ -126,21 +160,46 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return math.ceil(math.log2(horizon) / power) + 1
 
 
-def environment_from(table: Mapping[str, Any], *, where: str = "[[environment]]") -> Environment:
-    """Return a checked environment from a table of a scenario.
+def environment_from(
+    table: Mapping[str, Any], *, where: str = "[[environment]]", folder: Path = Path()
+) -> Environment:
+    """Return a checked environment from a table of a scenario in `folder`.
 
     >>> environment_from({"name": "calm", "case": "C4"}).process
     Process(arrivals='best', correlation='best')
     """
     environment = toml.read(table, Environment, where=where)
+    changes = {"entry": _by_name(environment.entry)}
+    if (log := environment.log) is not None:
+        changes["log"] = msgspec.structs.replace(log, path=str(folder / log.path))
+        changes["dimension"] = table.get("dimension", len(log.context))
+    environment = msgspec.structs.replace(environment, **changes)
     check(environment)
     return environment
+
+
+def _by_name(entry: Any) -> Any:
+    """Return a callable as "module:name" if every process finds it under that name."""
+    name = name_of(entry)
+    try:
+        is_found = not name.startswith("__main__:") and pkgutil.resolve_name(name) is entry
+    except (ImportError, AttributeError, ValueError):
+        is_found = False
+    return name if is_found else entry
+
+
+def name_of(entry: Any) -> str:
+    """Return "module:name" of what draws the instances, for messages and files."""
+    named = entry if hasattr(entry, "__qualname__") else type(entry)
+    return entry if isinstance(entry, str) else f"{named.__module__}:{named.__qualname__}"
 
 
 def check(environment: Environment) -> None:
     """Raise `ConfigError` if the environment is not valid."""
     where = f"environment {environment.name!r}"
     _check_ranges(environment, where)
+    if not environment.is_embedded or environment.options:
+        _check_own(environment, where)
     if environment.surfaces is not None:
         _check_surfaces(environment, environment.surfaces, where)
     learners = len(environment.names)
@@ -189,6 +248,46 @@ def _check_ranges(environment: Environment, where: str) -> None:
             "constant accuracies are smoother)"
         )
     _check_heights(environment, where)
+
+
+_EMBEDDED = (
+    "surfaces", "shape", "low", "high", "case", "arrivals", "split_power", "drift", "failing"
+)  # fmt: skip
+
+
+def _check_own(environment: Environment, where: str) -> None:
+    entry, log = environment.entry, environment.log
+    if entry is None and environment.options:
+        raise ConfigError(f"{where}: options are those of environment = 'module:name'; add it")
+    if entry is not None and not (isinstance(entry, str) or callable(entry)):
+        raise ConfigError(
+            f"{where}: environment is {entry!r}; write 'module:name', or give a class"
+        )
+    if entry is not None and log is not None:
+        raise ConfigError(f"{where} has environment and log; remove one of them")
+    try:
+        msgspec.json.encode(environment.options)
+    except TypeError as error:
+        raise ConfigError(
+            f"{where}: options must hold text, numbers, lists and tables ({error})"
+        ) from None
+    source = "environment" if log is None else "log"
+    plain = Environment(name=environment.name)
+    for name in (*_EMBEDDED, *(("learners", "functions") if log is not None else ())):
+        if getattr(environment, name) != getattr(plain, name):
+            key = name.replace("_", "-")
+            raise ConfigError(f"{where}: {key} has no effect with {source}; remove {key}")
+    if log is None:
+        return
+    if not log.functions or not all(log.functions):
+        raise ConfigError(f"{where}: log.functions must name a column for every learner")
+    if len(log.context) != environment.dimension:
+        raise ConfigError(
+            f"{where}: log.context has {len(log.context)} entries, but dimension is "
+            f"{environment.dimension}; remove dimension"
+        )
+    ranges = {"block_slots": (1, MOST_SLOTS), "slices": (1, 2**31)}
+    toml.check_ranges(log, ranges, where=f"{where}: log")
 
 
 def _check_surfaces(

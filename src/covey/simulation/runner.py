@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from covey.data.logs import TraceFile, parquet_module
 from covey.errors import ConfigError, CoveyError, DataError, LimitError
 from covey.replay.replay import Progress
 from covey.simulation import run as simulation_run
+from covey.simulation.environment import name_of
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 
@@ -31,6 +32,18 @@ class WorkerPool(ProcessPoolExecutor):
     def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
         with _interrupts_blocked():
             return super().submit(call, *args, **options)
+
+
+class SameProcess(Executor):
+    """Makes calls in this process."""
+
+    def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
+        future: Future[Result] = Future()
+        try:
+            future.set_result(call(*args, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @contextlib.contextmanager
@@ -168,7 +181,8 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
         "policy": scenario.policies,
         "environment": scenario.environments,
     }
-    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    packed = msgspec.json.encode(identity, enc_hook=name_of)
+    decoded: dict[str, Any] = msgspec.json.decode(packed)
     return decoded
 
 
@@ -196,9 +210,13 @@ def _runs(
 ) -> Generator[tuple[Task, Run], None, None]:
     """Yield each task with its run, in the order in which they finish."""
     waiting, futures = deque(tasks), dict[Future[Run], Task]()
-    with worker_pool(min(scenario.workers, max(1, len(tasks)))) as pool:
+    # Worker processes find a class of the user's by its name only.
+    is_here = any(callable(world.entry) for world in scenario.environments.values())
+    workers = min(scenario.workers, max(1, len(tasks)))
+    ahead = 1 if is_here else _AHEAD * scenario.workers
+    with SameProcess() if is_here else worker_pool(workers) as pool:
         while waiting or futures:
-            while waiting and len(futures) < _AHEAD * scenario.workers:
+            while waiting and len(futures) < ahead:
                 task = waiting.popleft()
                 with _named(task):
                     future = pool.submit(

@@ -16,8 +16,15 @@ from covey.bandit.settings import Settings
 from covey.bandit.smoothness import adapt, epochs
 from covey.errors import ConfigError
 from covey.simulation import run
-from covey.simulation.environment import CASES, Environment, check_horizon, environment_from
+from covey.simulation.environment import (
+    CASES,
+    Environment,
+    check_horizon,
+    environment_from,
+    name_of,
+)
 from covey.simulation.run import lengths
+from covey.simulation.world import World
 
 _PROCESS = 60e6  # bytes of an idle worker
 _PER_ARM = 2 * 49  # bytes of a cell in use, twice while its table grows
@@ -104,6 +111,7 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
     `changes` override keys of `[scenario]` unless None. Raises `ConfigError` for whatever cannot
     be simulated.
     """
+    folder = source.parent if isinstance(source, Path) else Path()
     tables = DEFAULT if source is None else source
     if not isinstance(tables, Mapping):
         tables = toml.read_toml(tables)
@@ -127,7 +135,7 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             for name, table in _named(tables, "policy").items()
         },
         environments={
-            name: environment_from(table, where=f"[[environment]] {name!r}")
+            name: environment_from(table, where=f"[[environment]] {name!r}", folder=folder)
             for name, table in _named(tables, "environment").items()
         },
     )
@@ -135,6 +143,8 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
         check_horizon(environment, scenario.horizon)
         for settings in scenario.policies.values():
             run.check(environment, settings, scenario.horizon, scenario.checkpoints)
+        if not environment.is_embedded:  # find mistakes of a class or log before anything runs
+            World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
     _check_memory(scenario, plan.memory_limit_mb)
     return scenario
 
@@ -200,13 +210,14 @@ def _named(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
 
 def _described(environment: Environment) -> str:
     arrivals, correlation = environment.process
+    source = f"{arrivals} arrivals" if environment.is_embedded else name_of(environment.entry)
+    if environment.log is not None:
+        source = f"blocks of {Path(environment.log.path).name}"
+    told = ("case", "arrivals", "correlation", "surfaces", "environment", "log")
     defaults = msgspec.to_builtins(Environment(name=environment.name))
-    changed = [
-        f"{key} {value}"
-        for key, value in msgspec.to_builtins(environment).items()
-        if value != defaults[key] and key not in ("case", "arrivals", "correlation", "surfaces")
-    ]
-    return ", ".join([f"{arrivals} arrivals", f"{correlation} correlation", *changed])
+    values = msgspec.to_builtins(environment, enc_hook=name_of).items()
+    changed = [f"{key} {new}" for key, new in values if new != defaults[key] and key not in told]
+    return ", ".join([source, f"{correlation} correlation", *changed])
 
 
 def _check_memory(scenario: Scenario, limit_mb: int) -> None:

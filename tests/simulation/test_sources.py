@@ -1,0 +1,375 @@
+"""What every source of instances does: embedded worlds, a class of one's own, a log."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from covey import cli
+from covey.bandit.policies import CoS
+from covey.errors import ConfigError, CoveyError, DataError
+from covey.report import simulation as report
+from covey.simulation import comparison, runner, scenario
+from covey.simulation.environment import Environment, environment_from
+from covey.simulation.run import Run, play
+from covey.simulation.world import World
+from support.own_environments import Runs, Waves, write_log
+
+OWN = "support.own_environments"
+TWO = {"learners": 2, "functions": 1, "prices": 0.1}
+LOG = {"context": ["hour"], "label": "truth", "functions": [["a", "b"], ["c"]], "block-slots": 50}
+TABLES: dict[str, dict[str, Any]] = {
+    "embedded": {"case": "C2", **TWO},
+    "embedded, shares": {"correlation": 0.5, "dimension": 2, **TWO},
+    "class": {"environment": f"{OWN}:Waves", "options": {"height": 0.2}, **TWO},
+    "class with answers": {"environment": f"{OWN}:Runs", "correlation": "worst", **TWO},
+    "function": {
+        "environment": f"{OWN}:improving", "dimension": 2, "correlation": "independent", **TWO
+    },
+    "log": {"log": LOG, "prices": 0.1},
+    "log, streams": {"log": LOG, "correlation": 0.3, "delay-slots": 5},
+}  # fmt: skip
+assert len(TABLES) == 7
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log."""
+    folder = tmp_path_factory.mktemp("logs")
+    write_log(folder / "log.csv")
+    return folder
+
+
+def table_of(kind: str, folder: Path) -> dict[str, Any]:
+    table = {"name": kind.replace(",", ""), **TABLES[kind]}
+    return {**table, "log": {**LOG, "path": str(folder / "log.csv")}} if "log" in table else table
+
+
+@pytest.fixture(params=TABLES)
+def environment(request: pytest.FixtureRequest, folder: Path) -> Environment:
+    return environment_from(table_of(request.param, folder))
+
+
+def test_a_world_has_the_shape_of_its_environment(environment: Environment) -> None:
+    chunk = World(environment, seed=1, horizon=1_500).draw(1_500)
+    functions, streams = sum(environment.counts), environment.streams
+
+    assert chunk.points.shape == (1_500, streams, environment.dimension)
+    assert chunk.accuracy.shape == chunk.right.shape == (streams, functions, 1_500)
+    assert (chunk.points.dtype, chunk.accuracy.dtype, chunk.right.dtype) == (
+        np.float64, np.float32, np.int32,
+    )  # fmt: skip
+    assert all(part.flags.c_contiguous for part in chunk[1:4])
+    assert 0 <= chunk.points.min() < chunk.points.max() <= 1
+    assert 0 <= chunk.accuracy.min() < chunk.accuracy.max() <= 1
+    assert set(np.unique(chunk.right)) == {0, 1}
+
+
+@pytest.mark.parametrize("lengths", [(1_024, 1_024, 552), (1, 99, 2_500), (2_599, 1)])
+def test_a_world_is_the_same_in_chunks_of_any_length(
+    environment: Environment, lengths: tuple[int, ...]
+) -> None:
+    whole = World(environment, seed=4, horizon=2_600).draw(2_600)
+    pieces = World(environment, seed=4, horizon=2_600)
+    chunks = [pieces.draw(length) for length in lengths]
+
+    for part, axis in ((1, 0), (2, 2), (3, 2)):
+        assert np.array_equal(whole[part], np.concatenate([c[part] for c in chunks], axis=axis))
+
+
+def test_a_seed_is_one_world_and_another_seed_another(environment: Environment) -> None:
+    one, same, other = (World(environment, seed=s, horizon=900).draw(900) for s in (1, 1, 2))
+
+    for part in (1, 3):
+        assert np.array_equal(one[part], same[part])
+        assert not np.array_equal(one[part], other[part])
+
+
+def test_answers_are_right_as_often_as_the_accuracies_say(environment: Environment) -> None:
+    chunk = World(environment, seed=3, horizon=20_000).draw(20_000)
+
+    # With runs of correlation 0.8, 20,000 answers are worth 2,200: 4.5 deviations are 0.05.
+    assert np.abs(chunk.right.mean(axis=2) - chunk.accuracy.mean(axis=2)).max() < 0.05
+
+
+def test_a_run_has_a_regret_that_grows_and_the_same_again(environment: Environment) -> None:
+    options: dict[str, Any] = {"seed": 2, "horizon": 3_000, "checkpoints": [100, 3_000]}
+    first, again = (play(environment, CoS(slices=4), **options) for _ in range(2))
+    early, late = (sum(lost[k] for lost in first.regret.values()) for k in (0, 1))
+
+    assert 0 < early < late < 3_000 * first.learners
+    assert without_time([first]) == without_time([again])
+
+
+def without_time(runs: list[Run]) -> list[Run]:
+    return [msgspec.structs.replace(run, seconds=0.0) for run in runs]
+
+
+@pytest.fixture(scope="module")
+def tables(folder: Path) -> dict[str, Any]:
+    """A scenario with every environment."""
+    return {
+        "scenario": {"horizon-slots": 1_500, "seeds": 2, "checkpoints": [200, 1_000]},
+        "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "auto"}],
+        "environment": [table_of(kind, folder) for kind in TABLES],
+    }
+
+
+def test_one_and_several_processes_give_the_same_comparison(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    chosen = [scenario.load(tables, workers=count) for count in (1, 2)]
+    runs = [runner.simulate(each, tmp_path / str(each.workers)) for each in chosen]
+    found = comparison.compare(chosen[0], runs[0])
+
+    assert without_time(runs[0]) == without_time(runs[1])
+    assert len(found.scores) == 2 * len(TABLES)
+    assert all(score.ratio is not None for score in found.scores[1::2])
+    assert f"{OWN}:Waves" in report.html(found)
+    assert "blocks of log.csv" in report.html(found)
+    assert "class with answers" in report.text(found)
+
+
+def test_a_class_that_workers_cannot_import_runs_here_with_the_same_results(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    class Local(Runs):
+        pass
+
+    def runs_of(entry: Any) -> list[Run]:
+        own = {"name": "x", "environment": entry, "options": {"stay": 0.9}, **TWO}
+        chosen = scenario.load({**tables, "environment": [own]})
+        return runner.simulate(chosen, tmp_path / str(len(list(tmp_path.iterdir()))))
+
+    here, by_class, by_name = runs_of(Local), runs_of(Runs), runs_of(f"{OWN}:Runs")
+
+    assert without_time(here) == without_time(by_class) == without_time(by_name)
+    assert environment_from({"name": "x", "environment": Runs, **TWO}).entry == f"{OWN}:Runs"
+
+
+def test_a_folder_of_another_class_or_other_options_is_refused(
+    tables: dict[str, Any], tmp_path: Path
+) -> None:
+    class Local(Waves):
+        pass
+
+    def claim(entry: Any, **options: Any) -> None:
+        own = {"name": "x", "environment": entry, "options": options, **TWO}
+        runner.claim(tmp_path, scenario.load({**tables, "environment": [own]}))
+
+    claim(Local, height=0.1)
+
+    with pytest.raises(ConfigError, match="environment x options height is 0.1 there and 0.2 here"):
+        claim(Local, height=0.2)
+    with pytest.raises(ConfigError, match=f"Local' there and '{OWN}:Waves' here"):
+        claim(Waves, height=0.1)
+
+
+def test_there_is_no_theoretical_bound_in_an_environment_of_ones_own(
+    tables: dict[str, Any],
+) -> None:
+    policy = {"name": "T1", "preset": "cos", "parameters": "theorem", "horizon": 1_500}
+    chosen = scenario.load({**tables, "policy": [policy]})
+    limits = {name: comparison.regret_limits(chosen, "T1", name) for name in chosen.environments}
+
+    assert [name for name, limit in limits.items() if limit is not None] == [
+        "embedded",
+        "embedded shares",
+    ]
+
+
+def test_a_function_may_change_accuracies_by_the_slot() -> None:
+    own = {"environment": f"{OWN}:improving", "dimension": 2, "correlation": "independent", **TWO}
+    chunk = World(environment_from({"name": "x", **own}), seed=1, horizon=3_000).draw(3_000)
+
+    assert chunk.accuracy[1, 1, [0, 249, 499, 2_999]] == pytest.approx([0.301, 0.55, 0.8, 0.8])
+    assert (np.diff(chunk.accuracy[0, 1]) >= 0).all()
+
+
+def test_without_answers_they_are_drawn_independently() -> None:
+    environment = environment_from({"name": "x", "environment": Waves, **TWO})
+    chunk = World(environment, seed=7, horizon=20_000).draw(20_000)
+    noise = (chunk.right - chunk.accuracy)[0].astype(np.float64)
+
+    for one, other in ((noise[0], noise[1]), (noise[0, 1:], noise[0, :-1])):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(20_000)
+
+
+def correlations(right: np.ndarray) -> list[float]:
+    """Of each function with its former answer, and of each pair of functions."""
+    own = [np.corrcoef(row[1:], row[:-1])[0, 1] for row in right]
+    pairs = [np.corrcoef(right[j], right[k])[0, 1] for j, k in ((0, 1), (0, 2), (1, 2))]
+    return [*map(float, own), *map(float, pairs)]
+
+
+def test_errors_in_a_world_from_a_log_depend_as_in_the_log(folder: Path) -> None:
+    rows = np.loadtxt(folder / "log.csv", delimiter=",", skiprows=1).T
+    recorded = correlations(rows[2:] == rows[1])
+    environment = environment_from(table_of("log", folder))
+    chunk = World(environment, seed=1, horizon=60_000).draw(60_000)
+
+    assert min(recorded[:3]) > 0.3
+    assert recorded[5] > 0.2
+    # One neighbour of 50 is of another block.
+    assert correlations(chunk.right[0]) == pytest.approx(recorded, abs=0.05)
+
+
+def small_log(folder: Path, **keys: Any) -> Environment:
+    (folder / "small.csv").write_text(
+        "place,label,f\n0.1,no,no\n0.3,no,yes\n0.4,yes,yes\n0.9,no,yes\n1.0,no,no\n"
+    )
+    log = {"path": "small.csv", "context": ["place"], "functions": [["f"]], "slices": 2, **keys}
+    return environment_from({"name": "x", "log": log}, folder=folder)
+
+
+def test_the_accuracy_in_a_log_is_the_share_of_right_answers_in_the_cell(tmp_path: Path) -> None:
+    chunk = World(small_log(tmp_path), seed=1, horizon=100).draw(100)
+    is_low = chunk.points[:, 0, 0] < 0.5
+
+    assert chunk.accuracy[0, 0, is_low] == pytest.approx(2 / 3, abs=2**-22)
+    assert chunk.accuracy[0, 0, ~is_low].tolist() == [0.5] * int((~is_low).sum())
+
+
+def test_blocks_are_consecutive_rows_and_all_rows_are_equally_likely(tmp_path: Path) -> None:
+    environment = small_log(tmp_path, **{"block-slots": 3})
+    points = World(environment, seed=1, horizon=30_000).draw(30_000).points[:, 0, 0]
+    row = np.searchsorted([0.1, 0.3, 0.4, 0.9, 1.0], points)
+    blocks = row.reshape(-1, 3)
+
+    assert (np.diff(blocks, axis=1) % 5 == 1).all()
+    # 10,000 blocks have a row with probability 3/5: 4.5 deviations are 221.
+    assert np.abs(np.bincount(row) - 6_000).max() < 221
+
+
+def test_a_log_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    environment = small_log(tmp_path)
+    before = World(environment, seed=1, horizon=100).draw(100)
+    (tmp_path / "small.csv").write_text("place,label,f\n0.1,no,no\n0.3,no,no\n")
+    after = World(environment, seed=1, horizon=100).draw(100)
+
+    assert before.right.min() == 0
+    assert after.right.min() == 1
+
+
+def own(name: str, **more: Any) -> dict[str, Any]:
+    return {"environment": f"{OWN}:{name}", **TWO, **more}
+
+
+def given(**arrays: Any) -> dict[str, Any]:
+    """A class that draws these arrays, and valid ones for the others."""
+    return own("Given", options=arrays)
+
+
+def log(**keys: Any) -> dict[str, Any]:
+    return {"log": {**LOG, "path": "log.csv", **keys}}
+
+
+HALF = [0.5] * 1024
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"environment": "nowhere:Mine"},
+     "environment 'x': nowhere:Mine cannot be imported (ModuleNotFoundError: No module named "
+     "'nowhere'); write module:name, of a module beside the scenario file or installed"),
+    (own("Wave"), f"environment 'x': {OWN}:Wave cannot be imported (AttributeError: module '{OWN}' "
+     "has no attribute 'Wave'); write module:name, of a module beside the scenario file or"),
+    ({"environment": 7}, "environment 'x': environment is 7; write 'module:name', or give a class"),
+    (own("nothing"), f"environment 'x': {OWN}:nothing returned None, which has no method draw"),
+    (own("Waves", drift={"severity": 0.1, "every-slots": 9}),
+     "environment 'x': drift has no effect with environment; remove drift"),
+    (own("Waves", options={"height": object()}),
+     "environment 'x': options must hold text, numbers, lists and tables"),
+    ({"options": {"height": 1}},
+     "environment 'x': options are those of environment = 'module:name'; add it"),
+    (own("Waves", options={"heigth": 0.1}), f"environment 'x': {OWN}:Waves raised TypeError: "
+     "Waves.__init__() got an unexpected keyword argument 'heigth' ("),
+    (own("broken"), f"environment 'x': {OWN}:broken raised ValueError: no idea ("),
+    (given(contexts=HALF), "gives contexts of shape (1024,); it must be (1024, 1)"),
+    (given(contexts=[[1.5]] * 1024), "gives 1.5 in contexts; they must lie from 0 to 1"),
+    (given(contexts=[["x"]] * 1024), "gives contexts that are not numbers"),
+    (given(accuracies=[HALF]), "gives accuracies of shape (1, 1024); it must be (2, 1024)"),
+    (given(accuracies=[HALF, [1.01] * 1024]),
+     "gives 1.01 in accuracies; they must lie from 0 to 1"),
+    (given(accuracies=[HALF, [float("nan")] * 1024]),
+     "gives nan in accuracies; they must lie from 0 to 1"),
+    (given(answers=[HALF, HALF]), "gives 0.5 in answers; they must be 0 or 1"),
+    (given(answers=[[1] * 7] * 2), "gives answers of shape (2, 7); it must be (2, 1024)"),
+    (given(all=[1, 2]), f"environment 'x': {OWN}:Given drew list; it must return a tuple of "
+     "contexts, accuracies and, if it draws them, answers"),
+    ({**log(), "environment": "a:b"}, "environment 'x' has environment and log; remove one of"),
+    (log(path="no.csv"), "environment 'x': log no.csv does not exist"),
+    (log(functions=[["a"], ["d"]]),
+     "environment 'x': log.csv has no column 'd'; known: a, b, c, hour, truth"),
+    (log(label="truht"), "environment 'x': log.csv has no column 'truht'; did you mean 'truth'?"),
+    (log(context=["hours"]), "log.csv has no column 'hours'; did you mean 'hour'?"),
+    (log(functions=[["a"], []]),
+     "environment 'x': log.functions must name a column for every learner"),
+    ({**log(), "learners": 3}, "environment 'x': learners has no effect with log; remove learners"),
+    ({**log(), "dimension": 2},
+     "environment 'x': log.context has 1 entries, but dimension is 2; remove dimension"),
+    (log(context=[]), "environment 'x': dimension is 0; it must lie from 1 to 8"),
+    (log(**{"block-slots": 0}), "environment 'x': log block-slots is 0; it must lie from 1 to"),
+    (log(blocks=9), "unknown key 'blocks' in [[environment]] 'x' log"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "sentence"), WRONG)
+def test_what_cannot_be_drawn_is_refused_with_a_message_before_anything_runs(
+    table: dict[str, Any],
+    sentence: str,
+    folder: Path,
+    tables: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(CoveyError) as caught:
+        scenario.load({**tables, "environment": [{"name": "x", **table}]})
+
+    assert sentence in str(caught.value)
+
+
+def test_answers_for_some_slots_only_are_refused_with_the_run() -> None:
+    environment = environment_from({"name": "x", "environment": f"{OWN}:Fickle", **TWO})
+    world = World(environment, seed=1, horizon=3_000)
+
+    with pytest.raises(DataError, match="Fickle gives answers for some slots only"):
+        world.draw(3_000)
+
+
+def test_the_command_line_finds_a_module_and_a_log_beside_the_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(".")  # restores the path after the test
+    source = f"from {OWN} import Runs\n\n\nclass Mine(Runs):\n    pass\n"
+    (tmp_path / "beside_scenario.py").write_text(source)
+    write_log(tmp_path / "log.csv", rows=200)
+    (tmp_path / "own.toml").write_text(
+        "scenario = { horizon-slots = 500, seeds = 2, workers = 2 }\n"
+        'policy = [ { name = "auto" }, { name = "CoS", preset = "cos" } ]\n'
+        "[[environment]]\n"
+        'name = "mine"\nenvironment = "beside_scenario:Mine"\nlearners = 2\nfunctions = 1\n'
+        '[[environment]]\nname = "recorded"\nlog.path = "log.csv"\nlog.label = "truth"\n'
+        'log.context = ["hour"]\nlog.functions = [["a"], ["b", "c"]]\n'
+    )
+
+    out = tmp_path / "out"
+    code = cli.main(["simulate", str(tmp_path / "own.toml"), "--out", str(out), "--html"])
+
+    assert (code, (out / "report.html").exists()) == (0, True)
+    assert "beside_scenario:Mine" in (out / "report.html").read_text()
+    assert "recorded  CoS" in capsys.readouterr().out
+
+
+def test_the_command_line_says_what_is_wrong_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.toml").write_text(
+        'scenario = { horizon-slots = 500 }\npolicy = [ { name = "auto" } ]\n'
+        'environment = [ { name = "mine", environment = "nowhere_at_all:Mine" } ]\n'
+    )
+
+    assert cli.main(["simulate", str(tmp_path / "own.toml"), "--out", str(tmp_path / "o")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("covey: environment 'mine': nowhere_at_all:Mine cannot be imported")
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "o").exists()
