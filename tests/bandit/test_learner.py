@@ -17,11 +17,11 @@ from covey.kernel import (
     UNPAID,
     arm_of,
     code_of,
-    counters,
     phase_of,
     row_of,
     undecided_row,
 )
+from covey.kernel import counters as kernel_counters
 from covey.kernel.rules import Cell
 from covey.types import Loss
 
@@ -72,7 +72,7 @@ def chosen(learner: Learner, code: int) -> tuple[str, str]:
 
 
 def test_the_constants_of_the_engine_are_those_of_the_kernel() -> None:
-    assert (kernel.SERVE, kernel.UNPAID) == (counters.SERVE, counters.UNPAID)
+    assert (kernel.SERVE, kernel.UNPAID) == (kernel_counters.SERVE, kernel_counters.UNPAID)
 
 
 @given(row=st.integers(0, 2**40), arm=st.integers(0, 2**18 - 1), phase=st.integers(0, 3))

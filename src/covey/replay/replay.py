@@ -188,7 +188,7 @@ def replay_file(
     baselines: Sequence[str] = (),
 ) -> Outcome:
     """Replay the log at `path` in chunks, together with the named `baselines`."""
-    reader = logs.open_log(path, _used_columns(setup))
+    reader = logs.open_log(path, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width, labels = setup.context.dimension, encoder.vocabulary.values
     together = start(setup, setup.sites, width, labels)
@@ -197,7 +197,7 @@ def replay_file(
     voting = _voting(setup, encoder.vocabulary)
     contest = _contest(setup, baselines) if baselines else None
     _check_horizon(setup, reader.rows_total or 0)
-    for log in _read(setup, reader, encoder):
+    for log in chunks_of(setup, reader, encoder):
         _check_horizon(setup, together.slots + len(log.labels))
         chunk = together.play(log)
         tally.add(chunk, alone.play(log) if voting is None else chunk)
@@ -251,7 +251,8 @@ def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | No
     return EnsembleReplay(setup.ensemble, voters, label_wait=setup.settings.label_wait)
 
 
-def _used_columns(setup: NetworkConfig) -> list[str]:
+def used_columns(setup: NetworkConfig) -> list[str]:
+    """Return the columns of a log that a configuration names."""
     data = setup.data
     keys = filter(None, [data.label, data.at, data.revealed, data.delay])
     used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
@@ -266,7 +267,7 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
     return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
-def _read(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
+def chunks_of(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
     for columns in _with_sample(setup.context, reader.chunks()):
         arrived = encoder.arrivals(columns)
         known = [*encoder.vocabulary.values, None]

@@ -21,7 +21,7 @@ from covey.config import Data, LearnerTable, Tables, assemble
 from covey.data.logs import open_log
 from covey.errors import ConfigError, CoveyError, DataError, place_of
 from covey.replay.encoding import Encoder
-from covey.replay.replay import _read, _used_columns
+from covey.replay.replay import chunks_of, used_columns
 from covey.simulation.environment import (
     Environment,
     RecordedLog,
@@ -344,10 +344,10 @@ def _recorded(packed: bytes, version: tuple[int, int] | None) -> LogRows:
     listed = enumerate(log.functions, 1)
     members = [LearnerTable(name=f"learner-{k}", functions=[*own]) for k, own in listed]
     setup = assemble(Tables(Settings(), members, Data(label=log.label, context=log.context)))
-    reader = open_log(Path(log.path), _used_columns(setup))
+    reader = open_log(Path(log.path), used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     points, right = [np.empty((0, len(log.context)))], []
-    for chunk in _read(setup, reader, encoder):
+    for chunk in chunks_of(setup, reader, encoder):
         points.append(np.asarray(chunk.contexts).reshape(len(chunk.labels), -1))
         right.append((np.asarray(chunk.predictions) == chunk.labels).astype(np.int8))
     places = np.concatenate(points)
