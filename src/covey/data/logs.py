@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -131,8 +132,12 @@ Reader = CsvLog | ParquetLog
 
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
-    missing = 'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
-    return optional_module("pyarrow.parquet", missing=missing)
+    return _arrow_module("pyarrow.parquet", what="Parquet files")
+
+
+def _arrow_module(name: str, *, what: str) -> Any:
+    missing = f'{what} need pyarrow; install it with pip install "covey[parquet]"'
+    return optional_module(name, missing=missing)
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
@@ -266,11 +271,52 @@ class Trace:
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
         return {
-            "slot": self.slot.tolist(),
-            **{name: _named(self.names[name], getattr(self, name)) for name in _NAMED},
-            "correct": [None if value < 0 else value for value in self.correct.tolist()],
-            "cost": self.cost.tolist(),
+            name: np.array([*values, None], object)[codes].tolist()
+            for name, (values, codes) in zip(TRACED, self.coded(), strict=True)
         }
+
+    def to_arrow(self) -> Any:
+        """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.
+
+        Raises `MissingExtra` without pyarrow, and `DataError` for labels that Arrow cannot hold.
+        """
+        arrow = _arrow_module("pyarrow", what="Arrow tables")
+        slot, correct = self.slot, self.correct
+        columns = {"slot": slot.astype(np.int32) if slot.max(initial=0) < 2**31 else slot}
+        for name in _NAMED:
+            names, codes = _present(self.names[name], getattr(self, name))
+            # Tables that grow with the log have one type of index in all chunks.
+            kind = np.int32 if name in _GROWING else np.min_scalar_type(-1 - len(names))
+            try:
+                values = arrow.array(names)
+            except (arrow.ArrowException, OverflowError) as error:
+                hint = "write the trace as CSV, or use other labels"
+                raise DataError(f"Arrow cannot hold column {name!r} ({error}); {hint}") from None
+            indices = arrow.array(codes.astype(kind), mask=codes < 0)
+            coded = arrow.DictionaryArray.from_arrays(indices, values)
+            is_text = arrow.types.is_string(values.type)
+            columns[name] = coded if is_text else coded.dictionary_decode()
+        whole = correct.astype(np.int8) if correct.dtype.kind == "i" else correct
+        columns["correct"] = arrow.array(whole, mask=correct < 0)
+        return arrow.table({**columns, "cost": self.cost})
+
+    def coded(self) -> Iterator[tuple[Sequence[Any], Array]]:
+        """Yield, per column, its distinct values and the index of each row's value; -1: none."""
+        slots = range(self._first_slot, self._first_slot + len(self._log.labels))
+        yield slots, self.slot - self._first_slot
+        for name in _NAMED:
+            yield _present(self.names[name], getattr(self, name))
+        if self.correct.dtype.kind == "i":
+            yield (0, 1), self.correct
+        else:
+            values, codes = np.unique(self.correct, return_inverse=True)
+            yield [None if value < 0 else value for value in values.tolist()], codes
+        fixed, arms = self._costs.reshape(-1), self.learner * self._costs.shape[1] + self.arm
+        if np.array_equal(fixed[arms], self.cost):
+            yield fixed.tolist(), arms
+        else:
+            values, codes = np.unique(self.cost, return_inverse=True)
+            yield values.tolist(), codes
 
 
 def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trace:
@@ -298,12 +344,62 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
 
 
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
+_GROWING = ("cell", "prediction", "label")
+TRACED = ("slot", *_NAMED, "correct", "cost")  # columns of a trace file
+_FEW = 1024
+_BLOCK = 8_192  # rows that fit into a cache
 
 
-def _named(names: Sequence[Label], places: Array) -> list[Any]:
-    # The last entry: index -1 (no label) is None.
-    table = np.array([*names, None], dtype=object)
-    return table[places].tolist()  # type: ignore[no-any-return]
+def _present(names: Sequence[Label], codes: Array) -> tuple[list[Label], Array]:
+    """Return distinct names and their codes; of a long table only the names that occur."""
+    used: Sequence[int] = range(len(names))
+    if len(names) > _FEW:
+        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(names) + 1)[1:]).tolist()
+    places: dict[Label, int] = {}
+    table = np.full(len(names) + 1, -1, np.int32)  # the last entry is for -1
+    table[used] = [places.setdefault(names[place], len(places)) for place in used]
+    return list(places), table[codes]
+
+
+def _csv_lines(trace: Trace) -> Iterator[str]:
+    """Yield the rows as `csv.writer` writes them, with recurring combinations formatted once."""
+    pieces: list[tuple[list[str], Array]] = []
+    for values, codes in trace.coded():
+        column = _csv_fields(values, "," if pieces else ""), codes + 1
+        merged = _merged(*pieces[-1], *column) if pieces else None
+        pieces[-1:] = [merged] if merged else [*pieces[-1:], column]
+    pieces[-1] = [text + "\n" for text in pieces[-1][0]], pieces[-1][1]
+    tables = [(np.array(texts, object), codes) for texts, codes in pieces]
+    for first in range(0, len(trace), _BLOCK):
+        parts = [table[codes[first : first + _BLOCK]] for table, codes in tables]
+        yield "".join(np.stack(parts, axis=1).reshape(-1).tolist())
+
+
+def _csv_fields(values: Sequence[Any], before: str) -> list[str]:
+    """Return the text of a missing value and of each value, with a separator before them."""
+    if isinstance(values, range):
+        return [before, *map(str, values)]
+    lines: list[str] = []
+    # An empty field comes first: `csv.writer` would quote an empty value that stands alone.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
+    writer.writerows((None, value) for value in (None, *values))
+    return [line[:-1] for line in lines]
+
+
+def _merged(
+    texts: list[str], codes: Array, more: list[str], added: Array
+) -> tuple[list[str], Array] | None:
+    """Return two neighbouring columns as one; None if their combinations hardly recur."""
+    size, width = len(texts) * len(more), len(more)
+    if size > 4 * len(codes):
+        return None
+    pairs = np.multiply(codes, width, dtype=np.int64) + added
+    used = np.flatnonzero(np.bincount(pairs, minlength=size))
+    if 4 * len(used) > len(codes):
+        return None
+    table = np.empty(size, np.int64)
+    table[used] = np.arange(len(used))
+    return [texts[pair // width] + more[pair % width] for pair in used.tolist()], table[pairs]
 
 
 class TraceFile:
@@ -322,12 +418,12 @@ class TraceFile:
     def __enter__(self) -> Self:
         return self
 
-    def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows; the first call sets the columns."""
+    def write(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
+        """Append a trace, or columns; the first call sets their names."""
         if self._path.suffix == ".csv":
-            self._to_csv(columns)
+            self._to_csv(rows)
         else:
-            self._to_parquet(columns)
+            self._to_parquet(rows)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -339,25 +435,34 @@ class TraceFile:
         finally:
             self._partial.unlink(missing_ok=True)
 
-    def _to_csv(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def _to_csv(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
         if self._file is None:
             self._file = self._partial.open("w", encoding="utf-8", newline="")
             self._writer = csv.writer(self._file, lineterminator="\n")
-            self._writer.writerow(columns)
-        self._writer.writerows(zip(*columns.values(), strict=True))
+            self._writer.writerow(TRACED if isinstance(rows, Trace) else rows)
+        if isinstance(rows, Trace):
+            self._file.writelines(_csv_lines(rows))
+        else:
+            self._writer.writerows(zip(*rows.values(), strict=True))
 
-    def _to_parquet(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        parquet = parquet_module()
-        import pyarrow as arrow
-
-        table = arrow.table(dict(columns))
+    def _to_parquet(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
+        arrow = _arrow_module("pyarrow", what="Parquet files")
+        table = rows.to_arrow() if isinstance(rows, Trace) else arrow.table(dict(rows))
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._partial, table.schema)
+            self._open(table.schema)
         schemas = [self._writer.schema, table.schema]
         schema = arrow.unify_schemas(schemas, promote_options="permissive")
         if schema != self._writer.schema:
             self._widen(schema)
         self._writer.write_table(table.cast(schema))
+
+    def _open(self, schema: Any) -> None:
+        # Slots ascend: their differences are smaller than a dictionary of them.
+        rest = [name for name in schema.names if name != "slot"]
+        encoding = {"slot": "DELTA_BINARY_PACKED"} if "slot" in schema.names else None
+        self._writer = parquet_module().ParquetWriter(
+            self._partial, schema, use_dictionary=rest, column_encoding=encoding
+        )
 
     def _widen(self, schema: Any) -> None:
         """Rewrite all rows with a wider schema: integers became floats, or nulls became labels."""
@@ -366,7 +471,7 @@ class TraceFile:
         self._writer.close()
         os.replace(self._partial, narrow)
         try:
-            self._writer = parquet.ParquetWriter(self._partial, schema)
+            self._open(schema)
             with parquet.ParquetFile(narrow) as written:
                 for group in range(written.num_row_groups):
                     self._writer.write_table(written.read_row_group(group).cast(schema))

@@ -207,7 +207,7 @@ def replay_file(
         if contest is not None:
             contest.add(log)
         if trace is not None:
-            trace.write(chunk.columns())
+            trace.write(chunk)
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
