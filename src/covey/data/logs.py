@@ -270,10 +270,8 @@ class Trace:
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
-        return {
-            name: np.array([*values, None], object)[codes].tolist()
-            for name, (values, codes) in zip(TRACED, self.coded(), strict=True)
-        }
+        coded = zip(TRACED, self.coded(), strict=True)
+        return {name: _named(values, codes) for name, (values, codes) in coded}
 
     def to_arrow(self) -> Any:
         """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.
@@ -350,6 +348,10 @@ _FEW = 1024
 _BLOCK = 8_192  # rows that fit into a cache
 
 
+def _named(values: Sequence[Any], codes: Array) -> list[Any]:
+    return np.array([*values, None], object)[codes].tolist()  # type: ignore[no-any-return]
+
+
 def _present(names: Sequence[Label], codes: Array) -> tuple[list[Label], Array]:
     """Return distinct names and their codes; of a long table only the names that occur."""
     used: Sequence[int] = range(len(names))
@@ -362,44 +364,35 @@ def _present(names: Sequence[Label], codes: Array) -> tuple[list[Label], Array]:
 
 
 def _csv_lines(trace: Trace) -> Iterator[str]:
-    """Yield the rows as `csv.writer` writes them, with recurring combinations formatted once."""
-    pieces: list[tuple[list[str], Array]] = []
-    for values, codes in trace.coded():
-        column = _csv_fields(values, "," if pieces else ""), codes + 1
-        merged = _merged(*pieces[-1], *column) if pieces else None
-        pieces[-1:] = [merged] if merged else [*pieces[-1:], column]
-    pieces[-1] = [text + "\n" for text in pieces[-1][0]], pieces[-1][1]
-    tables = [(np.array(texts, object), codes) for texts, codes in pieces]
-    for first in range(0, len(trace), _BLOCK):
-        parts = [table[codes[first : first + _BLOCK]] for table, codes in tables]
-        yield "".join(np.stack(parts, axis=1).reshape(-1).tolist())
-
-
-def _csv_fields(values: Sequence[Any], before: str) -> list[str]:
-    """Return the text of a missing value and of each value, with a separator before them."""
-    if isinstance(values, range):
-        return [before, *map(str, values)]
+    """Yield the rows as `csv.writer` writes them; it formats rows that differ in the slot once."""
+    (slots, slot), *columns = trace.coded()
+    key, size = np.zeros(len(trace), np.int64), 1
+    for values, codes in columns:
+        if size * len(values) > len(trace):
+            key, size = _dense(key, size)
+        key = key * (len(values) + 1) + (codes + 1)
+        size *= len(values) + 1
+    key, size = _dense(key, size)
+    row = np.empty(size, np.int64)
+    row[key] = np.arange(len(trace))  # one of those with this key
     lines: list[str] = []
-    # An empty field comes first: `csv.writer` would quote an empty value that stands alone.
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
-    writer.writerows((None, value) for value in (None, *values))
-    return [line[:-1] for line in lines]
+    named = (_named(values, codes[row]) for values, codes in columns)
+    writer.writerows(zip([None] * len(row), *named, strict=True))
+    before, after = np.array([*map(str, slots)], object), np.array(lines, object)
+    for first in range(0, len(trace), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        parts = np.stack([before[slot[rows]], after[key[rows]]], axis=1)
+        yield "".join(parts.reshape(-1).tolist())
 
 
-def _merged(
-    texts: list[str], codes: Array, more: list[str], added: Array
-) -> tuple[list[str], Array] | None:
-    """Return two neighbouring columns as one; None if their combinations hardly recur."""
-    size, width = len(texts) * len(more), len(more)
-    if size > 4 * len(codes):
-        return None
-    pairs = np.multiply(codes, width, dtype=np.int64) + added
-    used = np.flatnonzero(np.bincount(pairs, minlength=size))
-    if 4 * len(used) > len(codes):
-        return None
-    table = np.empty(size, np.int64)
-    table[used] = np.arange(len(used))
-    return [texts[pair // width] + more[pair % width] for pair in used.tolist()], table[pairs]
+def _dense(key: Array, size: int) -> tuple[Array, int]:
+    """Return keys below `size` renumbered as 0, 1, ..., and how many there are."""
+    if size > 8 * len(key):
+        distinct, key = np.unique(key, return_inverse=True)
+        return key, len(distinct)
+    used = np.bincount(key, minlength=size) > 0
+    return (np.cumsum(used) - 1)[key], int(np.count_nonzero(used))
 
 
 class TraceFile:
