@@ -271,7 +271,7 @@ class Trace:
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
         coded = zip(TRACED, self.coded(), strict=True)
-        return {name: _named(values, codes) for name, (values, codes) in coded}
+        return {name: named(values, codes) for name, (values, codes) in coded}
 
     def to_arrow(self) -> Any:
         """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.
@@ -348,7 +348,8 @@ _FEW = 1024
 _BLOCK = 8_192  # rows that fit into a cache
 
 
-def _named(values: Sequence[Any], codes: Array) -> list[Any]:
+def named(values: Sequence[Any], codes: Array) -> list[Any]:
+    """Return the value of each code, None for -1."""
     return np.array([*values, None], object)[codes].tolist()  # type: ignore[no-any-return]
 
 
@@ -377,8 +378,8 @@ def _csv_lines(trace: Trace) -> Iterator[str]:
     row[key] = np.arange(len(trace))  # one of those with this key
     lines: list[str] = []
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
-    named = (_named(values, codes[row]) for values, codes in columns)
-    writer.writerows(zip([None] * len(row), *named, strict=True))
+    fields = (named(values, codes[row]) for values, codes in columns)
+    writer.writerows(zip([None] * len(row), *fields, strict=True))
     before, after = np.array([*map(str, slots)], object), np.array(lines, object)
     for first in range(0, len(trace), _BLOCK):
         rows = slice(first, first + _BLOCK)

@@ -269,11 +269,10 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
 def _read(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
     for columns in _with_sample(setup.context, reader.chunks()):
         arrived = encoder.arrivals(columns)
-        known = [*encoder.vocabulary.values, None]
         points = setup.context.extract(
             columns,
             first_slot=encoder.first_slot,
-            labels=[known[code] for code in arrived.labels.tolist()],
+            labels=logs.named(encoder.vocabulary.values, arrived.labels),
             at=arrived.at,
             revealed=arrived.revealed,
             delay=arrived.delay,
