@@ -16,6 +16,7 @@ import figures
 import learner
 import memory
 import simulated
+import trace_file
 from timing import pin
 
 import kernel
@@ -23,8 +24,9 @@ import replay
 from covey import kernel as kernel_module
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MODULES = {module.NAME: module for module in (kernel, learner, replay, simulated, memory, command)}
-NEEDS_COMPILED = (replay.NAME, simulated.NAME, command.NAME)
+MEASURED = (kernel, learner, replay, simulated, memory, trace_file, command)
+MODULES = {module.NAME: module for module in MEASURED}
+NEEDS_COMPILED = (replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
 PACKAGES = ("covey", "numpy", "msgspec", "pyarrow", "river", "Cython")
 
 

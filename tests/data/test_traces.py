@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as arrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
-from covey.errors import ConfigError
+from covey.errors import ConfigError, DataError
 
 COLUMNS = [
     *("slot", "learner", "cell", "phase", "arm", "function"),
@@ -24,6 +27,7 @@ NAMES: dict[str, list[Any]] = {
     "prediction": ["ok", "attack"],
     "label": ["ok", "attack"],
 }
+KINDS = ("int8", "int32")  # of indices
 BOTH_KINDS = pytest.mark.parametrize("name", ["trace.csv", "trace.parquet", "trace.pq"])
 
 
@@ -46,6 +50,16 @@ def trace_of(*, at: list[int] | None = None, receivers: tuple[int, ...] = (0, 1)
     )
     costs = np.array([[0.0, 0.0, 0.0, 0.25], [0.0, 0.5, 0.0, 0.0]])
     return Trace(decided, log, first_slot=5, costs=costs, receivers=receivers, names=NAMES)
+
+
+def columns_of(trace: Trace) -> dict[str, list[Any]]:
+    """Look every value up, one by one."""
+    named = {
+        name: [trace.names[name][code] if code >= 0 else None for code in getattr(trace, name)]
+        for name in COLUMNS[1:8]
+    }
+    correct = [None if value < 0 else value for value in trace.correct.tolist()]
+    return {"slot": trace.slot.tolist(), **named, "correct": correct, "cost": trace.cost.tolist()}
 
 
 def rows_of(path: Path) -> list[list[Any]]:
@@ -108,7 +122,7 @@ def test_integers_index_the_name_tables() -> None:
 def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     with TraceFile(path) as file:
-        file.write(trace_of().columns())
+        file.write(trace_of())
 
     assert path.read_text(encoding="utf-8") == (
         "slot,learner,cell,phase,arm,function,prediction,label,correct,cost\n"
@@ -122,7 +136,7 @@ def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["trace.parquet", "trace.pq"])
 def test_a_parquet_trace_holds_the_same(tmp_path: Path, name: str) -> None:
     with TraceFile(tmp_path / name) as file:
-        file.write(trace_of().columns())
+        file.write(trace_of())
 
     assert rows_of(tmp_path / name) == [
         COLUMNS,
@@ -131,6 +145,158 @@ def test_a_parquet_trace_holds_the_same(tmp_path: Path, name: str) -> None:
         [6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25],
         [6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5],
     ]
+
+
+def drawn_trace(
+    seed: int, slots: int, labels: list[Any], *, first_slot: int = 1, cells: int = 3, **kinds: bool
+) -> Trace:
+    """Draw a trace of two learners whose functions have one name, with labels missing."""
+    rng = np.random.default_rng(seed)
+    rows = 2 * slots
+    paid = rng.integers(0, 1_000_000, rows if kinds.get("is_paid") else 0).astype(np.int32)
+    gained = rng.integers(-1, 11 if kinds.get("is_graded") else 2, rows).astype(np.int32)
+    codes = rng.integers(-1, len(labels), slots).astype(np.int32)
+    log = EncodedLog(
+        contexts=memoryview(np.zeros(slots)),
+        predictions=memoryview(rng.integers(0, len(labels), (2, slots)).astype(np.int32)),
+        labels=memoryview(np.full_like(codes, -1) if kinds.get("is_unlabelled") else codes),
+        at=None,
+        delays=None,
+    )
+    decided = DecisionColumns(
+        cell=memoryview(rng.integers(0, cells, rows).astype(np.int32)),
+        phase=memoryview(rng.integers(0, 3, rows).astype(np.int8)),
+        arm=memoryview(rng.integers(0, 4, rows).astype(np.int32)),
+        function=memoryview(rng.integers(0, 2, rows).astype(np.int32)),
+        correct=memoryview(gained),
+        paid=memoryview(paid),
+    )
+    names = {
+        **NAMES,
+        "cell": [f"g{cells}:{cell}" for cell in range(cells)],
+        "arm": ["nb", "nb", *NAMES["learner"]],
+        "function": ["nb", "nb"],
+        "prediction": labels,
+        "label": labels,
+    }
+    costs = np.round(rng.random((2, 4)), 3)
+    unit = 10 if kinds.get("is_graded") else 1
+    return Trace(
+        decided, log, first_slot=first_slot, costs=costs, receivers=(0, 1), names=names, unit=unit
+    )
+
+
+LABELS = st.one_of(
+    st.lists(st.text(alphabet='a,"\n\r \0é', min_size=1), min_size=1, unique=True),
+    st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=1, unique=True),
+)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32),
+    slots=st.sampled_from([1, 2, 300, 1_500]),
+    labels=LABELS,
+    cells=st.sampled_from([1, 5, 3_000]),
+    is_graded=st.booleans(),
+    is_paid=st.booleans(),
+)
+def test_a_trace_is_written_as_its_columns_are(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, labels: list[Any], **rest: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("traces")
+    traces = [
+        drawn_trace(seed + k, slots, labels, first_slot=1 + k * slots, **rest) for k in range(2)
+    ]
+    with (
+        TraceFile(folder / "trace.csv") as text,
+        TraceFile(folder / "trace.parquet") as table,
+        TraceFile(folder / "columns.csv") as columns,
+    ):
+        for trace in traces:
+            text.write(trace)
+            table.write(trace)
+            columns.write(columns_of(trace))
+    first, second = (columns_of(trace) for trace in traces)
+
+    assert (folder / "trace.csv").read_bytes() == (folder / "columns.csv").read_bytes()
+    assert parquet.read_table(folder / "trace.parquet").to_pydict() == {
+        name: first[name] + second[name] for name in COLUMNS
+    }
+    assert traces[0].columns() == first
+
+
+def test_an_arrow_table_has_dictionaries_and_narrow_integers() -> None:
+    trace = drawn_trace(0, 40, ["ok", "attack"])
+    table = trace.to_arrow()
+    kinds = {field.name: str(field.type) for field in table.schema}
+    narrow, wide = (f"dictionary<values=string, indices={kind}, ordered=0>" for kind in KINDS)
+
+    assert table.to_pydict() == columns_of(trace)
+    assert kinds == {
+        "slot": "int32",
+        **dict.fromkeys(("learner", "phase", "arm", "function"), narrow),
+        **dict.fromkeys(("cell", "prediction", "label"), wide),
+        "correct": "int8",
+        "cost": "double",
+    }
+
+
+def test_numeric_labels_are_numbers_in_an_arrow_table() -> None:
+    table = drawn_trace(0, 40, [3, 0.5]).to_arrow()
+
+    assert {str(table[name].type) for name in ("prediction", "label")} == {"double"}
+
+
+def test_a_dictionary_holds_a_name_once() -> None:
+    table = drawn_trace(0, 40, [0, 1]).to_arrow()
+
+    assert table["function"].chunk(0).dictionary.to_pylist() == ["nb"]
+    assert table["arm"].chunk(0).dictionary.to_pylist() == ["nb", "north", "south"]
+
+
+def test_a_dictionary_of_a_long_table_holds_what_occurs() -> None:
+    trace = drawn_trace(0, 40, [0, 1], cells=5_000)
+    dictionary = trace.to_arrow()["cell"].chunk(0).dictionary
+
+    assert sorted(dictionary.to_pylist()) == sorted(set(trace.columns()["cell"]))
+
+
+@pytest.mark.parametrize("name", ["trace.parquet", "trace.pq"])
+def test_slots_beyond_32_bits_widen_a_parquet_trace(tmp_path: Path, name: str) -> None:
+    with TraceFile(tmp_path / name) as file:
+        for first_slot in (2**31 - 2, 2**31 - 1, 2**31):
+            file.write(drawn_trace(0, 1, [0], first_slot=first_slot))
+    slots = parquet.read_table(tmp_path / name)["slot"]
+
+    assert slots.type == arrow.int64()
+    assert slots.to_pylist()[::2] == [2**31 - 2, 2**31 - 1, 2**31]
+
+
+@pytest.mark.parametrize("size", [2, 2_000])
+@pytest.mark.parametrize("kind", [str, int, float])
+def test_a_chunk_without_labels_keeps_the_type_of_labels(
+    tmp_path: Path, size: int, kind: type
+) -> None:
+    labels = [kind(value) for value in range(size)]
+    traces = [drawn_trace(0, 9, labels, is_unlabelled=missing) for missing in (True, False, True)]
+    with TraceFile(tmp_path / "trace.parquet") as file:
+        for trace in traces:
+            file.write(trace)
+    found = parquet.read_table(tmp_path / "trace.parquet")["label"].to_pylist()
+
+    assert found == [value for trace in traces for value in trace.columns()["label"]]
+
+
+def test_a_label_that_arrow_cannot_hold_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught, TraceFile(tmp_path / "trace.parquet") as file:
+        file.write(drawn_trace(0, 9, [2**70]))
+
+    assert str(caught.value) == (
+        "Arrow cannot hold column 'prediction' (Python int too large to convert to C long); write "
+        "the trace as CSV, or use other labels"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @BOTH_KINDS

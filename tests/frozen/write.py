@@ -22,9 +22,9 @@ from frozen.configurations import Configuration, configurations
 TRACES = Path(__file__).with_name("traces.json")
 
 
-def trace_of(configuration: Configuration, folder: Path) -> bytes:
-    """Return the CSV trace that `covey replay` writes; warnings go to stderr and are ignored."""
-    log, toml, trace = (folder / name for name in ("log.csv", "sites.toml", "trace.csv"))
+def trace_of(configuration: Configuration, folder: Path, kind: str = "csv") -> bytes:
+    """Return the trace that `covey replay` writes; warnings go to stderr and are ignored."""
+    log, toml, trace = (folder / name for name in ("log.csv", "sites.toml", f"trace.{kind}"))
     log.write_text(configuration.log, encoding="utf-8", newline="")
     toml.write_text(configuration.toml, encoding="utf-8", newline="")
     said = io.StringIO()

@@ -406,6 +406,17 @@ def test_read_only_labels_are_accepted(column: np.ndarray) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int64", "uint64"])
+def test_whole_numbers_of_any_width_keep_their_values(kind: str) -> None:
+    limits = np.iinfo(kind)
+    for low in (limits.min, max(limits.min, -3), 0, limits.max - 100):
+        column = np.array([low, low + 100, low + 7, low], kind)
+        vocabulary = Vocabulary(is_typed=True)
+        codes = vocabulary.encode(column, name="label", first_slot=1)
+
+        assert [vocabulary.values[code] for code in codes.tolist()] == column.tolist()
+
+
 def test_a_log_copies_the_labels() -> None:
     column = np.array([0, 1], np.int32)
     log = log_of({"label": column})

@@ -1,10 +1,13 @@
 """`covey replay` writes the traces of 0.1.0, byte by byte, for two hundred configurations."""
 
 import collections
+import csv
+import io
 import tomllib
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from covey.kernel import is_compiled
 from frozen.configurations import COUNT, configurations
@@ -93,6 +96,19 @@ def test_each_trace_is_the_one_of_0_1_0(preset: str | None, tmp_path: Path) -> N
     differing = [one.name for one in of_preset if digest(trace_of(one, tmp_path)) != kept[one.name]]
 
     assert differing == []
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=str)
+def test_a_parquet_trace_holds_what_the_csv_trace_holds(preset: str | None, tmp_path: Path) -> None:
+    for one in FROZEN[PRESETS.index(preset) :: len(PRESETS)][:: 4 * STEP]:
+        text = trace_of(one, tmp_path).decode()
+        trace_of(one, tmp_path, kind="parquet")
+        rows = zip(
+            *parquet.read_table(tmp_path / "trace.parquet").to_pydict().values(), strict=True
+        )
+        read = [["" if value is None else str(value) for value in row] for row in rows]
+
+        assert read == list(csv.reader(io.StringIO(text, newline="")))[1:], one.name
 
 
 def test_the_configurations_are_those_that_were_recorded() -> None:

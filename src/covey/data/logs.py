@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -131,8 +132,12 @@ Reader = CsvLog | ParquetLog
 
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
-    missing = 'Parquet files need pyarrow; install it with pip install "covey[parquet]"'
-    return optional_module("pyarrow.parquet", missing=missing)
+    return _arrow_module("pyarrow.parquet", what="Parquet files")
+
+
+def _arrow_module(name: str, *, what: str) -> Any:
+    missing = f'{what} need pyarrow; install it with pip install "covey[parquet]"'
+    return optional_module(name, missing=missing)
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
@@ -265,12 +270,51 @@ class Trace:
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
-        return {
-            "slot": self.slot.tolist(),
-            **{name: _named(self.names[name], getattr(self, name)) for name in _NAMED},
-            "correct": [None if value < 0 else value for value in self.correct.tolist()],
-            "cost": self.cost.tolist(),
-        }
+        coded = zip(TRACED, self.coded(), strict=True)
+        return {name: named(values, codes) for name, (values, codes) in coded}
+
+    def to_arrow(self) -> Any:
+        """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.
+
+        Raises `MissingExtra` without pyarrow, and `DataError` for labels that Arrow cannot hold.
+        """
+        arrow = _arrow_module("pyarrow", what="Arrow tables")
+        slot, correct = self.slot, self.correct
+        columns = {"slot": slot.astype(np.int32) if slot.max(initial=0) < 2**31 else slot}
+        for name in _NAMED:
+            names, codes = _present(self.names[name], getattr(self, name))
+            # Tables that grow with the log have one type of index in all chunks.
+            kind = np.int32 if name in _GROWING else np.min_scalar_type(-1 - len(names))
+            try:
+                values = arrow.array(names)
+            except (arrow.ArrowException, OverflowError) as error:
+                hint = "write the trace as CSV, or use other labels"
+                raise DataError(f"Arrow cannot hold column {name!r} ({error}); {hint}") from None
+            indices = arrow.array(codes.astype(kind), mask=codes < 0)
+            coded = arrow.DictionaryArray.from_arrays(indices, values)
+            is_text = arrow.types.is_string(values.type)
+            columns[name] = coded if is_text else coded.dictionary_decode()
+        whole = correct.astype(np.int8) if correct.dtype.kind == "i" else correct
+        columns["correct"] = arrow.array(whole, mask=correct < 0)
+        return arrow.table({**columns, "cost": self.cost})
+
+    def coded(self) -> Iterator[tuple[Sequence[Any], Array]]:
+        """Yield, per column, its distinct values and the index of each row's value; -1: none."""
+        slots = range(self._first_slot, self._first_slot + len(self._log.labels))
+        yield slots, self.slot - self._first_slot
+        for name in _NAMED:
+            yield _present(self.names[name], getattr(self, name))
+        if self.correct.dtype.kind == "i":
+            yield (0, 1), self.correct
+        else:
+            values, codes = np.unique(self.correct, return_inverse=True)
+            yield [None if value < 0 else value for value in values.tolist()], codes
+        fixed, arms = self._costs.reshape(-1), self.learner * self._costs.shape[1] + self.arm
+        if np.array_equal(fixed[arms], self.cost):
+            yield fixed.tolist(), arms
+        else:
+            values, codes = np.unique(self.cost, return_inverse=True)
+            yield values.tolist(), codes
 
 
 def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trace:
@@ -298,12 +342,58 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
 
 
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
+_GROWING = ("cell", "prediction", "label")
+TRACED = ("slot", *_NAMED, "correct", "cost")  # columns of a trace file
+_FEW = 1024
+_BLOCK = 8_192  # rows that fit into a cache
 
 
-def _named(names: Sequence[Label], places: Array) -> list[Any]:
-    # The last entry: index -1 (no label) is None.
-    table = np.array([*names, None], dtype=object)
-    return table[places].tolist()  # type: ignore[no-any-return]
+def named(values: Sequence[Any], codes: Array) -> list[Any]:
+    """Return the value of each code, None for -1."""
+    return np.array([*values, None], object)[codes].tolist()  # type: ignore[no-any-return]
+
+
+def _present(names: Sequence[Label], codes: Array) -> tuple[list[Label], Array]:
+    """Return distinct names and their codes; of a long table only the names that occur."""
+    used: Sequence[int] = range(len(names))
+    if len(names) > _FEW:
+        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(names) + 1)[1:]).tolist()
+    places: dict[Label, int] = {}
+    table = np.full(len(names) + 1, -1, np.int32)  # the last entry is for -1
+    table[used] = [places.setdefault(names[place], len(places)) for place in used]
+    return list(places), table[codes]
+
+
+def _csv_lines(trace: Trace) -> Iterator[str]:
+    """Yield the rows as `csv.writer` writes them; it formats rows that differ in the slot once."""
+    (slots, slot), *columns = trace.coded()
+    key, size = np.zeros(len(trace), np.int64), 1
+    for values, codes in columns:
+        if size * len(values) > len(trace):
+            key, size = _dense(key, size)
+        key = key * (len(values) + 1) + (codes + 1)
+        size *= len(values) + 1
+    key, size = _dense(key, size)
+    row = np.empty(size, np.int64)
+    row[key] = np.arange(len(trace))  # one of those with this key
+    lines: list[str] = []
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
+    fields = (named(values, codes[row]) for values, codes in columns)
+    writer.writerows(zip([None] * len(row), *fields, strict=True))
+    before, after = np.array([*map(str, slots)], object), np.array(lines, object)
+    for first in range(0, len(trace), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        parts = np.stack([before[slot[rows]], after[key[rows]]], axis=1)
+        yield "".join(parts.reshape(-1).tolist())
+
+
+def _dense(key: Array, size: int) -> tuple[Array, int]:
+    """Return keys below `size` renumbered as 0, 1, ..., and how many there are."""
+    if size > 8 * len(key):
+        distinct, key = np.unique(key, return_inverse=True)
+        return key, len(distinct)
+    used = np.bincount(key, minlength=size) > 0
+    return (np.cumsum(used) - 1)[key], int(np.count_nonzero(used))
 
 
 class TraceFile:
@@ -322,12 +412,12 @@ class TraceFile:
     def __enter__(self) -> Self:
         return self
 
-    def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows; the first call sets the columns."""
+    def write(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
+        """Append a trace, or columns; the first call sets their names."""
         if self._path.suffix == ".csv":
-            self._to_csv(columns)
+            self._to_csv(rows)
         else:
-            self._to_parquet(columns)
+            self._to_parquet(rows)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -339,25 +429,34 @@ class TraceFile:
         finally:
             self._partial.unlink(missing_ok=True)
 
-    def _to_csv(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def _to_csv(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
         if self._file is None:
             self._file = self._partial.open("w", encoding="utf-8", newline="")
             self._writer = csv.writer(self._file, lineterminator="\n")
-            self._writer.writerow(columns)
-        self._writer.writerows(zip(*columns.values(), strict=True))
+            self._writer.writerow(TRACED if isinstance(rows, Trace) else rows)
+        if isinstance(rows, Trace):
+            self._file.writelines(_csv_lines(rows))
+        else:
+            self._writer.writerows(zip(*rows.values(), strict=True))
 
-    def _to_parquet(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        parquet = parquet_module()
-        import pyarrow as arrow
-
-        table = arrow.table(dict(columns))
+    def _to_parquet(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
+        arrow = _arrow_module("pyarrow", what="Parquet files")
+        table = rows.to_arrow() if isinstance(rows, Trace) else arrow.table(dict(rows))
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._partial, table.schema)
+            self._open(table.schema)
         schemas = [self._writer.schema, table.schema]
         schema = arrow.unify_schemas(schemas, promote_options="permissive")
         if schema != self._writer.schema:
             self._widen(schema)
         self._writer.write_table(table.cast(schema))
+
+    def _open(self, schema: Any) -> None:
+        # Slots ascend: their differences are smaller than a dictionary of them.
+        rest = [name for name in schema.names if name != "slot"]
+        encoding = {"slot": "DELTA_BINARY_PACKED"} if "slot" in schema.names else None
+        self._writer = parquet_module().ParquetWriter(
+            self._partial, schema, use_dictionary=rest, column_encoding=encoding
+        )
 
     def _widen(self, schema: Any) -> None:
         """Rewrite all rows with a wider schema: integers became floats, or nulls became labels."""
@@ -366,7 +465,7 @@ class TraceFile:
         self._writer.close()
         os.replace(self._partial, narrow)
         try:
-            self._writer = parquet.ParquetWriter(self._partial, schema)
+            self._open(schema)
             with parquet.ParquetFile(narrow) as written:
                 for group in range(written.num_row_groups):
                     self._writer.write_table(written.read_row_group(group).cast(schema))

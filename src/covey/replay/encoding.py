@@ -39,16 +39,20 @@ class Vocabulary:
         self._reads_numbers = not is_typed
         self._first: tuple[bool, str, int] | None = None
 
-    def encode(self, column: Column, *, name: str, first_slot: int) -> np.ndarray:
-        """Return the codes of a column, -1 for an empty value.
+    def encode(
+        self, column: Column, *, name: str, first_slot: int, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the codes of a column, in `out` or in a new array; -1 for an empty value.
 
         Raises `DataError` if numbers and text are mixed.
         """
+        codes = np.empty(len(column), np.int32) if out is None else out
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
-            return self._encode_numbers(column, name, first_slot)
+            self._encode_numbers(column, name, first_slot, codes)
+            return codes
         memory = self._memory
         values = column.tolist() if isinstance(column, np.ndarray) else column
-        codes = np.fromiter((memory.get(v, -2) for v in values), np.int32, len(values))
+        codes[:] = np.fromiter((memory.get(v, -2) for v in values), np.int32, len(values))
         for place in np.flatnonzero(codes == -2).tolist():
             value = values[place]
             if value not in memory:
@@ -67,24 +71,26 @@ class Vocabulary:
         whole: np.ndarray = gains.astype(np.int32)
         return whole.data
 
-    def _encode_numbers(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        if column.dtype.kind != "f" and _is_dense(column):
-            return self._encode_small(column, name, first_slot)
-        distinct, places = np.unique(column, return_inverse=True)
-        codes = self._code_all(distinct.tolist(), column, name, first_slot)
-        return codes[places.reshape(-1)]
-
-    def _encode_small(self, column: np.ndarray, name: str, first_slot: int) -> np.ndarray:
-        """Encode integers of a small range by table look-up, without sorting."""
-        low, high = int(column.min()), int(column.max())
-        values: Sequence[int] = range(low, high + 1)
-        if not all(value in self._codes for value in values):
-            values = (np.flatnonzero(np.bincount(column.astype(np.int64) - low)) + low).tolist()
-        codes = np.full(high - low + 1, -1, np.int32)
-        codes[np.array(values) - low] = self._code_all(values, column, name, first_slot)
-        if low == 0 and np.array_equal(codes, np.arange(high + 1)):
-            return column.astype(np.int32, copy=False)
-        return codes[column.astype(np.int64) - low]
+    def _encode_numbers(
+        self, column: np.ndarray, name: str, first_slot: int, out: np.ndarray
+    ) -> None:
+        is_whole = column.dtype.kind != "f" and len(column)
+        low, high = (int(column.min()), int(column.max())) if is_whole else (0, _FEW)
+        if high - low >= _FEW or not -(2**62) < low < 2**62:
+            distinct, places = np.unique(column, return_inverse=True)
+            codes = self._code_all(distinct.tolist(), column, name, first_slot)
+            np.take(codes, places.reshape(-1), out=out, mode="clip")
+            return
+        # Integers of a small range: a look-up in a table, or a copy, without sorting.
+        values = range(low, high + 1)
+        if all(self._codes.get(value) == value for value in values):
+            np.copyto(out, column, casting="unsafe")
+            return
+        above = np.subtract(column, low, dtype=np.intp, casting="unsafe")
+        used = np.flatnonzero(np.bincount(above))
+        table = np.full(len(values), -1, np.int32)
+        table[used] = self._code_all((used + low).tolist(), column, name, first_slot)
+        np.take(table, above, out=out, mode="clip")
 
     def _code_all(
         self, values: Sequence[Any], column: np.ndarray, name: str, first_slot: int
@@ -163,8 +169,7 @@ class Encoder:
             delay = self._whole(columns[data.delay], data.delay, most=_MOST_DELAY)
         if data.at is not None:
             at = self._receivers(columns[data.at], data.at)
-        may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
-        for row in np.flatnonzero((labels < 0) & ~may_miss)[:1].tolist():
+        for row in _missing(labels, 1 if revealed is None else revealed):
             is_optional = data.revealed is not None
             hint = f"; it can be empty only if {data.revealed!r} is 0" if is_optional else ""
             raise self._error(row, f"the label in {data.label!r} is missing{hint}")
@@ -183,16 +188,19 @@ class Encoder:
         contexts; `columns` holds variable costs and answer delays.
         """
         rows, sites = len(arrived.labels), self._setup.sites
-        predictions = np.array([self._predictions(*answer) for answer in answers], np.int32)
-        gains = self.vocabulary.gains(predictions, arrived.labels)
-        if any(site.context_peers for site in sites):
-            # The kernel writes answers from stored labels here, one row per learner.
-            room = np.full((len(sites), rows), -1, np.int32)
-            predictions = np.concatenate([predictions, room])
+        # The kernel writes answers from stored labels into further rows, one per learner.
+        room = len(sites) if any(site.context_peers for site in sites) else 0
+        predictions = np.empty((len(answers) + room, rows), np.int32)
+        predictions[len(answers) :] = -1
+        for codes, (name, column) in zip(predictions, answers, strict=False):
+            self._codes(column, name, out=codes)
+            for row in _missing(codes):
+                raise self._error(row, f"the prediction in {name!r} is missing")
+        gains = self.vocabulary.gains(predictions[: len(answers)], arrived.labels)
         log = EncodedLog(
             contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
             predictions=predictions.data,
-            labels=np.array(arrived.labels).data,
+            labels=arrived.labels.data,
             at=None if arrived.at is None else arrived.at.data,
             delays=_delays(arrived),
             shown=self._luck.draw(rows),
@@ -203,14 +211,8 @@ class Encoder:
         self.first_slot += rows
         return log
 
-    def _codes(self, column: Column, name: str) -> np.ndarray:
-        return self.vocabulary.encode(column, name=name, first_slot=self.first_slot)
-
-    def _predictions(self, name: str, column: Column) -> np.ndarray:
-        codes = self._codes(column, name)
-        for row in np.flatnonzero(codes < 0)[:1].tolist():
-            raise self._error(row, f"the prediction in {name!r} is missing")
-        return codes
+    def _codes(self, column: Column, name: str, out: np.ndarray | None = None) -> np.ndarray:
+        return self.vocabulary.encode(column, name=name, first_slot=self.first_slot, out=out)
 
     def _costs(self, columns: Mapping[str, Column]) -> memoryview | None:
         costs = [self._millionths(columns[name], name) for name in self._setup.cost_columns]
@@ -288,7 +290,9 @@ def _float(value: Any) -> float:
         return math.nan
 
 
-def _is_dense(column: np.ndarray) -> bool:
-    """Return whether the range of integers is small enough for a look-up table."""
-    low, high = (int(column.min()), int(column.max())) if len(column) else (0, _FEW)
-    return high - low < _FEW and -(2**62) < low < 2**62
+def _missing(codes: np.ndarray, is_needed: np.ndarray | int = 1) -> list[int]:
+    """Return the first row without a code, if any, among those that need one."""
+    if codes.min(initial=0) >= 0:
+        return []
+    rows: list[int] = np.flatnonzero((codes < 0) & (np.asarray(is_needed) != 0))[:1].tolist()
+    return rows

@@ -17,6 +17,8 @@ from covey.kernel import Arena, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
+_BLOCK = 65_536
+
 
 class CellView(msgspec.Struct, frozen=True):
     """Summary of one of a learner's own cells, for display."""
@@ -225,14 +227,20 @@ class ReplayEngine:
     def _number_cells(self, cell: np.ndarray) -> None:
         """Replace each learner's row numbers by cell numbers that all learners share."""
         tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
-        most = max(len(table) for _, table in tables)
-        numbers = np.zeros((max(1, most), len(tables)), np.int32)
+        most = max(1, *(len(table) for _, table in tables))
+        alike = np.repeat(np.arange(most, dtype=np.int32), len(tables)).reshape(most, -1)
+        numbers = alike.copy()
         for column, ((space, table), known) in enumerate(zip(tables, self._cells, strict=True)):
             for new in range(len(known), len(table)):
                 name = self.cell_name(space, table.cell(new))
                 known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
             numbers[: len(known), column] = known
-        np.take(numbers.reshape(-1), cell, out=cell, mode="clip")
+        if np.array_equal(numbers, alike):
+            np.floor_divide(cell, len(tables), out=cell)
+            return
+        for first in range(0, len(cell), _BLOCK):  # `np.take` copies indices of 32 bits
+            block = cell[first : first + _BLOCK]
+            np.take(numbers.reshape(-1), block, out=block, mode="clip")
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""

@@ -207,7 +207,7 @@ def replay_file(
         if contest is not None:
             contest.add(log)
         if trace is not None:
-            trace.write(chunk.columns())
+            trace.write(chunk)
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
@@ -270,11 +270,10 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
 def chunks_of(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
     for columns in _with_sample(setup.context, reader.chunks()):
         arrived = encoder.arrivals(columns)
-        known = [*encoder.vocabulary.values, None]
         points = setup.context.extract(
             columns,
             first_slot=encoder.first_slot,
-            labels=[known[code] for code in arrived.labels.tolist()],
+            labels=logs.named(encoder.vocabulary.values, arrived.labels),
             at=arrived.at,
             revealed=arrived.revealed,
             delay=arrived.delay,
