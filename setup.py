@@ -15,7 +15,7 @@ from setuptools import Extension, setup
 WISH = os.environ.get("COVEY_BUILD", "")
 KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
-PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "spaces", "arena")
+PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "custom", "spaces", "arena")
 
 
 def lines_of(part):

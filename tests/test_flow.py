@@ -47,6 +47,10 @@ class Stream(NamedTuple):
         return {f"f{k}": lambda slot, row=row: int(row[slot]) for k, row in rows}
 
 
+OWN = "support.own_policies"
+EVERY_POLICY = [*sorted(PRESETS), f"{OWN}:CellUCB", f"{OWN}:EpsilonGreedy"]
+
+
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     rng = np.random.default_rng(11)
@@ -58,7 +62,7 @@ def stream() -> Stream:
     return Stream(predictions, labels, contexts, at)
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", EVERY_POLICY)
 @pytest.mark.parametrize("mode", ["spec", "paper"])
 def test_replay_and_the_network_in_process_decide_the_same(
     stream: Stream, preset: str, mode: str
@@ -75,7 +79,7 @@ def test_replay_and_the_network_in_process_decide_the_same(
     assert live == _replayed(stream, config)
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", EVERY_POLICY)
 @pytest.mark.parametrize("mode", ["spec", "paper"])
 def test_replay_and_nodes_over_a_slow_network_decide_the_same(
     stream: Stream, preset: str, mode: str
@@ -89,7 +93,7 @@ def test_replay_and_nodes_over_a_slow_network_decide_the_same(
         assert any(row[1].startswith("site") for row in live)
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", EVERY_POLICY)
 def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, preset: str) -> None:
     config = _config(preset, "spec")
 
@@ -99,7 +103,7 @@ def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, p
 
 
 @pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", EVERY_POLICY[:-1])  # the last does not look at them
 def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
     stream: Stream, preset: str, restart_every: int
 ) -> None:

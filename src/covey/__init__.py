@@ -7,6 +7,7 @@ from covey.bandit.policies import DCZA, Auto, CoS
 from covey.data.logs import Trace
 from covey.errors import CoveyError
 from covey.functions.function import frozen, untrained
+from covey.kernel.rules import CellState, CustomPolicy
 from covey.node.network import Network
 from covey.replay.replay import replay
 from covey.simulation.runner import simulate
@@ -14,8 +15,10 @@ from covey.simulation.runner import simulate
 __all__ = [
     "DCZA",
     "Auto",
+    "CellState",
     "CoS",
     "CoveyError",
+    "CustomPolicy",
     "Ensemble",
     "Network",
     "Trace",

@@ -6,6 +6,7 @@ CoveyError
 │   ├── ContextError    a context outside the unit cube
 │   └── UnfitLabel      a label that is not one of the site's classes
 ├── FunctionError       a classification function failed               (RuntimeError)
+├── PolicyError         a policy of one's own failed                   (RuntimeError)
 ├── LimitError          a limit on cells or levels was reached         (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
 ├── PeerError           no valid response from a peer                  (ConnectionError)
@@ -69,6 +70,10 @@ class UnfitLabel(DataError):
 
 class FunctionError(CoveyError, RuntimeError):
     """A classification function raised an exception, or returned an invalid label."""
+
+
+class PolicyError(CoveyError, RuntimeError):
+    """A policy of one's own raised, or returned what is not an available arm."""
 
 
 class LimitError(CoveyError, RuntimeError):

@@ -1,6 +1,7 @@
 """Convert a configuration table to a validated record; errors name the field."""
 
 import difflib
+import sys
 import tomllib
 import types
 import typing
@@ -14,7 +15,13 @@ from covey.errors import ConfigError, warn_deprecated
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read."""
+    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read.
+
+    Modules in its folder can be imported from then on, after all others: a table may name them.
+    """
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

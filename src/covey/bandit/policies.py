@@ -5,7 +5,9 @@ a `Policy` is the result for a given dimension and number of functions.
 """
 
 import math
+import pkgutil
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -31,7 +33,7 @@ from covey.bandit.settings import (
     check_ranges,
 )
 from covey.errors import ConfigError
-from covey.kernel.rules import Elimination, Index, Rule
+from covey.kernel.rules import Custom, CustomPolicy, Elimination, Index, Rule
 
 
 class Policy(NamedTuple):
@@ -46,6 +48,7 @@ class Policy(NamedTuple):
     settings: Settings
     by_index: Index | None = None  # replaces the thresholds
     elimination: Elimination | None = None
+    custom: Callable[[int, int], Any] | None = None  # makes a policy of one's own
 
     @property
     def keeps_widths(self) -> bool:
@@ -59,6 +62,7 @@ class Policy(NamedTuple):
         and others, such as `rewards`.
         """
         settings, reading = self.settings, self.settings.reading
+        seed = settings.seed * 1_000_003 + position
         return Rule(
             dimension=self.dimension,
             levels=self.partition.levels(self.dimension),
@@ -67,7 +71,7 @@ class Policy(NamedTuple):
             explores_to_help=reading.helper == "explore-first",
             counted=COUNTS.index(reading.count),
             is_pending=bool(settings.pending),
-            seed=settings.seed * 1_000_003 + position if reading.ties == "random" else None,
+            seed=seed if reading.ties == "random" else None,
             inherits=settings.inherit,
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
@@ -75,6 +79,7 @@ class Policy(NamedTuple):
             index=self.by_index,
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),
+            custom=self.custom and Custom(settings.preset, self.custom, seed),
             **site,
         )
 
@@ -115,7 +120,12 @@ def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
 
 
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
-    """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one."""
+    """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one.
+
+    Its preset may be a class of one's own.
+    """
+    if isinstance(table.get("preset"), type):
+        table = {**table, "preset": _named(table["preset"])}
     table = toml.moved(table, _READING_KEYS, into="reading", where=where)
     settings = toml.read(table, Settings, where=where)
     given = table.get("reading", {})
@@ -170,7 +180,7 @@ def within(
         by_phases = msgspec.structs.replace(settings, preset="cos")
         _check_alarm(by_phases)
         return by_phases
-    if settings.preset in INDEXED:
+    if settings.preset in INDEXED or ":" in settings.preset:
         what = "several candidates" if has_candidates else "context-peers"
         raise ConfigError(
             f"[policy] preset {settings.preset!r} does not support {what}; use cos, dcza or cos-ce"
@@ -185,7 +195,7 @@ def resolve(
     _horizon(settings)
     most = settings.most_functions or most_functions
     scene = Scene(dimension, most, all_functions or most_functions)
-    policy = PRESETS[settings.preset](settings, scene)
+    policy = PRESETS.get(settings.preset, _custom)(settings, scene)
     return policy._replace(title="; ".join([policy.title, *_extras(policy.settings)]))
 
 
@@ -248,6 +258,51 @@ def _cos_ce(settings: Settings, scene: Scene) -> Policy:
     )
     title = policy.title.replace("CoS", "CoS-CE", 1) + f"; arms within {2 * bias:.3g} of the best"
     return policy._replace(title=title, elimination=elimination)
+
+
+def _custom(settings: Settings, scene: Scene) -> Policy:
+    """Return a policy of one's own over a grid."""
+    slices = _slices(settings, scene.dimension)
+    thresholds = (Threshold(0.0, 0.0),) * 3
+    title = f"{settings.preset}: {slices} slices per dimension"
+    make = partial(custom_class(settings.preset), **settings.options)
+    return Policy(title, Uniform(slices), scene.dimension, *thresholds, settings, custom=make)
+
+
+_LOCAL: dict[str, type] = {}  # classes that cannot be imported by their name
+
+
+def _named(custom: type) -> str:
+    """Return "module:Class" of a class; one that cannot be imported by it is kept."""
+    name = f"{custom.__module__}:{custom.__qualname__}"
+    if not is_importable(name):
+        _LOCAL[name] = custom
+    return name
+
+
+def is_importable(preset: str) -> bool:
+    """Return whether every process has a preset, or finds it under its name."""
+    try:
+        return ":" not in preset or pkgutil.resolve_name(preset) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+def custom_class(preset: str) -> Callable[..., Any]:
+    """Return the class of a policy of one's own; raise `ConfigError` if there is none."""
+    try:
+        found = _LOCAL[preset] if preset in _LOCAL else pkgutil.resolve_name(preset)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"[policy] preset {preset!r} cannot be imported ({error}); write module:Class, and put "
+            "the module beside the configuration or on the Python path"
+        ) from None
+    if not callable(getattr(found, "choose", None)) or not callable(getattr(found, "serve", None)):
+        raise ConfigError(
+            f"[policy] preset {preset!r} has no methods choose and serve; inherit from "
+            f"covey.{CustomPolicy.__name__}"
+        )
+    return found
 
 
 _BALANCED = "peers by what they did and how unsure it was"
@@ -385,7 +440,9 @@ def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
 
 
 def _check(settings: Settings) -> None:
-    if settings.preset not in PRESETS:
+    if ":" in settings.preset:
+        _check_custom(settings)
+    elif settings.preset not in PRESETS:
         hint = toml.nearest(settings.preset, PRESETS, listed=PRESET_NAMES)
         raise ConfigError(f"unknown preset {settings.preset!r} in [policy]{hint}")
     if settings.slices is not None:
@@ -393,6 +450,19 @@ def _check(settings: Settings) -> None:
     if settings.horizon != "doubling":
         _alpha(settings)
     check_ranges(settings)
+
+
+def _check_custom(settings: Settings) -> None:
+    """Raise `ConfigError` unless the policy can be made with its options."""
+    try:
+        custom_class(settings.preset)(1, 1, **settings.options)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"[policy] preset {settings.preset!r} with options {settings.options} raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _check_alarm(settings: Settings) -> None:

@@ -1,7 +1,7 @@
 """The `[policy]` table: settings, their ranges, and the readings of the paper."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -57,7 +57,8 @@ READINGS = {
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The `[policy]` table; None means the default of the preset."""
 
-    preset: str = "auto"
+    preset: str = "auto"  # or "module:Class" of a policy of one's own
+    options: dict[str, Any] = {}  # for that
     mode: Literal["spec", "paper"] = "spec"
     parameters: Literal["z1", "z2", "theorem"] = "z1"
     slices: int | None = None

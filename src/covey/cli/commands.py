@@ -269,8 +269,6 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _simulate(options: argparse.Namespace) -> None:
-    if options.scenario is not None:  # modules beside it can be named in it
-        sys.path.append(str(options.scenario.resolve().parent))
     chosen = scenario.load(
         options.scenario,
         seeds=options.seeds,

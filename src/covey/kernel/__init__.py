@@ -13,6 +13,7 @@ from covey.kernel.rules import Rule
 
 if TYPE_CHECKING:
     from covey.kernel.arena import Arena
+    from covey.kernel.custom import CustomTable
     from covey.kernel.index import BalanceTable, IndexTable, RecentTable
     from covey.kernel.phases import EliminationTable, PhaseTable, PlainPhaseTable, is_plain
     from covey.kernel.spaces import Ledger
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     _IS_COMPILED: bool
 else:
-    _PARTS = ("thresholds", "table", "phases", "index", "arena")
+    _PARTS = ("thresholds", "table", "phases", "index", "custom", "arena")
 
     def _load():
         form = os.environ.get("COVEY_KERNEL", "")
@@ -44,7 +45,7 @@ else:
     PhaseTable, EliminationTable = map(_names.get, ("PhaseTable", "EliminationTable"))
     PlainPhaseTable, is_plain = map(_names.get, ("PlainPhaseTable", "is_plain"))
     IndexTable, RecentTable = map(_names.get, ("IndexTable", "RecentTable"))
-    BalanceTable = _names["BalanceTable"]
+    BalanceTable, CustomTable = map(_names.get, ("BalanceTable", "CustomTable"))
 
 __all__ = [
     "CHOICE",
@@ -80,6 +81,8 @@ def is_compiled() -> bool:
 
 def table_of(clock: Clock, rule: Rule) -> Table:
     """Return the table of the policy that a rule describes."""
+    if rule.custom is not None:
+        return CustomTable(clock, rule)
     if rule.index is not None:
         kind = RecentTable if rule.index.is_recent else IndexTable
         return (BalanceTable if rule.index.is_balanced else kind)(clock, rule)

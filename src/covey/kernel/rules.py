@@ -1,6 +1,7 @@
 """Records that describe one learner to the kernel: arms, partition, reward, policy."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +21,59 @@ class Level(NamedTuple):
 
     side: int
     split_at: float  # own arrivals at which a cell of this level is split; inf = never
+
+
+class CellState:
+    """The counters of a cell, as a policy of one's own sees them; valid during one call.
+
+    Arms are numbered: own functions first, then peers.
+    """
+
+    def __init__(self, functions: int, seed: int, cell_of: Callable[[int], Cell]) -> None:
+        self.cell_of = cell_of
+        self.functions = functions  # how many own ones; arms from this number on are peers
+        self.seed = seed
+        self.slot = self.row = self.draws = 0
+        self.labels: list[int] = []  # per arm
+        self.right: list[float] = []  # per arm, how many of them are right
+        self.pending: list[int] = []  # per arm, labels that have not arrived, if these are counted
+        self.costs: list[float] = []  # per arm; inf: not available now
+
+    @property
+    def cell(self) -> Cell:
+        """The cell: its level and coordinates."""
+        return self.cell_of(self.row)
+
+    def accuracy(self, arm: int) -> float:
+        """Return the share of right answers of an arm, 0 without labels."""
+        return self.right[arm] / self.labels[arm] if self.labels[arm] else 0.0
+
+    def random(self) -> float:
+        """Return a number in [0, 1) that depends on seed, cell, slot and how many came before."""
+        self.draws += 1
+        value, cell = self.seed, self.cell
+        for part in (self.slot, self.draws, cell.level, *cell.coordinates):
+            value = (value ^ part) * 0x9E3779B97F4A7C15 + 0xBF58476D1CE4E5B9
+            value &= 0xFFFFFFFFFFFFFFFF
+            value ^= value >> 29
+        return (value >> 11) / (1 << 53)
+
+
+class CustomPolicy:
+    """A policy of one's own: inherit, and override `choose`."""
+
+    def __init__(self, functions: int, peers: int) -> None:
+        """Options of the `[policy]` table follow as keyword arguments."""
+        self.functions = functions
+        self.peers = peers
+
+    def choose(self, cell: CellState) -> int:
+        """Return the arm for an own instance."""
+        raise NotImplementedError
+
+    def serve(self, cell: CellState) -> int:
+        """Return the own function for a peer's instance: the most accurate one."""
+        return max(range(self.functions), key=cell.accuracy)
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +103,14 @@ class Elimination(msgspec.Struct, frozen=True, kw_only=True):
     most_functions: int
 
 
+class Custom(msgspec.Struct, frozen=True):
+    """A policy of one's own: its name, what makes it (from functions and peers), and its seed."""
+
+    name: str
+    make: Callable[[int, int], Any]
+    seed: int
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of one learner's kernel table: arms, partition, variant of the decision rule."""
 
@@ -75,6 +137,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
     floors_training: bool = False  # check peers' reports against own records
     asked_only: bool = False  # store only labels that its answers got right
+    custom: Custom | None = None
 
 
 class Seat(NamedTuple):

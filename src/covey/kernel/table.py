@@ -284,9 +284,10 @@ class Table(CellCounters):
     def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:
         """Choose among the arms that are not closed."""
         self._close(closed)
-        choice = self._choose(row, slot, is_fresh)
-        self._reopen()
-        return choice
+        try:
+            return self._choose(row, slot, is_fresh)
+        finally:
+            self._reopen()
 
     # -- batches -------------------------------------------------------------------------------
 

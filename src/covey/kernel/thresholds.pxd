@@ -7,7 +7,7 @@ cdef long long FAR
 cdef class Clock:
     cdef double[::1] scales, powers
     cdef long long[::1] floors
-    cdef long long start, end, stride, before, rounded
+    cdef long long now, start, end, stride, before, rounded
     cdef double logarithm
     @cython.locals(step=cython.longlong)
     cdef void round_up(self, long long slot) noexcept

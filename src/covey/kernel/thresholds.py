@@ -32,6 +32,7 @@ class Clock:
         self.scales = array("d", scales)
         self.powers = array("d", powers)
         self.floors = array("q", [0] * len(scales))
+        self.now = 0  # the latest slot that it moved to
         self.start = self.end = 0
         self.stride = 1
         self.before = self.rounded = 0  # slots in (before, rounded] use the value of `rounded`
@@ -43,6 +44,7 @@ class Clock:
         return tuple(self.floors)
 
     def move(self, slot: int) -> None:
+        self.now = slot
         if slot >= self.end or slot < self.start:
             self._look(slot)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from covey import files
+from covey.bandit.policies import is_importable
 from covey.data.logs import TraceFile, parquet_module
 from covey.errors import ConfigError, CoveyError, DataError, LimitError
 from covey.replay.replay import Progress
@@ -211,7 +212,9 @@ def _runs(
     """Yield each task with its run, in the order in which they finish."""
     waiting, futures = deque(tasks), dict[Future[Run], Task]()
     # Worker processes find a class of the user's by its name only.
-    is_here = any(callable(world.entry) for world in scenario.environments.values())
+    is_here = any(callable(world.entry) for world in scenario.environments.values()) or not all(
+        is_importable(settings.preset) for settings in scenario.policies.values()
+    )
     workers = min(scenario.workers, max(1, len(tasks)))
     ahead = 1 if is_here else _AHEAD * scenario.workers
     with SameProcess() if is_here else worker_pool(workers) as pool:
