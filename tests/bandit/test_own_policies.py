@@ -170,9 +170,10 @@ def test_simulations_compare_it_with_others_in_one_and_two_processes(tmp_path: P
             }
         )
         found = covey.simulate(loaded, tmp_path / str(workers))
-        return loaded, [
-            (run.policy, run.seed, sum(one[-1] for one in run.regret.values())) for run in found
-        ]
+        regrets = {
+            (run.policy, run.seed): sum(one[-1] for one in run.regret.values()) for run in found
+        }
+        return loaded, regrets
 
     loaded, here = runs(1)
 
