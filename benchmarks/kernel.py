@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from time import process_time
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +15,7 @@ from timing import Timing, interleave
 
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
+from covey.kernel import kind_of, plain_names
 from covey.kernel.rules import Cell
 
 NAME = "kernel"
@@ -59,7 +59,7 @@ def measure(effort: str) -> Figure:
 def _makers() -> dict[str, Maker]:
     makers: dict[str, Maker] = {}
     try:
-        compiled = importlib.import_module("covey.kernel._compiled")
+        compiled = vars(importlib.import_module("covey.kernel._compiled"))
     except ModuleNotFoundError:
         pass
     else:
@@ -68,16 +68,16 @@ def _makers() -> dict[str, Maker]:
         makers["compiled, 5 own arms, DCZA"] = partial(_table, compiled, DCZA(), 5)
     # As where Cython is not installed: with it, its own stand-ins make the plain kernel slower.
     with patch.dict(sys.modules, {"cython": None}):
-        plain = importlib.import_module("covey.kernel.kernel")
+        plain = plain_names()
     makers["plain, 5 own arms"] = partial(_table, plain, GRID, 5)
     makers["plain, 2 own + 3 peers"] = partial(_table, plain, GRID, 2)
     return makers
 
 
-def _table(kernel: ModuleType, settings: Settings, functions: int) -> Any:
+def _table(kernel: dict[str, Any], settings: Settings, functions: int) -> Any:
     policy = resolve(settings, dimension=1, most_functions=2)
     rule = policy.rule(functions=functions, costs=(0.0,) * task.ARMS, position=0)
-    table = kernel.table_of(kernel.Clock(policy.scales(), policy.powers()), rule)
+    table = kernel[kind_of(rule)](kernel["Clock"](policy.scales(), policy.powers()), rule)
     if functions < task.ARMS:
         for coordinate in range(task.SLICES):
             row = table.meet(Cell(0, (coordinate,)), 1)

@@ -13,16 +13,15 @@ from covey.kernel.rules import Rule
 
 if TYPE_CHECKING:
     from covey.kernel.arena import Arena
-    from covey.kernel.custom import CustomTable
-    from covey.kernel.index import BalanceTable, IndexTable, RecentTable
-    from covey.kernel.phases import EliminationTable, PhaseTable, PlainPhaseTable, is_plain
     from covey.kernel.spaces import Ledger
     from covey.kernel.table import Table
     from covey.kernel.thresholds import Clock
 
-    _IS_COMPILED: bool
+    _NAMES: dict[str, Any] = {}
+
+    def plain_names() -> dict[str, Any]: ...
+
 else:
-    _PARTS = ("thresholds", "table", "phases", "index", "custom", "arena")
 
     def _load():
         form = os.environ.get("COVEY_KERNEL", "")
@@ -30,22 +29,23 @@ else:
             raise ConfigError(f"COVEY_KERNEL is {form!r}; set it to compiled or plain, or unset it")
         try:
             if form != "plain":
-                return [importlib.import_module("covey.kernel._compiled")], True
+                return vars(importlib.import_module("covey.kernel._compiled"))
         except ModuleNotFoundError:
             if form == "compiled":
                 raise ConfigError(
                     "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C "
                     "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
                 ) from None
-        return [importlib.import_module(f"covey.kernel.{part}") for part in _PARTS], False
+        return plain_names()
 
-    _modules, _IS_COMPILED = _load()
-    _names = {name: value for module in _modules for name, value in vars(module).items()}
-    Arena, Ledger, Clock, Table = map(_names.get, ("Arena", "Ledger", "Clock", "Table"))
-    PhaseTable, EliminationTable = map(_names.get, ("PhaseTable", "EliminationTable"))
-    PlainPhaseTable, is_plain = map(_names.get, ("PlainPhaseTable", "is_plain"))
-    IndexTable, RecentTable = map(_names.get, ("IndexTable", "RecentTable"))
-    BalanceTable, CustomTable = map(_names.get, ("BalanceTable", "CustomTable"))
+    def plain_names():
+        """Return all names of the plain kernel."""
+        parts = ("thresholds", "table", "phases", "index", "custom", "spaces", "arena")
+        modules = [importlib.import_module(f"covey.kernel.{part}") for part in parts]
+        return {name: value for module in modules for name, value in vars(module).items()}
+
+    _NAMES = _load()
+    Arena, Ledger, Clock, Table = (_NAMES[name] for name in ("Arena", "Ledger", "Clock", "Table"))
 
 __all__ = [
     "CHOICE",
@@ -61,7 +61,9 @@ __all__ = [
     "code_of",
     "doubts_of",
     "is_compiled",
+    "kind_of",
     "phase_of",
+    "plain_names",
     "row_of",
     "table_of",
     "undecided_row",
@@ -76,19 +78,27 @@ NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
 
 def is_compiled() -> bool:
     """Return whether the compiled form of the kernel is used."""
-    return _IS_COMPILED
+    return bool(Table.__module__ == "covey.kernel._compiled")
 
 
 def table_of(clock: Clock, rule: Rule) -> Table:
     """Return the table of the policy that a rule describes."""
+    table: Table = _NAMES[kind_of(rule)](clock, rule)
+    return table
+
+
+def kind_of(rule: Rule) -> str:
+    """Return the name of the class of the policy that a rule describes."""
     if rule.custom is not None:
-        return CustomTable(clock, rule)
+        return "CustomTable"
     if rule.index is not None:
-        kind = RecentTable if rule.index.is_recent else IndexTable
-        return (BalanceTable if rule.index.is_balanced else kind)(clock, rule)
+        kind = "RecentTable" if rule.index.is_recent else "IndexTable"
+        return "BalanceTable" if rule.index.is_balanced else kind
     if rule.elimination is not None:
-        return EliminationTable(clock, rule)
-    return (PlainPhaseTable if is_plain(rule) else PhaseTable)(clock, rule)
+        return "EliminationTable"
+    is_usual = len(rule.levels) == 1 and rule.counted == 0 and rule.unit == 1
+    has_options = rule.window or rule.discount < 1.0 or rule.learns_costs or rule.floors_training
+    return "PlainPhaseTable" if is_usual and not has_options and not rule.inherits else "PhaseTable"
 
 
 # These functions take one code or an array of codes.

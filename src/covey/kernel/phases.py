@@ -146,13 +146,6 @@ class PlainPhaseTable(PhaseTable):
             self.rows[base + BEST_OWN] = -1
 
 
-def is_plain(rule: Rule) -> bool:
-    """Return whether a rule by phases has none of the options that change how labels count."""
-    is_usual = len(rule.levels) == 1 and rule.counted == ARRIVED and rule.unit == 1
-    has_options = rule.window or rule.discount < 1.0 or rule.learns_costs or rule.floors_training
-    return is_usual and not has_options and not rule.inherits
-
-
 class EliminationTable(PhaseTable):
     """Tests only arms that may still be the best, by the bounds that peers report."""
 
