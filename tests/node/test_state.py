@@ -112,6 +112,8 @@ class Site:
     def closed(self) -> None:
         return None
 
+    is_immediate = False
+
     def at_once(self, function: int) -> None:
         return None
 

@@ -4,16 +4,16 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Settlement
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionError, PeerError
 from covey.functions.function import Late
-from covey.kernel import CHOICE, NOT_DECIDED, arm_of, code_of, row_of, undecided_row
+from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     NO_INSTANCE,
@@ -26,28 +26,23 @@ from covey.node.requests import (
     Request,
     rows_kept,
 )
+from covey.node.rows import RowDriver, RowHandler
 from covey.node.state import Settlements, SiteState
-from covey.types import Context, Label
+from covey.types import Label
 
 NOT_ASKED = PeerAnswer("", "")
 Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
 Failed = dict[int, FunctionError]  # own functions that failed in a request
 
 
-class Driver(Protocol):
+class Driver(RowDriver, Protocol):
     """What the handler has done for it."""
 
     def cell(self, space: str, row: int) -> str | Cell:
         """Return a known cell as peers are told of it."""
 
-    def closed(self) -> bytes | None:
-        """Return the arms that are not available now, one byte each; None: all are."""
-
     def new_id(self) -> str:
         """Return an id for rows that a peer is asked to label."""
-
-    def at_once(self, function: int) -> Callable[[Any], Label | Late] | None:
-        """Return an own function that can be called for one row; None: `run` must be awaited."""
 
     async def run(
         self, function: int, rows: Rows, *, is_served: bool = False
@@ -77,10 +72,6 @@ class Driver(Protocol):
     def note_alone(self, rows: int, reason: PeerError) -> None:
         """Note that rows are decided without peers."""
 
-    @property
-    def trainable(self) -> Collection[int]:
-        """The own functions that are trained with true labels."""
-
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train own functions with the labels of rows; raise `FunctionError`."""
 
@@ -91,21 +82,16 @@ class Driver(Protocol):
         """Settle labels that were passed on; this cannot fail."""
 
 
-class Handler:
+class Handler(RowHandler):
     """Answers the requests of one site, and takes their labels."""
 
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
-        learner = state.learner
-        self._state, self._learner = state, learner
+        super().__init__(state, driver, has_views=bool(views))
+        self._state, self._learner = state, state.learner
         self._views = views
         self._driver = driver
-        self._peers = [peer for peer, _ in learner.behind()]
-        own = len(learner.arms) - len(self._peers)
+        own = len(state.learner.arms) - len(self._peers)
         self._all_closed = bytes([0] * own + [1] * len(self._peers))
-        self._at_once = [
-            None if views or choice.function < 0 else driver.at_once(choice.function)
-            for choice in learner.choices
-        ]
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -127,33 +113,6 @@ class Handler:
         draft = Draft(rows, contexts, first, self._driver.closed())
         return await self.complete(draft, source=source, id=id, digest=digest)
 
-    def begin_row(self, instance: Any, context: Context, slot: int | None) -> Request | Draft:
-        """Decide an own row; answer it if an own function can do so at once.
-
-        Else return the draft, which `complete` answers.
-        """
-        state = self._state
-        slot = state.take_slots(slot, 1)
-        code = NOT_DECIDED
-        try:
-            closed = self._driver.closed()
-            code = self._learner.decide(context, slot, closed)
-            call = self._at_once[code & CHOICE] if code >= 0 else None
-            if call is not None:
-                label = call(instance)
-                label = label.label() if type(label) is Late else label
-                return state.accept_row(code, context, slot, label)
-        except BaseException:
-            state.retract([context], slot, [code], 1)
-            state.return_slots(slot, 1)
-            raise
-        draft = Draft([instance], [context], slot, closed)
-        if code >= 0:
-            draft.codes[0], draft.done = code, 1
-        else:
-            draft.row = undecided_row(code)
-        return draft
-
     async def complete(
         self,
         draft: Draft,
@@ -171,7 +130,10 @@ class Handler:
             while row >= 0:
                 await self._query_peers(draft, row)
                 row = self._decide(draft)
-            answers = await self._call_arms(draft)
+            if draft.helped:  # a peer answers later
+                answers = await self._fall_back(draft, {})
+            else:
+                answers = await self._call_arms(draft)
         except BaseException:
             self._retract(draft)
             state.return_slots(draft.slot, len(draft.codes))
@@ -544,14 +506,6 @@ class Handler:
         )
 
     # -- labels ---------------------------------------------------------------------------------
-
-    def learn_row(
-        self, request: Request, row: int, label: Label, cost: float | None
-    ) -> Settlement | None:
-        """Take a label that trains nothing and that no peer waits for; None: use `learn`."""
-        if request.training or request.peer_answers:
-            return None
-        return self._state.settle_row(request, row, label, cost)
 
     async def learn(
         self,

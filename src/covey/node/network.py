@@ -234,6 +234,8 @@ class LocalSite:
 class _Driver:
     """Does at once what the handler of a site awaits."""
 
+    is_immediate = True
+
     def __init__(
         self,
         site: LocalSite,
@@ -256,8 +258,21 @@ class _Driver:
     def new_id(self) -> str:
         return ""
 
-    def at_once(self, function: int) -> Callable[[Any], Label | Late] | None:
-        return None if function in self.trainable else self._functions[function].ask
+    def at_once(self, function: int) -> Callable[[Any], Label | Late]:
+        return self._functions[function].ask
+
+    def ask_row(self, peer: str, instance: Any, cell: Cell, slot: int) -> Assistance:
+        return self._others[peer].handler.assist_row(instance, cell, slot, self._site.name)
+
+    def report_row(self, peer: str, cell: Cell, slot: int) -> Report:
+        return self._others[peer].state.report(self._site.name, cell, slot)
+
+    def pass_on_row(self, peer: str, ticket: Any, label: Label) -> bool:
+        other = self._others[peer]
+        if not other.state.knows(ticket):
+            return True
+        request, row = other.state.find_ticket(ticket)
+        return other.handler.learn_row(request, row, label, None) is not None
 
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
@@ -289,7 +304,7 @@ class _Driver:
         ]
 
     async def report(self, peer: str, cell: Cell, slot: int) -> Report:
-        return self._others[peer].state.report(self._site.name, cell, slot)
+        return self.report_row(peer, cell, slot)
 
     async def estimate(
         self, peer: str, cell: Cell, slot: int, *, is_by_context: bool

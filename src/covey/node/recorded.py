@@ -13,10 +13,12 @@ from covey.bandit.learner import Learner, Settlement, Snapshot
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
+    NONE,
     OWN,
     Commit,
     Delivery,
     Loaded,
+    PeerAnswer,
     Request,
     RowGroup,
     SourceState,
@@ -103,11 +105,23 @@ class RecordedState(SiteState):
         """Return how many rows of a source are in memory; own clients count as one source."""
         return self._held[holder(source)]
 
-    def accept_row(self, code: int, context: Context, slot: int, label: Label) -> Request:
-        """Record an own row that an own function answered."""
-        space, labels = self.learner.space, [label]
+    def accept_row(
+        self,
+        code: int,
+        context: Context,
+        slot: int,
+        label: Label,
+        peer_answers: Mapping[int, PeerAnswer] = NONE,
+    ) -> Request:
+        """Record an own row that was answered at once."""
         return self.accept(
-            [code], space=space, slot=slot, contexts=[context], predictions=labels, answers=labels
+            [code],
+            space=self.learner.space,
+            slot=slot,
+            contexts=[context],
+            predictions=[label],
+            answers=[label],
+            peer_answers=peer_answers,
         )
 
     def settle_row(

@@ -121,8 +121,15 @@ class SiteState:
         self._hold(request)
         return request
 
-    def accept_row(self, code: int, context: Context, slot: int, label: Label) -> Request:
-        """Record an own row that an own function answered: `accept` for the most frequent case."""
+    def accept_row(
+        self,
+        code: int,
+        context: Context,
+        slot: int,
+        label: Label,
+        peer_answers: Mapping[int, PeerAnswer] = NONE,
+    ) -> Request:
+        """Record an own row that was answered at once: `accept` for the most frequent case."""
         learner, number = self.learner, self._next_number
         groups = self._own_groups.get(code)
         if groups is None:
@@ -131,6 +138,8 @@ class SiteState:
         request = Request(
             number, OWN, "", slot, groups, (context,), labels, labels, [UNKNOWN], learner.space
         )
+        if peer_answers:
+            request.peer_answers = peer_answers
         self._open.append(request)
         self.pending_rows += 1
         self._next_number = number + 1
