@@ -165,9 +165,10 @@ class Encoder:
             at = self._receivers(columns[data.at], data.at)
         may_miss = np.zeros(len(labels), bool) if revealed is None else revealed == 0
         for row in np.flatnonzero((labels < 0) & ~may_miss)[:1].tolist():
-            is_optional = data.revealed is not None
-            hint = f"; it can be empty only if {data.revealed!r} is 0" if is_optional else ""
-            raise self._error(row, f"the label in {data.label!r} is missing{hint}")
+            hint = "remove the row, or name a column `revealed` that is 0 there"
+            if data.revealed is not None:
+                hint = f"it can be empty only if {data.revealed!r} is 0"
+            raise self._error(row, f"the label in {data.label!r} is missing; {hint}")
         return Arrivals(labels, at, revealed, delay)
 
     def encode(
@@ -209,7 +210,7 @@ class Encoder:
     def _predictions(self, name: str, column: Column) -> np.ndarray:
         codes = self._codes(column, name)
         for row in np.flatnonzero(codes < 0)[:1].tolist():
-            raise self._error(row, f"the prediction in {name!r} is missing")
+            raise self._error(row, f"the prediction in {name!r} is missing; remove the row")
         return codes
 
     def _costs(self, columns: Mapping[str, Column]) -> memoryview | None:

@@ -237,7 +237,7 @@ def _kept(site: SiteConfig) -> Finding:
         except StoreError as error:
             return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
     said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
-    return Finding("store", OK, f"{said}, {len(loaded.deliveries)} labels owed to peers")
+    return Finding("store", OK, f"{said}, {len(loaded.deliveries)} undelivered labels")
 
 
 def _functions(site: SiteConfig) -> Iterator[Finding]:
