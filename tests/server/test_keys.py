@@ -368,7 +368,8 @@ def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> Non
 
     assert (done.returncode, done.stderr) == (
         2,
-        'covey: keys and served sites need cryptography; install it with pip install "covey[node]"\n',
+        "covey: keys and served sites need cryptography; "
+        'install it with pip install "covey[node]"\n',
     )
 
 
