@@ -116,7 +116,7 @@ def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
 
 
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
-def test_replay_and_processes_that_speak_over_https_decide_the_same(
+def test_replay_and_processes_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
 ) -> None:
     policy = {"slices": 1} if preset is None else {**EARLY, "preset": preset, "pending": False}

@@ -197,7 +197,7 @@ class Client:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody has, and that no outgoing call takes meanwhile."""
+    """Return free ports of the loopback, and that no outgoing call takes meanwhile."""
     with ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:

@@ -52,7 +52,7 @@ class Link(LetterLink):
     def __init__(self, world: "Network", source: str, name: str) -> None:
         self._table = world.plan.tables[source][name]  # the [[peer]] table of the source
         self._there = world.plan.tables[name][source]
-        self._spoilt: set[str] = set()  # messages whose response nobody may accept
+        self._spoilt: set[str] = set()  # messages whose response must not be accepted
         self._latest: dict[str, HttpResponse] = {}  # by the path
         super().__init__(world, source, name)
 
@@ -117,7 +117,7 @@ class Link(LetterLink):
         await self._deliver(path, body)
 
     async def _deliver(self, path: str, body: bytes) -> HttpResponse:
-        """Let the other side answer; it goes on even if nobody waits any more."""
+        """Let the other side answer; it continues even if the caller has stopped waiting."""
         world = self._world
         if world.chance.random() < world.storm.damage:
             world.counts["damaged messages"] += 1

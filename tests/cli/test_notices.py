@@ -38,7 +38,7 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("form", serve.FORMS)
-def test_nothing_that_is_said_begins_a_line_or_steers_a_terminal(form: str) -> None:
+def test_no_printed_text_contains_line_breaks_or_terminal_codes(form: str) -> None:
     line = written(form, "refused: %s", "x\n2026 info forged\r\x1b[2J\u2028")
 
     assert len(line.splitlines()) == 1

@@ -96,7 +96,7 @@ def test_a_peer_is_answered_and_its_label_counts_once() -> None:
     virtual.run(main())
 
 
-def test_a_batch_is_one_letter_and_larger_ones_are_divided() -> None:
+def test_a_batch_is_one_message_and_larger_ones_are_divided() -> None:
     async def main() -> None:
         world = world_of()
         back = south(world)
@@ -180,7 +180,7 @@ def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> None:
     virtual.run(main())
 
 
-def test_who_asks_by_the_cell_gets_the_label_seen_most() -> None:
+def test_a_request_by_the_cell_gets_the_label_seen_most() -> None:
     async def main() -> None:
         world = world_of()
         peer = pen(south(world))
@@ -216,7 +216,7 @@ def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
         ({"may_ask": False, "share": "none"}, False, False),
     ],
 )
-def test_a_greeting_says_what_cells_and_instances_are_to_those_whom_it_concerns(
+def test_hello_describes_cells_and_instances_only_to_peers_that_use_them(
     rights: dict[str, Any], knows_cells: bool, knows_data: bool
 ) -> None:
     async def main() -> None:
@@ -242,7 +242,7 @@ def test_a_site_that_calls_itself_otherwise_is_no_peer() -> None:
 
 
 @pytest.mark.parametrize("share", ["none", "context"])
-def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None:
+def test_no_message_contains_more_than_is_shared(share: Any) -> None:
     async def main() -> None:
         sent: list[bytes] = []
 
@@ -269,7 +269,9 @@ def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None
         ({"may_ask": False}, [(403, "not_allowed")] * 3 + [200, 200]),
     ],
 )
-def test_what_a_peer_may_stands_in_its_table(rights: dict[str, Any], expected: list[Any]) -> None:
+def test_the_permissions_of_a_peer_are_in_its_table(
+    rights: dict[str, Any], expected: list[Any]
+) -> None:
     async def main() -> None:
         back = south(world_of(), **rights)
 
@@ -278,7 +280,7 @@ def test_what_a_peer_may_stands_in_its_table(rights: dict[str, Any], expected: l
     virtual.run(main())
 
 
-def test_who_is_not_listed_may_nothing() -> None:
+def test_an_unlisted_peer_may_do_nothing() -> None:
     async def main() -> None:
         back = south(world_of())
 
@@ -325,14 +327,14 @@ def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
         ({"headers": {}}, (415, "media_type")),
     ],
 )
-def test_what_is_no_letter_is_refused(changed: dict[str, Any], expected: Any) -> None:
+def test_what_is_no_message_is_refused(changed: dict[str, Any], expected: Any) -> None:
     async def main() -> None:
         assert await answers(south(world_of()), call("ask", **changed)) == [expected]
 
     virtual.run(main())
 
 
-def test_who_does_not_post_is_told_to() -> None:
+def test_methods_other_than_post_are_refused_with_allow() -> None:
     async def main() -> None:
         reply = await respond(south(world_of()), call("ask", method="GET"))
 
@@ -343,7 +345,7 @@ def test_who_does_not_post_is_told_to() -> None:
 
 @pytest.mark.parametrize("name", ["ask", "report", "estimate"])
 @pytest.mark.parametrize("cell", ["g2:0", "g1:0:0", "z0:0", "else/g1:0", "x"])
-def test_a_cell_that_cannot_be_is_the_mistake_of_who_asks(name: str, cell: str) -> None:
+def test_an_impossible_cell_is_an_error_of_the_asker(name: str, cell: str) -> None:
     async def main() -> None:
         body = {**BODIES[name], "cell": cell}
         if name == "ask":
@@ -354,7 +356,7 @@ def test_a_cell_that_cannot_be_is_the_mistake_of_who_asks(name: str, cell: str) 
     virtual.run(main())
 
 
-def test_a_function_that_fails_says_nothing_of_itself() -> None:
+def test_the_response_for_a_failing_function_has_no_details() -> None:
     async def main() -> None:
         def secret(instance: Any) -> int:
             raise KeyError("the weights are in /models/secret")

@@ -163,7 +163,7 @@ def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
 
 @given(st.lists(st.tuples(ids, labels), min_size=1, max_size=5))
 def test_labels_come_over_as_they_are(sent: list[tuple[str, Any]]) -> None:
-    body = peer_messages.write(peer_messages.told(sent, request="m1", deadline_ms=900))
+    body = peer_messages.write(peer_messages.delivery(sent, request="m1", deadline_ms=900))
 
     found = peer_messages.read(body, LabelsQuery).labels
 
@@ -241,12 +241,12 @@ def test_arbitrary_bytes_are_refused_with_a_sentence(body: bytes) -> None:
 
 
 @given(mutated())
-def test_letters_with_damage_are_read_or_refused_with_a_sentence(body: bytes) -> None:
+def test_damaged_messages_are_read_or_refused_with_a_sentence(body: bytes) -> None:
     read_all(body)
 
 
 @pytest.mark.parametrize("place", range(11))
-def test_a_good_letter_is_what_it_is_and_nothing_else(place: int) -> None:
+def test_a_valid_message_is_read_as_its_kind_only(place: int) -> None:
     body = valid()[place]
     good = []
     for kind in LETTERS:
@@ -337,14 +337,14 @@ def test_what_is_no_label_is_refused(label: Any) -> None:
 @pytest.mark.parametrize(
     "body", [b"", VALUES + b"\x91" * 100_000, VALUES + b"\xdd\xff\xff\xff\xff"]
 )
-def test_bytes_that_are_no_letter_are_a_bad_request(body: bytes) -> None:
+def test_bytes_that_are_no_message_are_a_bad_request(body: bytes) -> None:
     with pytest.raises(HttpProblem) as refused:
         peer_messages.read(body, AskQuery)
 
     assert (refused.value.status, refused.value.code) == (400, "bad_letter")
 
 
-def test_a_letter_that_is_too_long_is_not_even_looked_at() -> None:
+def test_a_message_that_is_too_long_is_not_parsed() -> None:
     with pytest.raises(HttpProblem) as refused:
         peer_messages.read(bytes(peer_messages.MOST_BYTES + 1), AskQuery)
 
@@ -352,7 +352,7 @@ def test_a_letter_that_is_too_long_is_not_even_looked_at() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"request": "m2"}, {"version": 2}])
-def test_the_answer_to_another_letter_is_none(changed: dict[str, Any]) -> None:
+def test_the_response_to_another_message_is_refused(changed: dict[str, Any]) -> None:
     answer = {**SAID, "name": "south", "incarnation": 3, **changed}
 
     with pytest.raises(PeerError, match="another request"):

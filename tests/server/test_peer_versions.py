@@ -43,7 +43,7 @@ def test_messages_have_version_1_whatever_a_peer_announces(announced: str | None
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_site_announces_the_version_that_it_speaks_and_refuses_others(name: str) -> None:
+def test_a_site_announces_its_protocol_version_and_refuses_others(name: str) -> None:
     async def main() -> None:
         back = south(world_of())
         reply = await respond(back, call(name))

@@ -53,7 +53,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
 
 
-NO_ANSWER = object()  # what one answers who has no labels to go by; it is never right
+NO_ANSWER = object()  # the answer of a peer without labels; it is never right
 RIGHT = Settlement(True, True)
 WRONG = Settlement(True, False)
 
@@ -63,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     slot: int
     cells: list[tuple[str, list[int]]]
-    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
+    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of peers that may be asked by cell
     doubts: dict[str, list[int]] = {}  # of what is known, by context space
 
 
@@ -127,7 +127,7 @@ class Learner:
         self.costs = tuple(costs)
         self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
         self._loss = loss
-        self.is_supervised = is_supervised  # it sees labels; if not, it goes by what others know
+        self.is_supervised = is_supervised  # it sees labels; if not, it uses peers' estimates
         self.remembers = remembers  # labels, for peers that show it the cell only
         self.rule = policy.rule(
             functions=len(functions),
@@ -252,10 +252,10 @@ class Learner:
     ) -> int:
         """Decide without labels, by the estimates of peers (index -> accuracy, labels).
 
-        A peer without an estimate is taken for one that knows nothing.
+        A peer without an estimate counts as one without labels.
         """
-        told = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
-        return self._table.consult(row, context, told, closed)
+        known = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
+        return self._table.consult(row, context, known, closed)
 
     def choice(self, code: int) -> Choice:
         """Return what a code chose: phase, arm, price and own function or peer."""
@@ -345,7 +345,7 @@ class Learner:
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Wait no longer for the labels of decisions."""
-        if self.rule.is_pending:  # else nobody counted them
+        if self.rule.is_pending:  # else they were not counted
             self._at(space).forget_batch(np.array(codes, np.int64).data)
 
     def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
@@ -363,7 +363,7 @@ class Learner:
     # -- for peers ------------------------------------------------------------------------------
 
     def open(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell that a peer speaks of at `slot`; it is known from now on."""
+        """Return the row of a cell that a peer names at `slot`; it is known from now on."""
         self.advance(slot)
         return self.tables[cell.space].meet(cell, slot)
 

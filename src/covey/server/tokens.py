@@ -62,7 +62,7 @@ class Refused(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What a client may be told."""
+        """What a client may see."""
         return _SENTENCES[self.why]
 
 
