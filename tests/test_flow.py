@@ -11,7 +11,7 @@ import covey
 from covey.bandit.policies import ALARMED, PRESETS
 from covey.node.node import Question
 from support import virtual
-from support.neighbourhood import Client, Offices, served, table
+from support.site_processes import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
@@ -163,7 +163,7 @@ def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
                     {
                         "name": name,
                         "kind": "python",
-                        "entry": "support.neighbourhood:recorded",
+                        "entry": "support.site_processes:recorded",
                         "options": {"place": int(name[1:])},
                     },
                 )

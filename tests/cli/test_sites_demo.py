@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from covey.node.store import Store
-from support.neighbourhood import SRC
+from support.site_processes import SRC
 
 pytestmark = pytest.mark.beside_the_kernel
 

@@ -15,8 +15,8 @@ from covey import cli
 from covey.node.store import Store
 from covey.server import config
 from support.examined import examine, states
-from support.neighbourhood import SRC
 from support.served import SITE
+from support.site_processes import SRC
 
 pytestmark = pytest.mark.beside_the_kernel
 

@@ -10,7 +10,7 @@ import pytest
 from covey.errors import ConfigError
 from covey.server import app, config, keys, tokens
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.neighbourhood import Offices, table
+from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 

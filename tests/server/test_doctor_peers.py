@@ -13,8 +13,8 @@ from covey.node.store import Store
 from covey.server import config, doctor
 from covey.server.doctor import Finding
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.neighbourhood import Offices, served, table
 from support.served import serving
+from support.site_processes import Offices, served, table
 
 pytestmark = pytest.mark.beside_the_kernel
 

@@ -17,7 +17,7 @@ from support.served import INFER, Client, run
 pytestmark = pytest.mark.beside_the_kernel
 
 SOURCES = Path(covey.__file__).parent
-# What clients may meet on their way: letters and peers have problems of their own.
+# What clients may meet on their way: peer messages have other problems.
 FRONT = ["client_api", "http", "listener", "oip", "tensors"]
 PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
 DOCUMENT = client_api.openapi_document("north", has_tokens=True)

@@ -20,8 +20,8 @@ from covey.server import config, peer_messages
 from covey.server import keys as site_keys
 from covey.server.config import PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
-from support.neighbourhood import Offices, table
 from support.served import FEEDBACK, INFER, Client, infer, serving
+from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_back import BODIES, CALLS, answers, call, code, pen, south, world_of
+from test_peer_api import BODIES, CALLS, answers, call, code, peer_client, south, world_of
 
 from covey.errors import PeerDeclined, PeerError
 from covey.node.node import Node
@@ -21,7 +21,7 @@ from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucke
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, ROOT, AskQuery
 from support import virtual
-from support.letterbox import HEADERS, LetterLink, neighbour, respond
+from support.message_links import HEADERS, MessageLink, neighbour, respond
 from support.virtual import World
 
 # -- how much, how often, how long --------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_messages_contain_the_deadline_of_the_sender() -> None:
 def test_a_refusal_has_a_code_for_the_asker() -> None:
     async def main() -> None:
         with pytest.raises(PeerDeclined, match=r"status 403 \(not_allowed\): you may not ask here"):
-            await pen(south(world_of(), may_ask=False)).report("g1:0", 1)
+            await peer_client(south(world_of(), may_ask=False)).report("g1:0", 1)
 
     virtual.run(main())
 
@@ -216,10 +216,10 @@ def test_a_network_over_messages_decides_as_one_by_direct_calls() -> None:
             found.append((answer.phase, answer.arm, answer.function, answer.label))
         return found
 
-    by_letters = virtual.run(decisions(LetterLink))
+    by_messages = virtual.run(decisions(MessageLink))
 
-    assert by_letters == virtual.run(decisions(virtual.Link))
-    assert {arm for _, arm, _, _ in by_letters} == {"f", "g", "north", "south"}
+    assert by_messages == virtual.run(decisions(virtual.Link))
+    assert {arm for _, arm, _, _ in by_messages} == {"f", "g", "north", "south"}
 
 
 def test_messages_have_a_content_type() -> None:
@@ -243,7 +243,7 @@ def test_a_context_only_peer_is_sent_no_byte_of_an_instance(word: str, number: f
     }
     sent: list[bytes] = []
 
-    class Tapped(LetterLink):
+    class Tapped(MessageLink):
         rights: ClassVar[dict[str, Any]] = {"share": "context"}
 
         async def _post(self, path: str, body: bytes) -> HttpResponse:

@@ -56,7 +56,7 @@ def test_of_a_failure_the_kind_and_the_place_are_written_and_no_message(form: st
 
     assert "52000" not in stream.getvalue()
     assert "ValueError" in stream.getvalue()
-    assert "test_notices.py:" in stream.getvalue()
+    assert "test_log_lines.py:" in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 1
 
 
