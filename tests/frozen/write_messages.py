@@ -13,17 +13,7 @@ import virtual
 
 from covey.calls import Reply
 from covey.types import Cell
-from frozen.exchanges import (
-    FOLDER,
-    POLICIES,
-    USUAL,
-    Record,
-    call,
-    peer_client,
-    peer_world,
-    record,
-    send,
-)
+from frozen.exchanges import FOLDER, POLICIES, USUAL, Record, call, peer_world, pen, record, send
 
 STRANGER = {"may_ask": False, "share": "none", "asks_by_context": False}
 
@@ -120,7 +110,7 @@ async def talk(preset: str) -> list[Record]:
             sent.append(record(body, reply, **{**USUAL, "path": path, "rights": rights}))
             return reply
 
-        result = await call(peer_client(post, number), verb, given)
+        result = await call(pen(post, number), verb, given)
         (one,) = sent
         kept.append({"name": name, "verb": verb, "given": given, "first": number, **one})
         kept[-1]["result"] = result
