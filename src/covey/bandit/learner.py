@@ -157,7 +157,7 @@ class Learner:
 
     @property
     def known_cells(self) -> int:
-        """How many own cells have been met so far."""
+        """How many own cells are known."""
         return len(self._table) - self._table.foreign_cells()
 
     @property
@@ -194,7 +194,7 @@ class Learner:
             table.set_cost(arm, cost)
 
     def advance(self, slot: int) -> None:
-        """Come to `slot`, if it is later than the present one."""
+        """Advance to `slot` if it is later than the current one."""
         if slot > self.slot:  # noqa: PLR1730 - max() costs twice as much
             self.slot = slot
 
@@ -237,7 +237,7 @@ class Learner:
         self._table.unrefresh(row, peer, old)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Go on after the reports; return the code, or `-1 - row` if more must be queried.
+        """Continue after the reports; return the code, or `-1 - row` if more must be queried.
 
         With `peers_to_query` empty (all are closed) this decides too.
         """
@@ -344,7 +344,7 @@ class Learner:
             self._at(space).remember(code, label, context, slot)
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
-        """Wait no longer for the labels of decisions."""
+        """Count the labels of decisions as pending no longer."""
         if self.rule.is_pending:  # else they were not counted
             self._at(space).forget_batch(np.array(codes, np.int64).data)
 
@@ -387,7 +387,7 @@ class Learner:
         return self.tables[cell.space].report(row, slot)
 
     def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
+        """Return the estimated accuracy of its answers in `cell`, and the labels behind it."""
         row = self.open(cell, slot)
         table = self.tables[cell.space]
         if not is_by_context:
@@ -497,7 +497,7 @@ class Learner:
 
 
 def with_pending(old: Table, new: Table, codes: Iterable[int], place: slice) -> Table:
-    """Return `new` with all that `old` knows, and just the labels of `codes` pending.
+    """Return `new` with the statistics of `old`, and just the labels of `codes` pending.
 
     `place` says where rows of `new` count them; rows keep their numbers.
     """

@@ -108,7 +108,7 @@ def _threads(
 
 
 def _peers(served: SiteConfig, stack: AsyncExitStack) -> HttpsPeers | None:
-    """Return the clients of the neighbours with a url; None for a site without keys."""
+    """Return the clients of the peers with a url; None for a site without keys."""
     if served.identity is None:
         return None
     identify = partial(keys.client_context, *served.identity)

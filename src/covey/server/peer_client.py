@@ -41,7 +41,7 @@ USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 
 
 class PeerClient:
-    """A neighbour as a `Peer`: it is sent no more than it may see."""
+    """A client of another site: it sends no more than that site may see."""
 
     def __init__(self, neighbour: PeerConfig, post: Post, chance: random.Random) -> None:
         self._neighbour = neighbour
@@ -119,7 +119,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpsPeers:
-    """The neighbours that have a url, over kept connections; timeouts are the caller's."""
+    """The peers that have a url, over kept connections; timeouts are the caller's."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ Asks = Literal["data", "context"]
 
 
 class Probe(NamedTuple):
-    """What a peer says of itself."""
+    """What a peer announces about itself."""
 
     greeting: HelloReply
     versions: str  # of the peer protocol that it speaks
@@ -309,7 +309,7 @@ class _ProbeModel(msgspec.Struct):
 
 
 def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
-    """Return what a peer says to the site of `identity`.
+    """Return what a peer announces to the site of `identity`.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
     the other, and `ConfigError` if its host is unknown.
