@@ -58,6 +58,16 @@ def test_a_file_that_is_not_there_is_a_failure_too(
     assert (code, said["fine"], said["findings"][0]["what"]) == (1, False, "file")
 
 
+def test_json_has_the_message_also_under_its_old_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["doctor", str(tmp_path / "none.toml"), "--json"])
+
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "none.toml" in finding["message"]
+    assert finding["said"] == finding["message"]
+
+
 def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
     text = SITE.replace('kind = "BYTES"', 'kind = "INT64"').replace(
         'name = "one"\nkind = "constant"\nlabel = 1',
