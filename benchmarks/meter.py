@@ -1,6 +1,6 @@
 """Run a command, its output into a file, and print its seconds and its peak memory as JSON.
 
-A small process of its own, since Linux counts the memory of whoever starts a program towards the
+A small separate process, since Linux counts the memory of the parent of a program towards the
 program's peak. Usage: python meter.py OUTPUT COMMAND...
 """
 

@@ -102,7 +102,7 @@ def _row(name: str, timings: dict[str, Timing], learner_slots: int) -> Row:
 def _method(effort: str) -> str:
     return (
         f"CPU time per learner-slot of {SLOTS[effort]:,} slots at {network.SITES} learners with 2 "
-        "functions each, everybody may ask everybody, every label comes at once, one context, Z1. "
+        "functions each, each may ask all others, every label comes at once, one context, Z1. "
         "The arrays hold NumPy's default integers. `covey.replay` is timed whole: reading the "
         "configuration, checking every context, label and prediction, turning them into codes, the "
         "decisions, the trace, and the names of the cells. The rows without checks and codes begin "

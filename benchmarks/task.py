@@ -15,7 +15,7 @@ class Task(NamedTuple):
     contexts: list[tuple[float]]
     buckets: list[int]
     outcomes: list[tuple[int, ...]]  # slot, arm
-    best_mean: float  # of whoever knows the best arm of every bucket
+    best_mean: float  # if the best arm of every bucket is known
     random_mean: float
 
 

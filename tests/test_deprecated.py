@@ -7,7 +7,9 @@ import pytest
 import covey
 from covey import _deprecated
 from covey.bandit.links import Links
+from covey.errors import CoveyDeprecationWarning
 from covey.functions.function import untrained
+from covey.replay.baselines import BaselineAnswer
 from covey.replay.outcome import BaselineRun, Outcome
 from covey.simulation.runner import simulate
 
@@ -55,6 +57,13 @@ def test_every_new_name_is_there() -> None:
     for new in _deprecated.NAMES.values():
         module, _, name = new.rpartition(".")
         assert getattr(importlib.import_module(f"covey.{module}"), name)
+
+
+def test_the_old_name_of_the_predictions_of_a_baseline_is_found_with_a_warning() -> None:
+    answer = BaselineAnswer(1, (1, 2))
+
+    with pytest.warns(CoveyDeprecationWarning, match="use BaselineAnswer.predictions"):
+        assert answer.said == (1, 2)
 
 
 def test_the_asynchronous_node_is_found_in_its_package() -> None:

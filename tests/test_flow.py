@@ -11,7 +11,7 @@ import covey
 from covey.bandit.policies import ALARMED, PRESETS
 from covey.node.node import Question
 from support import virtual
-from support.neighbourhood import Client, Offices, served, table
+from support.site_processes import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
@@ -120,7 +120,7 @@ def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
 
 
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
-def test_replay_and_processes_that_speak_over_https_decide_the_same(
+def test_replay_and_processes_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
 ) -> None:
     policy = {"slices": 1} if preset is None else {**EARLY, "preset": preset, "pending": False}
@@ -167,7 +167,7 @@ def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
                     {
                         "name": name,
                         "kind": "python",
-                        "entry": "support.neighbourhood:recorded",
+                        "entry": "support.site_processes:recorded",
                         "options": {"place": int(name[1:])},
                     },
                 )

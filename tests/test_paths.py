@@ -15,8 +15,8 @@ import pytest
 
 import covey
 import covey.cli
-from support.neighbourhood import Offices, table
 from support.served import FEEDBACK, INFER, Client, infer, serving
+from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 

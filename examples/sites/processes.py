@@ -148,11 +148,11 @@ class Client:
             {"name": name, "shape": [1], "datatype": "FP64", "data": [value]}
             for name, value in record.items()
         ]
-        told = self._insist("POST", "/infer", {"id": id_, "inputs": inputs})[1]
-        return told["outputs"][0]["data"][0], told["parameters"]["arm"]
+        response = self._insist("POST", "/infer", {"id": id_, "inputs": inputs})[1]
+        return response["outputs"][0]["data"][0], response["parameters"]["arm"]
 
     def label(self, id_: str, truth: str) -> bool:
-        """Say what a flow truly was; return whether the site heard it for the first time."""
+        """Send the true label of a flow; return whether the site did not have it before."""
         status, _ = self._insist("POST", "/feedback", {"id": id_, "truth": truth})
         return bool(status == 202)
 
@@ -175,15 +175,15 @@ class Client:
     def _insist(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         while True:
             try:
-                status, told = self._send(method, path, body)
+                status, response = self._send(method, path, body)
             except (OSError, http.client.HTTPException):
                 self.close()
                 if not self._site.is_up.wait(WAIT_S):
                     raise
                 continue
             if status >= 300:
-                raise RuntimeError(f"{self._site.name}: {status} {told}")
-            return status, told
+                raise RuntimeError(f"{self._site.name}: {status} {response}")
+            return status, response
 
     def _send(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         headers = {
@@ -197,7 +197,7 @@ class Client:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody has, and that no outgoing call takes meanwhile."""
+    """Return free ports of the loopback, and that no outgoing call takes meanwhile."""
     with ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:

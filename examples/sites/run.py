@@ -1,6 +1,6 @@
-"""Four sites on this machine, with fresh keys: they help each other, one is killed and comes back.
+"""Four sites on this machine, with fresh keys: they help each other, one is killed and restarted.
 
-Tells what happened; fails if anything that was acknowledged is missing.
+Prints what happened; fails if anything that was acknowledged is missing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MOST_S = 120.0  # for any one thing to happen
 
 
 class Answer(NamedTuple):
-    """What a site said of a flow."""
+    """The answer of a site to a flow."""
 
     flow: Flow
     label: str
@@ -60,21 +60,21 @@ class Stream:
                 self.answers.append(Answer(flow, *client.infer(id_, flow.record)))
                 if flow.delay is not None:
                     self._due.append((place + flow.delay, id_, flow))
-                self._tell(client, place)
-            self._tell(client, None)
+                self._send_labels(client, place)
+            self._send_labels(client, None)
 
-    def _tell(self, client: Client, place: int | None) -> None:
-        """Say the labels that are known by now; None: all of them."""
+    def _send_labels(self, client: Client, place: int | None) -> None:
+        """Send the labels that are known by now; None: all of them."""
         known = [one for one in self._due if place is None or one[0] <= place]
         self._due = [one for one in self._due if not (place is None or one[0] <= place)]
         for _, id_, flow in known:
-            for _ in range(1 + flow.is_told_twice):
+            for _ in range(1 + flow.is_label_sent_twice):
                 self.repeated += not client.label(id_, flow.truth)
                 self.acknowledged[id_] = flow.truth
 
 
 def main() -> int:
-    """Run the story."""
+    """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flows", type=int, default=800, metavar="N", help="of each site (800)")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
@@ -114,7 +114,7 @@ def set_up(folder: Path, count: int, seed: int) -> list[Stream]:
 
 
 def play(streams: list[Stream]) -> None:
-    """Let the streams flow; in the middle, kill the last site and bring it back."""
+    """Run the streams; in the middle, kill the last site and start it again."""
     *others, victim = streams
     with ThreadPoolExecutor(len(streams)) as pool:
         running = [pool.submit(stream.run) for stream in streams]
@@ -124,19 +124,19 @@ def play(streams: list[Stream]) -> None:
         victim.site.kill()
         say(f"{victim.site.name} is killed (SIGKILL) after {victim.done} of its {count} flows")
         _until(lambda: all(one.done >= 2 * count // 3 for one in others), running)
-        after, waiting = sum(one.done for one in others), owed(others)
-        say(f"the others answer {after - before} flows without it; {waiting} labels wait for it")
+        after, waiting = sum(one.done for one in others), undelivered_labels(others)
+        say(f"the others answer {after - before} flows without it; {waiting} labels undelivered")
         victim.site.start()
         victim.site.wait_until_up()
-        say(f"{victim.site.name} is back, and its client goes on where it was")
+        say(f"{victim.site.name} is started again, and its client continues")
         for one in running:
             one.result()
-    _until(lambda: owed(streams) == 0)
-    say(f"all flows are answered; what waited for {victim.site.name} is told, nobody owes a label")
+    _until(lambda: undelivered_labels(streams) == 0)
+    say(f"all flows are answered; {victim.site.name} has its labels, none is undelivered")
 
 
-def owed(streams: list[Stream]) -> int:
-    """Return how many labels sites still owe to each other."""
+def undelivered_labels(streams: list[Stream]) -> int:
+    """Return how many labels for peers are not yet delivered."""
     total = 0
     for stream in streams:
         with closing(Client(stream.site)) as client:
@@ -161,25 +161,25 @@ def verify(streams: list[Stream]) -> int:
             stack.callback(store.close)
             stores[stream.site.name] = (store, json.loads(checked.stdout)["labels"])
         kept = {name: store for name, (store, _) in stores.items()}
-        lost, passed, unheard = _missing(streams, kept)
+        lost, passed, undelivered = _missing(streams, kept)
     acknowledged = sum(len(stream.acknowledged) for stream in streams)
     repeated = sum(stream.repeated for stream in streams)
     never = sum(answer.flow.delay is None for stream in streams for answer in stream.answers)
     labels = sum(count for _, count in stores.values())
     say(
-        f"{acknowledged} labels acknowledged ({repeated} of them said twice, {never} flows never "
-        f"labelled), {passed} passed on to a peer that had answered"
+        f"{acknowledged} labels acknowledged ({repeated} of them sent twice, {never} flows never "
+        f"labelled), {passed} delivered to a peer that had answered"
     )
-    extra = labels - acknowledged - passed + lost + unheard
+    extra = labels - acknowledged - passed + lost + undelivered
     say(
         f"in the stores: {labels} labels, every counter agrees with them; missing: {lost}, not "
-        f"heard by a peer: {unheard}, counted twice: {extra}"
+        f"delivered to a peer: {undelivered}, counted twice: {extra}"
     )
-    return lost + unheard + abs(extra)
+    return lost + undelivered + abs(extra)
 
 
 def _missing(streams: list[Stream], kept: dict[str, Store]) -> tuple[int, int, int]:
-    """Return how many labels are lost, were to be passed on, and of these were not heard."""
+    """Return how many labels are lost, how many a peer needs, and how many of these it lacks."""
     fate: Counter[str] = Counter()
     for stream in streams:
         for id_, truth in stream.acknowledged.items():
@@ -191,14 +191,14 @@ def _missing(streams: list[Stream], kept: dict[str, Store]) -> tuple[int, int, i
             if answer is not None and answer.id:
                 peer = kept[request.group(0).peer]
                 fate["passed"] += 1
-                fate["unheard"] += not _is_heard(answer, truth, peer, stream)
-    return fate["lost"], fate["passed"], fate["unheard"]
+                fate["undelivered"] += not _is_delivered(answer, truth, peer, stream)
+    return fate["lost"], fate["passed"], fate["undelivered"]
 
 
-def _is_heard(answer: PeerAnswer, truth: str, peer: Store, asker: Stream) -> bool:
+def _is_delivered(answer: PeerAnswer, truth: str, peer: Store, asker: Stream) -> bool:
     """Return whether a peer has the label of a row that it answered."""
-    heard = peer.find(asker.site.name, answer.id)
-    return heard is not None and heard[0].truths[heard[1] or 0] == truth
+    found = peer.find(asker.site.name, answer.id)
+    return found is not None and found[0].truths[found[1] or 0] == truth
 
 
 def compare(streams: list[Stream]) -> None:
@@ -243,7 +243,7 @@ def _until(is_so: Callable[[], bool], running: "Sequence[Future[None]]" = ()) ->
                 one.result()
         if time.monotonic() > end_s:
             raise SystemExit(f"it took more than {MOST_S:.0f} s; the logs may say why")
-        time.sleep(0.02)  # real processes are waited for; there is nothing to be told by
+        time.sleep(0.02)  # real processes are waited for; they send no event
 
 
 if __name__ == "__main__":

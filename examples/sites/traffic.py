@@ -9,17 +9,17 @@ ATTACK, NORMAL = "attack", "normal"
 
 
 class Flow(NamedTuple):
-    """A flow as a site sees it, what it truly is, and when somebody finds out."""
+    """A flow as a site sees it, what it truly is, and when its label is known."""
 
     record: dict[str, float]
     truth: str
-    delay: int | None  # in flows of the same site; None: nobody ever does
-    is_told_twice: bool
+    delay: int | None  # in flows of the same site; None: never
+    is_label_sent_twice: bool
 
 
 def flows(seed: int, count: int) -> Iterator[Flow]:
     """Yield the flows of one site: each kind of service shows attacks by another sign."""
-    chance = random.Random(seed)  # noqa: S311 - a seeded story, no secrets
+    chance = random.Random(seed)  # noqa: S311 - seeded data, no secrets
     for _ in range(count):
         is_attack = chance.random() < 0.4
         service = chance.random()
@@ -48,5 +48,5 @@ class Above:
 
 
 def mixed(record: Mapping[str, float]) -> str:
-    """Say attack where all signs together are large: a little right everywhere."""
+    """Say attack where all signs together are large: slightly better than chance everywhere."""
     return ATTACK if sum(record[sign] for sign in SIGNS) > 2.1 else NORMAL

@@ -94,7 +94,7 @@ class LearnerSpec(NamedTuple):
     spaces: tuple[int, ...] = (0,)  # indices of its context spaces
     views: tuple[FeatureView, ...] = ()
     stream: int = 0  # index of its instance stream, when there are several
-    lies: bool = False  # reports falsely to peers; simulations only
+    reports_falsely: bool = False  # to peers; simulations only
 
     @property
     def behind(self) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ def replace_durably(path: Path, content: bytes, *, mode: int) -> None:
 def create(path: Path, content: bytes, *, mode: int) -> None:
     """Write `path` whole, with permissions from its first byte on, and on the disk.
 
-    Raises `FileExistsError` if it is there already, whoever was first.
+    Raises `FileExistsError` if it is there already, even from another process.
     """
     with _part(path, content, mode) as part:
         os.link(part, path)
@@ -34,7 +34,7 @@ def create(path: Path, content: bytes, *, mode: int) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against others who would change its files this way at the same time."""
+    """Lock a folder against other processes that change its files with this function."""
     import fcntl
 
     descriptor = os.open(folder, os.O_RDONLY)
@@ -54,13 +54,14 @@ def _part(path: Path, content: bytes, mode: int) -> Iterator[Path]:
             out.flush()
             os.fsync(out.fileno())
         yield part
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

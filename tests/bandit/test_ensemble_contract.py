@@ -77,7 +77,7 @@ def test_labels_are_counted(rule: Update) -> None:
 
 
 @every_rule
-def test_who_is_right_never_falls_behind_who_is_wrong(rule: Update) -> None:
+def test_a_right_member_never_weighs_less_than_a_wrong_one(rule: Update) -> None:
     pairs = [(right, wrong) for right in range(3) for wrong in range(3) if right != wrong]
     after = [rule.move(START, [right, wrong, 0], right).weights for right, wrong in pairs]
 
@@ -118,7 +118,7 @@ def test_an_ensemble_starts_with_equal_weights(update: str) -> None:
 
 @every_update
 @pytest.mark.parametrize("label", [0, 1, 2])
-def test_an_ensemble_that_agrees_says_what_all_say(update: str, label: int) -> None:
+def test_a_unanimous_ensemble_gives_the_common_label(update: str, label: int) -> None:
     assert Ensemble(LEARNERS, update=update).vote([label] * 3) == (label, 1)
 
 

@@ -19,7 +19,7 @@ TRAIN, EXPLORE, EXPLOIT = range(3)
 
 
 def wary_table(is_wary: bool) -> Table:
-    """One own function and one peer, who is to be trained 1,000 ln t times."""
+    """One own function and one peer, which is to be trained 1,000 ln t times."""
     policy = resolve(
         CoS(
             slices=1,
@@ -193,7 +193,7 @@ def liar_shares(preset: str, case: str, **more: bool) -> dict[str, float]:
             "name": "x",
             "case": case,
             "liars": {"learner-3": "zero-arrivals"},
-            "failing": {"learner-3": 0.7},  # it is never better than anybody
+            "failing": {"learner-3": 0.7},  # it is never better than another
         }
     )
     table = {"preset": preset, **{key.replace("_", "-"): value for key, value in more.items()}}

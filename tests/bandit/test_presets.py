@@ -1,4 +1,4 @@
-"""Who names no preset gets auto, or cos where only the three phases will do."""
+"""The default preset is auto, or cos if a key needs the three phases."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from covey.errors import ConfigError
     "table",
     [{}, {"slices": 4}, {"seed": 3}, {"index-scale": 2.0}, {"mode": "spec", "parameters": "z1"}],
 )
-def test_who_names_no_preset_gets_auto(table: dict[str, Any]) -> None:
+def test_the_default_preset_is_auto(table: dict[str, Any]) -> None:
     assert settings_from(table).preset == "auto"
 
 
@@ -30,7 +30,7 @@ PHASES_ONLY: dict[str, Any] = {
     "reading.helper": {"helper": "greedy"},
     "reading.count": {"count": "uses"},
     "reading.level-offset": {"level-offset": 1},
-    "reading.ties": {"ties": "lowest"},  # the default, but somebody asked for it
+    "reading.ties": {"ties": "lowest"},  # the default, but given explicitly
     "inherit": True,
     "forget": {"discount": 0.99},
 }

@@ -169,7 +169,7 @@ def test_the_spread_is_corrected_for_noise() -> None:
         [exact(64, lambda x: 0.7)],  # flat: as smooth as can be, but no exponent to be seen
         [exact(64, lambda x: 0.2 + 0.6 * x, labels=19)],
         [exact(8, lambda x: 0.2 + 0.6 * x)],  # two widths with more than one pair of cells
-        [[Seen(64, (k,), 1000, 500 + k) for k in range(0, 64, 2)]],  # nobody has a neighbour
+        [[Seen(64, (k,), 1000, 500 + k) for k in range(0, 64, 2)]],  # no cell has a neighbour
         [[Seen(1, (), 10**6, 7 * 10**5)]],  # no context
     ],
     ids=["no functions", "no cells", "flat", "few labels", "few cells", "gaps", "no context"],

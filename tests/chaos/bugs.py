@@ -505,7 +505,7 @@ def _around_set_up(
 
 
 def _in_background(call: Any) -> None:
-    """Run something that nobody waits for."""
+    """Run something without waiting for it."""
     task = asyncio.ensure_future(_quiet(call))
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -38,7 +38,7 @@ class Entry:
         self.news = 0  # how often the label was said to be new
 
     def try_label(self, label: Label) -> None:
-        """Note that a label is on its way; nobody knows whether it arrives."""
+        """Note that a label is on its way; whether it arrives is unknown."""
         if UNKNOWN in self.possible:
             self.possible.add(label)
 

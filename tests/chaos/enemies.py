@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CELLS = ("g1:0", "g2:0", "g3:0", "z0:0", "l0:0")  # some of which may be there
 CALLS = ("ask", "report", "estimate", "labels", "hello", "nowhere")
-WRONG_HELP = [[1], "", -1]  # no label, by nobody
+WRONG_HELP = [[1], "", -1]  # no label, no function, a negative number
 NAN = float("nan")
 LIES: dict[tuple[str, str], dict[str, Any]] = {
     ("report", "low"): {"arrivals": 0},

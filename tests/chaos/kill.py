@@ -28,7 +28,7 @@ from chaos.records import Rows
 from covey.bandit.learner import UNKNOWN
 from covey.node.requests import NOT_COUNTED
 from covey.node.store import Store
-from support.neighbourhood import Offices, table
+from support.site_processes import Offices, table
 
 NAMES = ("north", "south", "east")
 FUNCTIONS = {"zero": 0, "one": 1}

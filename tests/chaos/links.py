@@ -19,7 +19,7 @@ from covey.server.http import HttpRequest, HttpResponse
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import AnyReply, PeerMessage
 from support import virtual
-from support.letterbox import LetterLink, letter, respond
+from support.message_links import MessageLink, message_call, respond
 
 if TYPE_CHECKING:
     from chaos.world import Network
@@ -30,20 +30,20 @@ QUESTIONS = ("ask", "report", "estimate")
 REFUSALS = (400, 403, 404, 422, 429, 503)
 
 
-class CheckedCorrespondent(PeerClient):
+class CheckedClient(PeerClient):
     """Sends messages, and says which of them had a response that was accepted."""
 
     def __init__(self, *given: Any, accepted: Callable[[str], None]) -> None:
         super().__init__(*given)
         self._accepted = accepted
 
-    async def _send(self, call: str, letter: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        answer = await super()._send(call, letter, kind)
-        self._accepted(letter.request)
+    async def _send(self, call: str, message: PeerMessage, kind: type[AnyReply]) -> AnyReply:
+        answer = await super()._send(call, message, kind)
+        self._accepted(message.request)
         return answer
 
 
-class Link(LetterLink):
+class Link(MessageLink):
     """A link from one site to another: cut, slow, lossy, or with a lying peer at its end."""
 
     _world: "Network"
@@ -52,12 +52,12 @@ class Link(LetterLink):
     def __init__(self, world: "Network", source: str, name: str) -> None:
         self._table = world.plan.tables[source][name]  # the [[peer]] table of the source
         self._there = world.plan.tables[name][source]
-        self._spoilt: set[str] = set()  # messages whose response nobody may accept
+        self._spoilt: set[str] = set()  # messages whose response must not be accepted
         self._latest: dict[str, HttpResponse] = {}  # by the path
         super().__init__(world, source, name)
 
     def _write(self, world: virtual.World) -> PeerClient:
-        return CheckedCorrespondent(self._table, self._post, world.chance, accepted=self._accepted)
+        return CheckedClient(self._table, self._post, world.chance, accepted=self._accepted)
 
     def _accepted(self, request: str) -> None:
         is_sound = request not in self._spoilt
@@ -117,14 +117,14 @@ class Link(LetterLink):
         await self._deliver(path, body)
 
     async def _deliver(self, path: str, body: bytes) -> HttpResponse:
-        """Let the other side answer; it goes on even if nobody waits any more."""
+        """Let the other side answer; it continues even if the caller has stopped waiting."""
         world = self._world
         if world.chance.random() < world.storm.damage:
             world.counts["damaged messages"] += 1
-            call = letter(path, _spoil(body, world.chance), who=self._source)
+            call = message_call(path, _spoil(body, world.chance), who=self._source)
             arriving = self._arrive(lambda node: self._refuse(node, call))
         else:
-            call = letter(path, body, who=self._source)
+            call = message_call(path, body, who=self._source)
             arriving = self._arrive(lambda node: self._answer(node, call))
         answering = asyncio.ensure_future(arriving)
         answering.add_done_callback(virtual._ignore)

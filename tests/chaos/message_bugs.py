@@ -22,11 +22,11 @@ Patch = pytest.MonkeyPatch
 
 
 def accepts_the_response_to_another_message(patch: Patch) -> None:
-    def read(body: bytes, kind: Any, letter: peer_messages.PeerMessage) -> Any:
+    def read(body: bytes, kind: Any, message: peer_messages.PeerMessage) -> Any:
         with contextlib.suppress(HttpProblem):
             request = peer_messages._decoded(body, kind).request
-            letter = msgspec.structs.replace(letter, request=request)
-        return real(body, kind, letter)
+            message = msgspec.structs.replace(message, request=request)
+        return real(body, kind, message)
 
     real = peer_messages.read_answer
     patch.setattr(peer_messages, "read_answer", read)

@@ -13,7 +13,7 @@ from covey.bandit.policies import PRESETS
 from covey.node.node import Limits
 from covey.node.trust import Trust
 from covey.server.config import PeerConfig
-from support.letterbox import KEY
+from support.message_links import KEY
 from support.virtual import Weather
 
 NEVER = 10_000  # slots: labels are waited for as long as a seed lasts

@@ -80,7 +80,9 @@ def no_label_counts_twice(network: Network, oracle: Oracle, found: Found) -> Non
                 counted[where] += 1
                 right[where] += row.prediction == row.truth
         expected = {where: (count, right[where]) for where, count in counted.items()}
-        network.expect(store.counters() == expected, "I2", f"{site} counts what nobody sent")
+        network.expect(
+            store.counters() == expected, "I2", f"{site} counts labels that were never sent"
+        )
 
 
 def statistics_count_labels_of_their_own_source(
@@ -160,7 +162,7 @@ def every_label_was_sent(network: Network, oracle: Oracle, found: Found) -> None
             else:
                 entry = oracle.entries.get((site, source, id_))
                 is_sent = entry is not None and row.truth in entry.possible
-            network.expect(is_sent, "I5", f"{site} has a label for {id_} that nobody sent")
+            network.expect(is_sent, "I5", f"{site} has a label for {id_} that was never sent")
 
 
 def peers_are_trained_no_more_than_needed(network: Network, oracle: Oracle, found: Found) -> None:

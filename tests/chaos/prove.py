@@ -78,8 +78,8 @@ class Total(msgspec.Struct):
                 "labels counted twice, or counters out of step",
                 f"{promises['I2'] + promises['I4']:,}",
             ),
-            ("other promises broken", f"{_others(promises):,}"),
-            ("seeds played twice", f"{self.again:,}"),
+            ("other guarantees broken", f"{_others(promises):,}"),
+            ("seeds run twice", f"{self.again:,}"),
             ("of these with another trace", f"{self.differing:,}"),
         ]
 

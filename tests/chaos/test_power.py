@@ -47,7 +47,7 @@ def test_after_a_write_that_failed_a_new_start_is_sound(trouble: str) -> None:
 
     store = Store("a", connect=disk.connect)
     store.load(NAME, FINGERPRINT)
-    if not store.find("south", "t4"):  # whoever got no answer sends it again
+    if not store.find("south", "t4"):  # a client without an answer sends it again
         store.commit(second)
     store.commit(third)
     kept = dump(store)

@@ -50,7 +50,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_whatever_happens_every_promise_holds(first: int) -> None:
+def test_every_guarantee_holds_under_any_fault(first: int) -> None:
     verdicts = [play(seed) for seed in range(first, first + CHUNK)]
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}

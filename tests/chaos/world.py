@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos import cases
 from chaos.disk import Disk, by_chance
-from chaos.links import CheckedCorrespondent, Link
+from chaos.links import CheckedClient, Link
 from chaos.plans import Plan, Storm
 from covey.bandit.learner import Learner
 from covey.errors import FunctionError, StoreError
@@ -20,7 +20,7 @@ from covey.node.store import Store
 from covey.node.training import _train
 from covey.server.peer_api import PeerApi
 from covey.types import Label
-from support import letterbox, virtual
+from support import message_links, virtual
 from support.virtual import Clock, Crashed, VirtualLoop
 
 TIMEOUTS = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
@@ -160,8 +160,8 @@ class Network(virtual.World):
         """Return a link over which a site sends whatever it likes."""
         link = Link(self, source, name)
         link.is_forged = True
-        everything = letterbox.neighbour(name)
-        link._pen = CheckedCorrespondent(
+        everything = message_links.neighbour(name)
+        link._client = CheckedClient(
             everything, link._post, self.chance, accepted=lambda request: None
         )
         return link

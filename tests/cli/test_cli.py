@@ -44,6 +44,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def replay(folder: Path, *more: str) -> int:
     return cli.main(
         ["replay", str(folder / "log.csv"), "--config", str(folder / "sites.toml"), *more]
@@ -123,9 +129,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_no_trace(
     new: str,
     sentence: str,
 ) -> None:
-    path = folder / file
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
+    edit(folder / file, old, new)
 
     code = replay(folder, "--quiet", "--trace", str(folder / "trace.csv"))
 
@@ -173,8 +177,7 @@ def test_baselines_without_names_are_those_that_need_no_extra(
 def test_baselines_that_cannot_be_compared_are_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str], names: str, data: str, sentence: str
 ) -> None:
-    path = folder / "sites.toml"
-    path.write_text(path.read_text().replace("[data]", f"[data]\n{data}"))
+    edit(folder / "sites.toml", "[data]", f"[data]\n{data}")
 
     code = replay(folder, "--quiet", "--baselines", names)
 
@@ -199,8 +202,7 @@ def test_the_help_lists_the_experimental_presets_last(
 def test_a_key_in_its_old_place_is_a_warning_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / "sites.toml"
-    path.write_text(path.read_text().replace("[policy]", '[policy]\nhelper = "greedy"'))
+    edit(folder / "sites.toml", "[policy]", '[policy]\nhelper = "greedy"')
 
     assert replay(folder, "--quiet") == 0
     assert capsys.readouterr().err == (
@@ -212,8 +214,7 @@ def test_a_key_in_its_old_place_is_a_warning_of_one_line(
 def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / "sites.toml"
-    path.write_text(path.read_text().replace("south = 0.1", "south = 1.5"))
+    edit(folder / "sites.toml", "south = 0.1", "south = 1.5")
 
     code = replay(folder, "--quiet", "--json")
 

@@ -141,7 +141,7 @@ def test_an_interrupt_prints_how_to_resume_and_leaves_no_process(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Whoever runs in the background is not interrupted by a terminal, nor are its children.
+        # A process in the background is not interrupted by a terminal, nor are its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
@@ -157,7 +157,7 @@ def test_an_interrupt_prints_how_to_resume_and_leaves_no_process(
         "covey: interrupted; no file is incomplete",
     ]
     assert "Traceback" not in told
-    while _is_there(running.pid):  # until the system has cleared away who was told to end
+    while _is_there(running.pid):  # until the system has removed the process
         pass
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from covey.node.store import Store
-from support.neighbourhood import SRC
+from support.site_processes import SRC
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -19,8 +19,8 @@ EXAMPLE = SRC.parent / "examples" / "sites"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
-    """The folder of a short run, its exit code, and its story."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """The folder of a short run, its exit code, and its output."""
     folder = tmp_path_factory.mktemp("four")
     done = subprocess.run(
         [sys.executable, str(EXAMPLE / "run.py"), "--flows", "60", "--folder", str(folder)],
@@ -32,19 +32,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
     return folder, done.returncode, done.stdout + done.stderr
 
 
-def test_one_is_killed_and_comes_back_and_nothing_is_missing(told: tuple[Path, int, str]) -> None:
-    folder, code, story = told
+def test_a_killed_and_restarted_site_loses_no_label(finished_run: tuple[Path, int, str]) -> None:
+    folder, code, output = finished_run
 
-    assert code == 0, story
-    assert "west is killed (SIGKILL)" in story
-    assert "missing: 0, not heard by a peer: 0, counted twice: 0" in story
-    assert str(folder) in story
+    assert code == 0, output
+    assert "west is killed (SIGKILL)" in output
+    assert "missing: 0, not delivered to a peer: 0, counted twice: 0" in output
+    assert str(folder) in output
 
 
-def test_the_others_went_on_and_asked_each_other(told: tuple[Path, int, str]) -> None:
+def test_the_other_sites_continue_and_ask_each_other(finished_run: tuple[Path, int, str]) -> None:
     with_peers = 0
     for name in ("north", "east", "south", "west"):
-        store = Store(told[0] / name / f"{name}.store", is_new_allowed=False)
+        store = Store(finished_run[0] / name / f"{name}.store", is_new_allowed=False)
         found = [store.find("client/stream", f"flow-{place}") for place in range(60)]
         store.close()
         assert None not in found
@@ -54,12 +54,12 @@ def test_the_others_went_on_and_asked_each_other(told: tuple[Path, int, str]) ->
 
 
 def test_a_label_that_is_not_in_the_store_would_be_noticed(
-    told: tuple[Path, int, str], monkeypatch: pytest.MonkeyPatch
+    finished_run: tuple[Path, int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.setenv("PYTHONPATH", str(SRC))
     example: Any = import_module("run")
-    site = SimpleNamespace(name="north", store=told[0] / "north" / "north.store")
+    site = SimpleNamespace(name="north", store=finished_run[0] / "north" / "north.store")
 
     def stream(acknowledged: dict[str, str]) -> Any:
         return SimpleNamespace(site=site, acknowledged=acknowledged, repeated=0, answers=[])

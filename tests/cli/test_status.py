@@ -17,8 +17,8 @@ from covey.cli import serve
 from covey.errors import ConfigError, PeerError
 from covey.report.text import NONE
 from covey.server import keys, tokens
-from support.neighbourhood import SRC
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
+from support.site_processes import SRC
 
 pytestmark = pytest.mark.beside_the_kernel
 

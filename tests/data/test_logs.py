@@ -227,7 +227,7 @@ def test_only_csv_writes_numbers_as_text(tmp_path: Path) -> None:
     assert (text.is_typed, table.is_typed) == (False, True)
 
 
-def test_only_parquet_knows_its_number_of_rows(tmp_path: Path) -> None:
+def test_only_parquet_has_a_number_of_rows(tmp_path: Path) -> None:
     text = open_log(csv_log(tmp_path, "x\n1\n"), ["x"])
     table = open_log(parquet_log(tmp_path, x=[1, 2, 3]), ["x"])
 

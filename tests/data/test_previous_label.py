@@ -54,7 +54,7 @@ def test_a_late_label_does_not_replace_that_of_a_later_row():
     assert previous(["attack", "normal", None, None], delay=[2, 0, 0, 0]) == [0.25, 0.25, 0.0, 0.0]
 
 
-def test_a_learner_knows_its_own_labels_only():
+def test_a_learner_sees_its_own_labels_only():
     found = previous(["attack", "normal", "probe", "probe"], at=[3, 5, 3, 5])
 
     assert found == [0.25, 0.25, 1.0, 0.0]

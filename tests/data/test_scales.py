@@ -55,7 +55,7 @@ def test_the_ends_of_a_log_scale_are_exact():
     assert coordinate(LOG, [0, 1e6]) == [0.0, 1.0]
 
 
-def test_a_log_scale_starts_at_zero_unless_told():
+def test_a_log_scale_starts_at_zero_by_default():
     found = coordinate({"column": "x", "scale": "log", "high": 15}, [0, 1, 3, 15])
 
     assert found == pytest.approx([0.0, 0.25, 0.5, 1.0])

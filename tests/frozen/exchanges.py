@@ -14,7 +14,7 @@ from covey.server.http import HttpRequest, HttpResponse
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND
-from support.letterbox import neighbour, respond
+from support.message_links import neighbour, respond
 from support.virtual import World
 
 FOLDER = Path(__file__).with_name("messages")
@@ -86,20 +86,20 @@ class Numbered(random.Random):
         return self.latest
 
 
-async def call(pen: PeerClient, verb: str, given: Sequence[Any]) -> Any:
+async def call(client: PeerClient, verb: str, given: Sequence[Any]) -> Any:
     """Return what an asker makes of a reply, as JSON has it; an error as the name of its class."""
     try:
         if verb == "ask":
-            helped = await pen.ask([_request(*one) for one in given])
+            helped = await client.ask([_request(*one) for one in given])
             return [[_label(one.label), one.function, one.width] for one in helped]
         if verb == "report":
-            return list(await pen.report(*given))
+            return list(await client.report(*given))
         if verb == "estimate":
             cell, slot, is_by_context = given
-            return list(await pen.estimate(cell, slot, is_by_context=is_by_context))
+            return list(await client.estimate(cell, slot, is_by_context=is_by_context))
         if verb == "deliver":
-            return await pen.deliver([(id_, label) for id_, label in given])
-        hello = await pen.hello()
+            return await client.deliver([(id_, label) for id_, label in given])
+        hello = await client.hello()
         spaces = [[one.name, one.cells, one.dimension] for one in hello.spaces]
         features = [[one.name, one.datatype] for one in hello.features]
         return [hello.name, hello.incarnation, hello.preset, spaces, hello.instance, features]
@@ -107,7 +107,7 @@ async def call(pen: PeerClient, verb: str, given: Sequence[Any]) -> Any:
         return type(error).__name__
 
 
-def pen(post: Any, first: int) -> PeerClient:
+def peer_client(post: Any, first: int) -> PeerClient:
     """Return the asker's side, whose request ids are numbered from `first`."""
     return PeerClient(neighbour("south"), post, Numbered(first))
 

@@ -136,7 +136,7 @@ def test_an_alarm_by_serving_forgets_own_functions_and_no_peers() -> None:
     assert [one.record(0, arm) for arm in (0, 1)] == [(0, 0), (3, 2)]
 
 
-def test_an_alarm_by_serving_leaves_what_peers_said_and_the_trust_in_them() -> None:
+def test_an_alarm_by_serving_keeps_the_reports_of_peers_and_the_trust_in_them() -> None:
     one = table((0.0, 0.0), alarm=1.8)
     one.hear(0, 0, (0, 0.0, 0.25), 15)
     serve(one, [1] * 20 + [0], 1)
@@ -173,7 +173,7 @@ def test_a_wary_learner_asks_nobody_what_they_may_be_worth() -> None:
     assert (arm_at(doubting, 30), doubting.stale(0, 30)) == (1, [])
 
 
-def test_what_a_wary_learner_is_told_all_the_same_is_not_believed() -> None:
+def test_a_learner_that_ignores_reports_does_not_use_those_it_gets() -> None:
     doubting = wary((0.5, 0.0))
     doubting.hear(0, 0, (0, 0.0, 0.25), 22)
 
@@ -193,7 +193,7 @@ def test_a_wary_learner_goes_by_its_own_labels(cost: float, arm: int) -> None:
 @pytest.mark.parametrize(
     ("costs", "arm"), [((0.0, 0.0, 0.0), 0), ((0.5, 0.0, 0.0), 1), ((0.5, 0.25, 0.0), 2)]
 )
-def test_whom_a_wary_learner_has_not_tried_is_worth_1_less_the_price(
+def test_an_untried_peer_is_worth_1_less_the_price_when_reports_are_ignored(
     costs: tuple[float, ...], arm: int
 ) -> None:
     assert arm_at(wary(costs), 22) == arm
@@ -232,7 +232,7 @@ def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) ->
     assert rows_with(case, sites=sites, alarm=0.3) != silent
 
 
-def test_what_a_peer_said_counts_until_the_slot_has_doubled() -> None:
+def test_a_report_of_a_peer_counts_until_the_slot_has_doubled() -> None:
     one = table((0.0, 0.0), alarm=0.0)
     one.hear(0, 0, (0, 0.0, 0.25), 15)
 

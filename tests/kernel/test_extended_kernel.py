@@ -168,7 +168,7 @@ def test_a_reader_without_labels_counts_as_wrong_and_the_own_function_learns_not
     ]
 
 
-def test_a_context_request_leaves_no_arrival_and_nothing_under_way_at_the_reader() -> None:
+def test_a_context_request_leaves_no_arrival_and_no_pending_label_at_the_reader() -> None:
     north = site("north", readers=((1, 0.0),))
     network = Network(setup(north, site("south"), pending=True))
     cell = Cell(0, 2, (0,))
@@ -247,7 +247,7 @@ def test_the_label_of_an_answer_that_is_three_slots_late_counts_three_slots_late
     ]
 
 
-def test_who_does_not_wait_answers_itself_and_still_learns_about_the_peer() -> None:
+def test_a_site_that_does_not_wait_answers_itself_and_still_learns_about_the_peer() -> None:
     assert busy_rows(2) == [("explore", 0, 0, 0), *[("explore", 1, 0, 0)] * 4, ("exploit", 1, 0, 0)]
     assert busy_rows(3) == busy_rows(None)
 

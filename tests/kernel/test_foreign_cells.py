@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from covey.bandit.policies import PRESETS, resolve, settings_from
+from covey.bandit.policies import PRESETS
 from covey.errors import LimitError
 from covey.kernel import Clock, Table, arm_of, phase_of, row_of, table_of
 from covey.kernel.rules import Cell
+from support.presets import policy_of, sides, with_seeds
 
 FUNCTIONS, PEERS = 2, 1
 READINGS: list[dict[str, Any]] = [
@@ -25,8 +24,7 @@ READINGS: list[dict[str, Any]] = [
 
 
 def table(reading: dict[str, Any], **rule: Any) -> Table:
-    given_ = {"horizon": 2_000, "seed": 7, **reading}
-    policy = resolve(settings_from(given_), dimension=1, most_functions=FUNCTIONS)
+    policy = policy_of(reading, functions=FUNCTIONS)
     costs = (0.0, 0.05, 0.02)[: FUNCTIONS + PEERS]
     made = policy.rule(
         functions=FUNCTIONS,
@@ -54,22 +52,13 @@ def own_cells(one: Table) -> dict[Cell, tuple[list[int], list[tuple[Any, int]]]]
     return {one.cell(row): (one.counters(row), one.known(row)) for row in rows}
 
 
-def sides(one: Table, reading: dict[str, Any]) -> list[int]:
-    policy = resolve(
-        settings_from({"horizon": 2_000, **reading}), dimension=1, most_functions=FUNCTIONS
-    )
-    return [level.side for level in policy.partition.levels(1)]
-
-
-@settings(max_examples=8, deadline=None)
-@pytest.mark.parametrize("reading", READINGS, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
+@with_seeds("reading", READINGS)
 def test_own_decisions_and_counters_are_the_same_with_foreign_cells(
     reading: dict[str, Any], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     with_, without = table(reading), table(reading)
-    levels = sides(with_, reading)[:5]
+    levels = sides(policy_of(reading, functions=FUNCTIONS))[:5]
     waiting = []
 
     for slot in range(1, 150):
@@ -146,7 +135,7 @@ def test_foreign_cells_do_not_count_as_own_ones() -> None:
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_foreign_rows_are_loaded_as_they_were(preset: str) -> None:
     one, other = table({"preset": preset}), table({"preset": preset})
-    levels = sides(one, {"preset": preset})[:3]
+    levels = sides(policy_of({"preset": preset}, functions=FUNCTIONS))[:3]
     for slot in range(1, 40):
         one.open_foreign(Cell(slot % len(levels), (slot % levels[slot % len(levels)],)), slot)
         one.settle(step(one, slot, (0.1,)), slot % 2, (0.1,), slot)

@@ -247,7 +247,7 @@ def test_each_step_of_a_site_is_as_with_the_frozen_kernel(preset: str) -> None:
 
 
 @EVERY_PRESET
-def test_a_table_goes_on_from_the_counters_of_the_frozen_one(preset: str) -> None:
+def test_a_table_continues_from_the_counters_of_the_frozen_one(preset: str) -> None:
     for seed in SEEDS:
         played = scene(preset, seed)
         old = Steps(FROZEN, played)

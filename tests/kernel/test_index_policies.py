@@ -76,7 +76,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
     is_shared=st.booleans(),
     pending=st.booleans(),
 )
-def test_the_kernel_forgets_and_is_wary_when_the_reference_is(
+def test_the_kernel_resets_and_ignores_reports_when_the_reference_does(
     preset: str, alarm: float, seed: int, is_shared: bool, pending: bool
 ) -> None:
     case = turned(crowded_case(preset, seed, alarm=alarm, pending=pending))
@@ -87,7 +87,7 @@ def test_the_kernel_forgets_and_is_wary_when_the_reference_is(
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_labels_under_way_change_what_is_decided(preset: str) -> None:
+def test_pending_labels_change_decisions(preset: str) -> None:
     """Otherwise nothing above would have compared them."""
     rows = [reference_rows(crowded_case(preset, 0, pending=pending)) for pending in (False, True)]
 

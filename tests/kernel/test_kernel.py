@@ -102,7 +102,7 @@ def test_a_batch_decides_as_one_at_a_time_without_labels_in_between() -> None:
     ]
 
 
-def test_a_batch_spreads_its_exploration_where_labels_under_way_count() -> None:
+def test_a_batch_spreads_its_exploration_where_pending_labels_count() -> None:
     arms = table(CoS(slices=1, explore={"scale": 0, "power": 0}, pending=True), functions=4)
     decisions = np.zeros(4, np.int64)
 

@@ -103,7 +103,7 @@ def test_a_function_whose_labels_are_all_forgotten_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize("preset", ["share-ucb", "discounted"])
-def test_labels_under_way_make_an_index_narrower_and_leave_its_middle(preset: str) -> None:
+def test_pending_labels_make_an_index_narrower_and_keep_its_middle(preset: str) -> None:
     # At slot 16 four wrong labels give 1 - 16 ** (-1 / 4); so do two, and two under way.
     of = network(preset, site("north"))
     known = Tally(labels=2, recent=2 * ONE)
@@ -113,7 +113,7 @@ def test_labels_under_way_make_an_index_narrower_and_leave_its_middle(preset: st
     assert of.index(Tally(), 16, 10**9) == pytest.approx(0.5, abs=1e-4)
 
 
-def test_a_peer_says_nothing_of_what_is_under_way_and_the_asker_counts_what_it_sent() -> None:
+def test_a_peer_reports_no_pending_labels_and_the_asker_counts_what_it_sent() -> None:
     of = network("share-ucb", site("north", costs=(0.2,), peers=((1, 0.0),)), site("south"))
     of = type(of)(replace(of.setup, pending=True), counts_once=False)
     arms = []
@@ -185,7 +185,7 @@ def test_a_helper_runs_its_highest_index_whatever_it_costs_it() -> None:
     assert decide(helper, 0, 20).arm == 2
 
 
-def test_who_plays_its_best_estimate_exploits_and_who_plays_another_arm_explores() -> None:
+def test_the_arm_with_the_best_estimate_is_exploitation_and_another_is_exploration() -> None:
     alone = network("share-ucb", site("north", 2))
     arms = alone.record(0, HERE, 1).arms
     seen = []
@@ -330,7 +330,7 @@ def alarmed(slots: int = 21, **changes: Any) -> Any:
     return one
 
 
-def test_who_asked_is_wary_and_who_answered_forgets_its_function() -> None:
+def test_the_asker_ignores_reports_and_the_helper_resets_its_function() -> None:
     one = alarmed()
 
     assert one.doubts == [Doubt(is_wary=True, forgotten=21), Doubt(forgotten=21)]
@@ -451,7 +451,7 @@ def test_a_peer_is_judged_by_its_own_word_not_by_what_the_asker_saw() -> None:
     assert seen == [[0, 1], [0, 1], [0]]
 
 
-def test_who_is_out_is_neither_explored_nor_trained_nor_asked_nor_exploited() -> None:
+def test_an_eliminated_arm_is_never_explored_trained_queried_or_exploited() -> None:
     asker = site("north", 2, costs=(0.0, 1.0), peers=((1, 0.0),))
     two = eliminating(asker, site("south"), lipschitz=0.01, explore=(1e6, 0.0), train=(1e6, 0.0))
     two.record(0, HERE, 1).arms = [Tally(10_000, 9_000), Tally(10_000, 9_000), Tally(1, 1)]

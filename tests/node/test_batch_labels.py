@@ -1,4 +1,4 @@
-"""Labels of a batch are taken all or none, and nobody is taught twice."""
+"""Labels of a batch are taken all or none, and no function learns twice."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ def test_if_a_function_fails_to_learn_the_batch_is_rejected_and_a_retry_teaches_
     assert lessons == [("c", "x"), ("d", "y")]
 
 
-def test_who_was_taught_in_one_call_is_not_taught_again_either() -> None:
+def test_a_function_trained_in_one_call_is_not_trained_again() -> None:
     lessons = []
     is_broken = [True]
 

@@ -1,4 +1,4 @@
-"""A batch decides as its rows would one by one, and calls everybody once."""
+"""A batch decides as its rows would one by one, and calls each function once."""
 
 from collections import Counter
 from typing import Any
@@ -56,7 +56,7 @@ def test_a_slot_that_has_passed_is_taken_as_the_latest() -> None:
 
 
 @pytest.mark.parametrize("pending", [False, True])
-def test_a_batch_spreads_what_it_explores_whatever_the_policy_says(pending: bool) -> None:
+def test_a_batch_spreads_its_exploration_for_every_setting_of_pending(pending: bool) -> None:
     sites = network(pending=pending, train={"scale": 0.0, "power": 0.0})
 
     answers = sites["south"].predict_batch(ROWS, CONTEXTS)

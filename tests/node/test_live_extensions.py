@@ -97,7 +97,7 @@ def test_context_only_peers_are_asked_alike_in_replay_and_live(preset: str) -> N
 
 
 @pytest.mark.parametrize("preset", ["cos", "dcza"])
-def test_learners_with_contexts_of_their_own_decide_alike_in_replay_and_live(preset: str) -> None:
+def test_learners_with_own_contexts_decide_alike_in_replay_and_live(preset: str) -> None:
     config = {
         "policy": {"preset": preset, "slices": 3, "split-power": 2.0},
         "learner": [
@@ -141,7 +141,7 @@ def test_a_learner_without_labels_decides_alike_in_replay_and_live() -> None:
     assert recorded == live
 
 
-def test_a_learner_without_labels_refuses_them_and_says_how_often_it_was_blind() -> None:
+def test_a_learner_without_labels_refuses_them_and_counts_its_decisions_without_estimates() -> None:
     config = {
         "learner": [site("north", ["a"], supervised=False), site("south", ["b"])],
     }
@@ -155,7 +155,7 @@ def test_a_learner_without_labels_refuses_them_and_says_how_often_it_was_blind()
     assert network["north"].learner.blind_decisions == 1
 
 
-def test_numbers_are_right_in_part_live_too() -> None:
+def test_numeric_labels_have_partial_rewards_in_a_network() -> None:
     config = {
         "data": {"loss": {"kind": "absolute", "bound": 10.0}},
         "policy": {"slices": 1},

@@ -93,7 +93,7 @@ def _label(text: str | None, without: Any) -> Any:
     return without if text is None else json.loads(text)
 
 
-def test_every_lot_is_a_request_with_its_labels(old: Path) -> None:
+def test_every_batch_of_version_1_is_a_request_with_its_labels(old: Path) -> None:
     lots = rows(old, "SELECT * FROM lots")
     told = {lot["lot"]: dict[int, Any]() for lot in lots}
     for part in rows(old, "SELECT * FROM lot_labels"):

@@ -203,7 +203,7 @@ def test_two_labels_of_a_row_that_a_peer_delivers_at_once_are_one_taken_and_one_
     virtual.run(main())
 
 
-def test_a_late_label_is_told_from_one_with_an_unknown_id() -> None:
+def test_a_late_label_and_an_unknown_id_get_different_errors() -> None:
     async def main() -> None:
         node = world_of(config(**{"label-wait": 3})).nodes["site0"]
         old = await node.predict(1, (0.5,))
@@ -255,7 +255,7 @@ def test_with_every_peer_down_a_node_answers_within_the_timeout(preset: str) -> 
     virtual.run(main())
 
 
-def test_a_peer_that_comes_back_is_asked_again() -> None:
+def test_a_recovered_peer_is_asked_again() -> None:
     async def main() -> None:
         world = world_of()
         world.down = {"site1"}

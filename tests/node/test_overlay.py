@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
-from covey.bandit.policies import PRESETS, resolve, settings_from
+from covey.bandit.policies import PRESETS
 from covey.errors import LimitError
 from covey.kernel import NOT_DECIDED, SERVE, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell
@@ -25,6 +23,7 @@ from covey.node.requests import (
     SourceState,
 )
 from covey.node.trust import DirtyCells, RobustMedians, SourceStatistics, Trust
+from support.presets import policy_of, sides, with_seeds
 
 SOUTH, EAST = "south", "east"
 POLICIES: list[dict[str, Any]] = [
@@ -34,8 +33,7 @@ ADDITIVE = [one for one in POLICIES if one["preset"] != "discounted"]
 
 
 def make(policy: dict[str, Any], **more: Any) -> Learner:
-    table = {"horizon": 2_000, "seed": 7, **policy}
-    made = resolve(settings_from(table), dimension=1, most_functions=3)
+    made = policy_of(policy, functions=3)
     costs = (0.0, 0.0, 0.0, 0.1)
     return Learner(
         "north",
@@ -48,12 +46,8 @@ def make(policy: dict[str, Any], **more: Any) -> Learner:
     )
 
 
-def sides(learner: Learner) -> list[int]:
-    return [level.side for level in learner.policies[""].partition.levels(1)]
-
-
 def drawn_cell(rng: np.random.Generator, learner: Learner) -> Cell:
-    levels = sides(learner)[:3]
+    levels = sides(learner.policies[""])[:3]
     level = int(rng.integers(len(levels)))
     return Cell(level, (int(rng.integers(min(4, levels[level]))),))
 
@@ -111,9 +105,7 @@ def overlay_rows(statistics: SourceStatistics, source: str) -> dict[Cell, list[i
 # -- what a source is served from ------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
-@pytest.mark.parametrize("policy", ADDITIVE, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
+@with_seeds("policy", ADDITIVE)
 def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one_table(
     policy: dict[str, Any], seed: int
 ) -> None:
@@ -158,9 +150,7 @@ def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one
                 settle(apart, SOUTH, a, decided, label)
 
 
-@settings(max_examples=8, deadline=None)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
+@with_seeds("policy", POLICIES)
 def test_what_isolated_sources_do_changes_no_own_decision_and_no_own_cell(
     policy: dict[str, Any], seed: int
 ) -> None:
@@ -408,9 +398,7 @@ def restored(
     return again, statistics
 
 
-@settings(max_examples=5, deadline=None)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
+@with_seeds("policy", POLICIES, examples=5)
 def test_loaded_statistics_go_on_as_those_that_were_taken(
     policy: dict[str, Any], seed: int
 ) -> None:
@@ -519,9 +507,7 @@ def test_codes_of_requests_are_resolved_when_the_trust_has_changed(
 # -- changed cells of the site ---------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-@given(seed=st.integers(0, 2**32 - 1))
+@with_seeds("policy", POLICIES)
 def test_lines_taken_make_the_same_learner(policy: dict[str, Any], seed: int) -> None:
     rng = np.random.default_rng(seed)
     learner = make(policy)

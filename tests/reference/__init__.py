@@ -64,7 +64,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
         is_shown = revealed is None or revealed[slot - 1] != 0
         receivers = everywhere if at is None else [at[slot - 1]]
         busy_now = [0] * len(setup.sites) if busy is None else busy[slot - 1]
-        # Everybody decides before anything is counted: within a slot nobody is earlier.
+        # All learners decide before anything is counted: within a slot none is earlier.
         decisions = [network.decide(site, context, slot, busy_now) for site in receivers]
         for decision in decisions:
             network.end_slot(decision)
@@ -261,7 +261,7 @@ class Network:
             theirs = self.record(peer, cell, slot).arms[: self.setup.sites[peer].functions]
             values.append(max(tally.accuracy for tally in theirs) - price)
         for reader, price in self.readers(site):
-            # Whoever is asked what it knows of a cell opens a record of it: readers as peers.
+            # A learner that is queried about a cell opens a record of it: readers as peers.
             values.append(self.record(reader, cell, slot).history.share - price)
         return values
 

@@ -42,7 +42,7 @@ class DoubtingNetwork(OnceNetwork):
         self.alarm = int(setup.alarm * DOUBTS)
 
     def cells_of_peers(self, cell: Cell) -> list[Cell]:
-        # Whoever minds what is under way minds it on every level, and so what became of it.
+        # Pending labels count on every level, and so do the labels when they arrive.
         if self.setup.alarm > 0 or self.setup.pending:
             return self.cells_around(cell)
         return super().cells_of_peers(cell)

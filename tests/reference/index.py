@@ -97,7 +97,7 @@ class IndexNetwork(DoubtingNetwork):
         return 0.0
 
     def patience(self, site: int, cell: Cell, arm: int, slot: int) -> float:
-        """Return what a peer may be worth to who waits for labels of it: by its own record."""
+        """Return the index of a peer for a learner with pending labels of it: by its own record."""
         known = [(around, self.known[site][around].arms[arm]) for around in self.cells_around(cell)]
         return min(
             [
@@ -194,7 +194,7 @@ class ShareUcb(Asking):
         ]
 
     def upper_by_own_labels(self, site: int, cell: Cell, arm: int, slot: int) -> float:
-        """Return what a peer may be worth to who asks it for nothing but answers."""
+        """Return what a peer may be worth to a learner that asks it for answers only."""
         around = self.cells_around(cell)
         tallies = [self.known[site][one].arms[arm] for one in around]
         by_level = [
@@ -228,7 +228,7 @@ class MultiResolution(ShareUcb):
         return cells
 
     def record(self, site: int, cell: Cell, slot: int) -> Record:
-        # Whoever hears of a cell hears of all above it. So every label finds all its cells known.
+        # A report on a cell covers all cells above it. So every label finds all its cells known.
         for around in self.cells_around(cell):
             super().record(site, around, slot)
         return self.known[site][cell]

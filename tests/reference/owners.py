@@ -54,7 +54,7 @@ def index_setup(preset: str, sites: tuple[Site, ...], **changes: Any) -> IndexSe
 
 
 class OnceNetwork(Network):
-    """Sites whose functions are held to an instance once, whoever used them for it.
+    """Sites whose functions are counted once for an instance, however many learners used them.
 
     Choice: this is so for every preset of this file, CoS with elimination among them.
     """

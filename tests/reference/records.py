@@ -147,7 +147,7 @@ class Record:
         # Per peer arm: how much its functions are believed to have been used apart from the
         # tries that this site has counted itself. Readers are never trained.
         self.training = {functions + peer: 0 for peer in range(peers)}
-        self.arrivals = 0  # reported to whoever asks
+        self.arrivals = 0  # reported to every asker
         self.own_arrivals = 0  # drives splitting
         self.has_split = False
         self.latest: list[tuple[Tally, bool]] = []  # in the order in which their labels came

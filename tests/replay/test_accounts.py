@@ -52,9 +52,9 @@ def test_an_account_adds_up(tmp_path: Path) -> None:
 
     assert outcome.accounts is not None
     account = outcome.accounts["south"]
-    assert (account.served, account.borne) == (north.arms["south"], 0.5 * north.arms["south"])
+    assert (account.served, account.served_cost) == (north.arms["south"], 0.5 * north.arms["south"])
     assert outcome.accounts["north"].utility == north.judged - north.errors
-    assert account.utility == -account.borne
+    assert account.utility == -account.served_cost
     assert south.slots == 0
 
 

@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_answers(name: str, classes: int) -> None:
 
 @few_or_many_classes
 @every_baseline
-def test_every_answer_was_said_by_then_or_was_a_label(name: str, classes: int) -> None:
+def test_every_answer_is_a_prediction_or_a_label_seen_so_far(name: str, classes: int) -> None:
     # Here the labels are classes that no function knows in the first half of the log.
     said, labels = stream(RATES, SLOTS, classes=classes, seed=2)
     said[:, : SLOTS // 2] += classes
@@ -118,7 +118,7 @@ def test_chunks_do_not_matter(name: str, classes: int) -> None:
 
 
 @every_baseline
-def test_who_hears_one_function_that_is_always_right_is_soon_right(name: str) -> None:
+def test_an_ensemble_with_one_function_that_is_always_right_is_soon_right(name: str) -> None:
     rng = np.random.default_rng(6)
     labels = np.full(1_600, 1)
     said = rng.integers(0, 2, (3, 1_600))

@@ -1,4 +1,4 @@
-"""Who does not wait for a busy peer answers itself, and yet learns how good the peer is."""
+"""A learner that does not wait for a busy peer answers itself and still learns its accuracy."""
 
 from collections import Counter
 
@@ -19,7 +19,7 @@ def busy(wait: int | None) -> covey.Trace:
     return covey.replay(config, **given, columns={"late": late})
 
 
-def test_who_does_not_wait_answers_itself_and_yet_learns_how_good_the_busy_peer_is() -> None:
+def test_a_learner_that_does_not_wait_answers_itself_and_learns_about_the_busy_peer() -> None:
     trace = busy(0)
     asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))
     is_busy = trace.slot <= 2_000
@@ -32,7 +32,7 @@ def test_who_does_not_wait_answers_itself_and_yet_learns_how_good_the_busy_peer_
     assert trace.correct[first].mean() > 0.9
 
 
-def test_who_waits_has_the_answer_of_the_busy_peer() -> None:
+def test_a_site_that_waits_gets_the_answer_of_the_busy_peer() -> None:
     for wait in (None, 5):
         trace = busy(wait)
         asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))

@@ -60,7 +60,7 @@ def test_the_regret_against_the_best_single_context_grows_as_the_theorem_says(pr
 
 
 @BOTH
-def test_not_being_told_the_context_costs_less_than_one_slot_in_fifty(preset: str) -> None:
+def test_not_seeing_the_context_costs_less_than_one_slot_in_fifty(preset: str) -> None:
     _, regret = found(preset, *THREE)
     _, told = found(preset, "x1")
 

@@ -331,7 +331,7 @@ def test_a_row_for_an_unknown_learner_is_named(name: str | None, problem: str) -
 def test_a_missing_label_is_named(missing: str | None) -> None:
     sentence = sentence_of(arrive, {"truth": ["a", missing]}, first_slot=17, label="truth")
 
-    assert sentence == "row 18: the label in 'truth' is missing"
+    assert sentence.startswith("row 18: the label in 'truth' is missing;")
 
 
 def test_a_missing_label_that_should_be_revealed_is_named() -> None:
@@ -353,7 +353,7 @@ def test_a_missing_prediction_is_named(missing: Any) -> None:
     columns = {name: ["1", "0"] for name in PREDICTIONS} | {"tree": ["1", missing]}
 
     assert sentence_of(log_of, {**columns, "label": ["1", "0"]}) == (
-        "row 2: the prediction in 'tree' is missing"
+        "row 2: the prediction in 'tree' is missing; remove the row"
     )
 
 

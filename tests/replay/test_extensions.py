@@ -53,7 +53,7 @@ def test_with_labels_ten_slots_late_each_arm_gets_at_most_ten_forced_slots_more_
             assert forced[1] <= forced[0] + 10
 
 
-def test_counting_labels_under_way_spares_the_forced_slots_that_lateness_costs() -> None:
+def test_counting_pending_labels_saves_the_forced_slots_that_late_labels_cost() -> None:
     given = stream(3_000, 0.6, 0.9)
     plain = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
     careful = {"policy": {"preset": "cos", "slices": 3, "pending": True}, "learner": ONE}
@@ -81,7 +81,7 @@ def test_with_half_of_the_labels_exploration_about_doubles() -> None:
     assert 1.8 < ratio < 2.4
 
 
-def test_a_learner_without_labels_learns_nothing_and_its_neighbour_is_as_before() -> None:
+def test_a_learner_without_labels_learns_nothing_and_its_peer_is_unchanged() -> None:
     given = stream(500, 0.6, 0.9)
     both = [{"name": n, "functions": [f], "peers": {}} for n, f in (("north", "a"), ("south", "b"))]
     deaf = [{**both[0], "label-probability": 0.0}, both[1]]
@@ -203,7 +203,7 @@ def chosen_at_last(config: dict[str, Any], given: dict[str, Any]) -> set[str]:
     return {arm for phase, arm in last if phase == "exploit"}
 
 
-def test_a_reward_that_minds_costs_twice_leaves_the_dear_arm() -> None:
+def test_a_reward_with_doubled_cost_avoids_the_expensive_arm() -> None:
     given = stream(4_000, 0.7, 0.9)
     site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.15]}
 
@@ -312,7 +312,7 @@ def test_a_learner_without_labels_profits_where_others_have_them() -> None:
     assert correct[-1_000:].mean() > 0.85
 
 
-def test_a_learner_without_labels_is_lost_where_nobody_has_them() -> None:
+def test_a_learner_without_labels_learns_nothing_if_no_learner_has_them() -> None:
     """The paper's counter-example: with disjoint contexts nothing about the cell is ever learnt."""
     trace, correct = unsupervised(contexts_shared=False)
 

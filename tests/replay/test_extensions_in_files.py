@@ -131,7 +131,7 @@ def reported(folder: Path, feature: str, capsys: pytest.CaptureFixture[str]) -> 
     return (folder / "out" / "report.html").read_text(), json.loads(capsys.readouterr().out)
 
 
-def test_the_page_has_a_map_for_every_candidate_and_says_which_it_went_by(
+def test_the_page_has_a_map_for_every_candidate_and_names_the_one_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, summary = reported(tmp_path, "candidates", capsys)
@@ -157,7 +157,7 @@ def test_the_page_shows_each_learner_in_the_contexts_of_its_own(
     assert "candidates" not in summary["learners"]["north"]
 
 
-def test_the_page_tells_who_saw_the_cell_only_from_who_saw_the_data(
+def test_the_page_marks_peers_that_saw_the_cell_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, summary = reported(tmp_path, "context only", capsys)
@@ -168,7 +168,7 @@ def test_the_page_tells_who_saw_the_cell_only_from_who_saw_the_data(
     assert "Peers that received only the cell are included." in page
 
 
-def test_the_page_says_how_often_a_peer_was_too_late(
+def test_the_page_shows_how_often_a_peer_was_too_late(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, summary = reported(tmp_path, "busy peers", capsys)

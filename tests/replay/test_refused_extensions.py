@@ -121,17 +121,17 @@ def test_an_invalid_answer_delay_is_rejected_with_its_row(slots: Any) -> None:
         ({"answer-delay": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
     ],
 )
-def test_a_network_refuses_what_only_a_replay_knows(north: dict[str, Any], what: str) -> None:
+def test_a_network_refuses_what_only_a_replay_supports(north: dict[str, Any], what: str) -> None:
     functions = dict.fromkeys(("a", "b", "c"), lambda x: 1)
     config = {"learner": [{**NORTH, **north}, SOUTH]}
 
     with pytest.raises(ConfigError) as raised:
         covey.Network(config, functions=functions, dimension=1)
-    assert f"the configuration has {what}, which only a replay knows" in str(raised.value)
+    assert f"the configuration has {what}, which only a replay supports" in str(raised.value)
 
 
-def test_a_network_refuses_a_history_that_only_a_replay_knows() -> None:
+def test_a_network_refuses_a_history_that_only_a_replay_supports() -> None:
     config = {"policy": {"reading": {"history": "asked"}}, "learner": [NORTH, SOUTH]}
 
-    with pytest.raises(ConfigError, match='history = "asked", which only a replay knows'):
+    with pytest.raises(ConfigError, match='history = "asked", which only a replay supports'):
         covey.Network(config, functions={}, dimension=1)

@@ -205,7 +205,7 @@ def test_without_true_labels_the_text_does_not_judge() -> None:
     assert "Functions cannot be judged" in printed
 
 
-def test_the_text_of_a_single_learner_does_not_speak_of_cooperation() -> None:
+def test_the_text_of_a_single_learner_does_not_mention_cooperation() -> None:
     printed = replay_report.text(make_outcome(["north"]))
 
     assert "no peer" in printed

@@ -1,4 +1,4 @@
-"""Names that certificates can hold, and lists of keys that say who may come in."""
+"""Names that certificates can hold, and lists of the keys that are admitted."""
 
 import ipaddress
 import string

@@ -15,8 +15,8 @@ from covey import cli
 from covey.node.store import Store
 from covey.server import config
 from support.examined import examine, states
-from support.neighbourhood import SRC
 from support.served import SITE
+from support.site_processes import SRC
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -45,8 +45,8 @@ def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path)
     found = examine(tmp_path, SITE.replace("rows = 100", "rows = 100\ntickets = 200"))
 
     assert states(found) == {"file": "failure"}
-    assert "label-wait is 20" in found["file"].said
-    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].said
+    assert "label-wait is 20" in found["file"].message
+    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].message
 
 
 def test_a_file_that_is_not_there_is_a_failure_too(
@@ -58,6 +58,16 @@ def test_a_file_that_is_not_there_is_a_failure_too(
     assert (code, said["fine"], said["findings"][0]["what"]) == (1, False, "file")
 
 
+def test_json_has_the_message_also_under_its_old_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["doctor", str(tmp_path / "none.toml"), "--json"])
+
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "none.toml" in finding["message"]
+    assert finding["said"] == finding["message"]
+
+
 def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
     text = SITE.replace('kind = "BYTES"', 'kind = "INT64"').replace(
         'name = "one"\nkind = "constant"\nlabel = 1',
@@ -67,10 +77,10 @@ def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
     found = examine(tmp_path, text)
 
     assert states(found) == {"function one": "failure"}
-    assert "truediv expected 2 arguments" in found["function one"].said
+    assert "truediv expected 2 arguments" in found["function one"].message
 
 
-def test_of_a_function_that_fails_with_made_up_text_it_is_said_what_that_may_mean(
+def test_a_function_that_fails_with_made_up_text_gets_a_hint(
     tmp_path: Path,
 ) -> None:
     text = SITE.replace(
@@ -81,15 +91,15 @@ def test_of_a_function_that_fails_with_made_up_text_it_is_said_what_that_may_mea
     found = examine(tmp_path, text)
 
     assert states(found) == {"function one": "failure"}
-    assert found["function one"].said.endswith("made-up text may be none that it knows")
+    assert found["function one"].message.endswith("made-up text may be unknown to it")
 
 
-def test_a_port_of_somebody_else_is_a_failure(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # nobody will answer there
+def test_a_port_of_another_process_is_a_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # nothing will answer there
         port = taken.getsockname()[1]
         found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
 
-    assert "is in use by another process" in found["address"].said
+    assert "is in use by another process" in found["address"].message
     assert states(found) == {"address": "failure"}
 
 
@@ -109,7 +119,7 @@ def test_a_store_that_a_process_has_open_is_left_alone(tmp_path: Path) -> None:
         before = content(tmp_path)
         found = examine(tmp_path, SITE)
 
-        assert "a node is running" in found["store"].said
+        assert "a node is running" in found["store"].message
         (tmp_path / "examined.toml").unlink()
         assert content(tmp_path) == before
 
@@ -137,7 +147,7 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
 
     found = examine(tmp_path, SITE)
 
-    assert "1 starts so far" in found["store"].said
+    assert "1 starts so far" in found["store"].message
     (tmp_path / "examined.toml").unlink()
     assert content(tmp_path) == before
 
@@ -157,8 +167,8 @@ def test_a_store_of_another_site_or_shape_is_a_failure(
     found = examine(tmp_path, SITE)
 
     assert states(found) == {"store": "failure"}
-    assert said in found["store"].said
-    assert str(tmp_path / "north.store") in found["store"].said
+    assert said in found["store"].message
+    assert str(tmp_path / "north.store") in found["store"].message
 
 
 def test_counters_that_do_not_agree_and_files_that_are_no_store_are_failures(
@@ -167,7 +177,7 @@ def test_counters_that_do_not_agree_and_files_that_are_no_store_are_failures(
     store_of(tmp_path).close()
     with contextlib.closing(sqlite3.connect(tmp_path / "north.store")) as base, base:
         base.execute("INSERT INTO counters VALUES ('g4:1', '', 'zero', 3, 1)")
-    assert "is damaged: cell g4:1" in examine(tmp_path, SITE)["store"].said
+    assert "is damaged: cell g4:1" in examine(tmp_path, SITE)["store"].message
 
     (tmp_path / "north.store").write_bytes(b"no store" * 1000)
     assert states(examine(tmp_path, SITE)) == {"store": "failure"}

@@ -25,7 +25,7 @@ def test_beside_a_node_its_address_is_its_own(tmp_path: Path, more: str) -> None
 
     found = asyncio.run(main())
     assert states(found) == {}
-    assert "is served by this site already" in found["address"].said
+    assert "is served by this site already" in found["address"].message
 
 
 def test_an_address_of_another_model_is_a_failure(tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ def test_beside_a_node_what_functions_were_taught_stays_as_it_is(tmp_path: Path)
             return found
 
     found = asyncio.run(main())
-    assert "'spam'" in found["function one"].said
+    assert "'spam'" in found["function one"].message
 
 
-def test_files_of_lessons_are_not_made_and_must_be_possible(tmp_path: Path) -> None:
+def test_training_logs_are_not_created_and_their_paths_must_be_usable(tmp_path: Path) -> None:
     missing = examine(tmp_path, LESSONS)
     (tmp_path / "kept").mkdir()
     before = seen(tmp_path / "kept")
     empty = examine(tmp_path, LESSONS)
 
     assert states(missing) == {"file": "failure"}
-    assert "cannot keep the training log" in missing["file"].said
+    assert "cannot keep the training log" in missing["file"].message
     assert states(empty) == {}
     assert seen(tmp_path / "kept") == before

@@ -10,7 +10,7 @@ import pytest
 from covey.errors import ConfigError
 from covey.server import app, config, keys, tokens
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.neighbourhood import Offices, table
+from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -46,16 +46,16 @@ def test_a_certificate_that_ends_soon_is_a_warning(offices: Offices) -> None:
     lasting(offices.folder, 14)
     found = examine(offices.folder, alone(offices))
     assert states(found) == {"certificate": "warning"}
-    assert "covey keys renew" in found["certificate"].said
+    assert "covey keys renew" in found["certificate"].message
 
 
 def test_keys_that_do_not_belong_together_are_a_failure(offices: Offices) -> None:
     found = examine(offices.folder, alone(offices, key="south.key"))
-    assert "is not the key of" in found["certificate"].said
+    assert "is not the key of" in found["certificate"].message
 
     keys.new_authority(offices.folder / "other")
     found = examine(offices.folder, alone(offices, authority="other/ca.crt"))
-    assert "was not signed by" in found["certificate"].said
+    assert "was not signed by" in found["certificate"].message
 
 
 def test_a_certificate_of_another_site_is_a_failure(offices: Offices) -> None:
@@ -64,7 +64,7 @@ def test_a_certificate_of_another_site_is_a_failure(offices: Offices) -> None:
     found = examine(offices.folder, text)
 
     assert states(found) == {"certificate": "failure"}
-    assert "is of site 'south'" in found["certificate"].said
+    assert "is of site 'south'" in found["certificate"].message
 
 
 def test_a_site_does_not_serve_with_the_certificate_of_another(offices: Offices) -> None:
@@ -86,10 +86,10 @@ def test_a_clock_before_the_start_of_the_certificate_is_a_failure(offices: Offic
     later = datetime.now(UTC) + timedelta(days=2)
     keys.new_site("north", authority=offices.folder / "office", folder=offices.folder, now=later)
 
-    assert "check the clock" in examine(offices.folder, alone(offices))["certificate"].said
+    assert "check the clock" in examine(offices.folder, alone(offices))["certificate"].message
 
 
-def test_files_that_others_can_read_are_told(offices: Offices) -> None:
+def test_files_that_others_can_read_are_reported(offices: Offices) -> None:
     tokens.new(offices.folder / "tokens.json", "camera", scopes=["infer"])
     text = alone(offices, tokens="tokens.json")
     assert states(examine(offices.folder, text)) == {}
@@ -102,7 +102,7 @@ def test_files_that_others_can_read_are_told(offices: Offices) -> None:
     assert states(examine(offices.folder, text))["certificate"] == "failure"
 
 
-def test_tokens_that_let_nobody_in_are_told(offices: Offices) -> None:
+def test_tokens_that_admit_no_client_are_reported(offices: Offices) -> None:
     text = alone(offices, tokens="tokens.json")
     assert states(examine(offices.folder, text)) == {"tokens": "failure"}
 

@@ -13,8 +13,8 @@ from covey.node.store import Store
 from covey.server import config, doctor
 from covey.server.doctor import Finding
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.neighbourhood import Offices, served, table
 from support.served import serving
+from support.site_processes import Offices, served, table
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -55,8 +55,8 @@ def test_peers_that_work_have_nothing_to_mend_and_nothing_changes_there(
         after = [client.state() for client in clients.values()]
 
     assert states(found) == {}
-    assert "is served by this site already" in found["peer-address"].said
-    assert "is running" in found["store"].said
+    assert "is served by this site already" in found["peer-address"].message
+    assert "is running" in found["store"].message
     assert {"peer south", "peer south, asking", "peer south, clock"} <= set(found)
     for state in (*before, *after):
         state.pop("uptime_s", None)
@@ -72,7 +72,7 @@ def test_a_peer_that_does_not_let_itself_be_asked_is_a_failure(offices: Offices)
         found = examine(offices.folder, north)
 
     assert states(found) == {"peer south, asking": "failure"}
-    assert "may-ask = true" in found["peer south, asking"].said
+    assert "may-ask = true" in found["peer south, asking"].message
 
 
 def test_a_peer_that_is_not_to_be_asked_by_context_is_a_failure(offices: Offices) -> None:
@@ -82,7 +82,7 @@ def test_a_peer_that_is_not_to_be_asked_by_context_is_a_failure(offices: Offices
         found = examine(offices.folder, north)
 
     assert states(found) == {"peer south, asking": "failure"}
-    assert "asks-by-context = true" in found["peer south, asking"].said
+    assert "asks-by-context = true" in found["peer south, asking"].message
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_a_peer_whose_settings_do_not_fit_is_a_failure_with_what_differs(
         found = examine(offices.folder, north)
 
     assert states(found) == {"peer south, settings": "failure"}
-    assert said in found["peer south, settings"].said
-    assert "the same" in found["peer south, settings"].said
+    assert said in found["peer south, settings"].message
+    assert "the same" in found["peer south, settings"].message
 
 
-def test_whoever_asks_by_context_needs_the_same_cells_and_no_more(offices: Offices) -> None:
+def test_a_site_that_asks_by_context_needs_the_same_cells_and_no_more(offices: Offices) -> None:
     north = site(offices, "north", peer="south", asks="context", **BOTH)
     south = site(offices, "south", peer="north", **BOTH).replace('preset = "cos"', "")
     with served(offices.folder, {"south": south.replace("FP64", "INT64")}):
         found = examine(offices.folder, north)
 
     assert states(found) == {}
-    assert found["peer south, settings"].said == "compatible"
+    assert found["peer south, settings"].message == "compatible"
 
 
 def test_a_peer_that_does_not_know_the_site_is_a_failure_with_what_it_must_write(
@@ -135,8 +135,8 @@ def test_a_peer_that_does_not_know_the_site_is_a_failure_with_what_it_must_write
     found = asyncio.run(main())
 
     assert states(found) == {"peer south": "failure"}
-    assert "does not know this site" in found["peer south"].said
-    assert offices.key("north") in found["peer south"].said
+    assert "does not know this site" in found["peer south"].message
+    assert offices.key("north") in found["peer south"].message
 
 
 def test_a_peer_with_another_key_is_a_failure(offices: Offices) -> None:
@@ -145,7 +145,7 @@ def test_a_peer_with_another_key_is_a_failure(offices: Offices) -> None:
         found = examine(offices.folder, north.replace(offices.key("south"), offices.key("north")))
 
     assert states(found) == {"peer south": "failure"}
-    assert "differs from the allow list" in found["peer south"].said
+    assert "differs from the allow list" in found["peer south"].message
 
 
 def test_a_peer_of_another_authority_is_a_failure(offices: Offices, tmp_path: Path) -> None:
@@ -158,14 +158,14 @@ def test_a_peer_of_another_authority_is_a_failure(offices: Offices, tmp_path: Pa
     assert states(found) == {"peer south": "failure"}
 
 
-def test_a_peer_that_is_down_is_a_warning_as_the_site_goes_on_without_it(offices: Offices) -> None:
+def test_a_peer_that_is_down_is_only_a_warning(offices: Offices) -> None:
     found = examine(offices.folder, site(offices, "north", peer="south", asks="data"))
 
     assert states(found) == {"peer south": "warning"}
-    assert "works without it" in found["peer south"].said
+    assert "works without it" in found["peer south"].message
 
 
-def test_a_peer_that_speaks_no_tls_is_a_failure_without_a_traceback(offices: Offices) -> None:
+def test_a_peer_without_tls_is_a_failure_without_a_traceback(offices: Offices) -> None:
     async def main() -> dict[str, Finding]:
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"220 mail\r\n")
@@ -184,7 +184,7 @@ def test_the_protocol_of_a_peer_is_named(offices: Offices) -> None:
     with served(offices.folder, {"south": site(offices, "south", peer="north", **BOTH)}):
         found = examine(offices.folder, north)
 
-    said = found["peer south, protocol"].said
+    said = found["peer south, protocol"].message
     assert said == f"speaks peer protocol 1 (covey {version('covey')})"
 
 

@@ -14,7 +14,7 @@ def labels(rows: list[int], truth: list[Any]) -> dict[str, Any]:
     return {"id": "a", "rows": rows, "truth": truth}
 
 
-def test_the_label_of_one_row_may_be_said_by_its_row(tmp_path: Path) -> None:
+def test_the_label_of_one_row_may_name_its_row(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
 
@@ -58,7 +58,7 @@ def test_another_row_than_the_only_one_is_refused_as_in_a_batch(
     run(tmp_path, story)
 
 
-def test_the_row_of_a_label_that_comes_too_late_is_told_so(tmp_path: Path) -> None:
+def test_a_late_label_of_a_row_is_refused_as_too_late(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
         for k in range(25):

@@ -6,7 +6,16 @@ import json
 import pytest
 
 from covey.server.http import HttpResponse
-from frozen.exchanges import POLICIES, Record, call, peer_world, pen, recorded, reply_of, send
+from frozen.exchanges import (
+    POLICIES,
+    Record,
+    call,
+    peer_client,
+    peer_world,
+    recorded,
+    reply_of,
+    send,
+)
 from support import virtual
 
 EVERY_PRESET = pytest.mark.parametrize("preset", POLICIES)
@@ -74,7 +83,7 @@ def test_an_asker_reads_the_replies_of_0_1_0(preset: str) -> None:
             async def post(path: str, body: bytes, record: Record = record) -> HttpResponse:
                 return reply_of(record)
 
-            found = await call(pen(post, record["first"]), record["verb"], record["given"])
+            found = await call(peer_client(post, record["first"]), record["verb"], record["given"])
             assert found == record["result"], record["name"]
 
     virtual.run(main())
@@ -90,7 +99,7 @@ def test_an_asker_writes_the_requests_of_0_1_0(preset: str) -> None:
                 sent.append((path, body))
                 return reply_of(record)
 
-            await call(pen(post, record["first"]), record["verb"], record["given"])
+            await call(peer_client(post, record["first"]), record["verb"], record["given"])
             assert sent == [(record["path"], base64.b64decode(record["request"]))], record["name"]
 
     virtual.run(main())

@@ -42,7 +42,7 @@ def test_what_is_malformed_is_4xx_or_cut_off_and_moves_nothing(store: Path) -> N
     assert fingerprint(store) == before
 
 
-def test_who_waits_for_the_site_to_close_waits_no_longer_than_the_limits(store: Path) -> None:
+def test_closing_the_site_takes_no_longer_than_the_limits(store: Path) -> None:
     with site(store.parent) as served, ThreadPoolExecutor(64) as pool:
         for name, answer in zip(CORPUS, pool.map(served.linger, CORPUS.values()), strict=True):
             assert all(400 <= one < 500 for one in statuses(answer)), (name, answer)

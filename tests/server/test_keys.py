@@ -247,7 +247,7 @@ def test_a_name_that_a_certificate_cannot_hold_makes_no_file(
 
 
 def crafted(key: object, *alternatives: x509.GeneralName) -> bytes:
-    """A request as somebody makes it by other means."""
+    """A request that was made by another program."""
     asked = x509.CertificateSigningRequestBuilder(x509.Name([]))
     asked = asked.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     if alternatives:
@@ -368,7 +368,8 @@ def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> Non
 
     assert (done.returncode, done.stderr) == (
         2,
-        'covey: keys need cryptography; install it with pip install "covey[node]"\n',
+        "covey: keys and served sites need cryptography; "
+        'install it with pip install "covey[node]"\n',
     )
 
 
@@ -401,7 +402,7 @@ def test_the_commands_lead_from_an_authority_to_a_line_for_the_allow_list(
     assert not any(secret in everything for secret in secrets)
 
 
-def test_json_of_a_card_is_one_object(
+def test_json_of_key_info_is_one_object(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], authority: Path
 ) -> None:
     _, out, _ = run(capsys, "show", str(authority / "ca.crt"), "--json")

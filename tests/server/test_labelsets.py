@@ -216,7 +216,7 @@ def test_the_doctor_reports_answers_outside_the_classes(tmp_path: Path) -> None:
 
     assert found["function zero"].state == "ok"
     assert found["function one"].state == "failure"
-    assert "with '1', which is not one of the classes 0, 1" in found["function one"].said
+    assert "with '1', which is not one of the classes 0, 1" in found["function one"].message
 
 
 class Choosy(World):

@@ -154,7 +154,7 @@ def test_a_body_that_does_not_come_is_408() -> None:
     told(story, body_s=0.2)
 
 
-def test_who_does_not_take_the_answer_is_cut_off() -> None:
+def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
     async def story(port: Port) -> None:
         port.echo.copies = 64
         _, writer = await port.open(post(bytes(2**20), kind="x"))
@@ -168,7 +168,7 @@ def test_who_does_not_take_the_answer_is_cut_off() -> None:
     told(story, answer_s=0.2, connections=1, idle_s=0.2)
 
 
-def test_who_does_not_agree_on_tls_is_cut_off(tmp_path: Path) -> None:
+def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
     from covey.server import keys
 
     keys.new_authority(tmp_path / "ca")
@@ -285,7 +285,7 @@ def test_connections_beyond_their_number_are_closed_until_others_leave(key: str)
     told(story, **{key: 3}, idle_s=0.2)
 
 
-def test_a_crowd_counts_each_address_and_all() -> None:
+def test_the_connection_limit_counts_each_address_and_all() -> None:
     crowd = ConnectionLimit(3, 2)
 
     assert [crowd.enter(one) for one in "aaabb"] == [True, True, False, True, False]
@@ -335,7 +335,7 @@ def test_turns_are_taken_in_order() -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_calls_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+def test_a_client_above_its_rate_gets_retry_after(tmp_path: Path) -> None:
     text = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
 
     async def story(client: Client) -> None:
@@ -348,7 +348,7 @@ def test_a_client_that_calls_too_often_is_told_when_to_come_back(tmp_path: Path)
     run(tmp_path, story, text)
 
 
-def test_only_clients_of_other_machines_are_slowed_if_nothing_is_said(tmp_path: Path) -> None:
+def test_by_default_only_clients_of_other_machines_have_a_rate_limit(tmp_path: Path) -> None:
     keys.new_authority(tmp_path / "ca")
     keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
     identity = 'certificate = "north.crt"\nkey = "north.key"\nauthority = "ca/ca.crt"\n'
@@ -394,7 +394,7 @@ def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
 # -- banners, files, documents --------------------------------------------------------------------
 
 
-def test_no_answer_tells_what_answers(tmp_path: Path) -> None:
+def test_no_response_has_a_server_header(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         for path in ("/v2", "/nowhere", INFER, FEEDBACK):
             async with client.session.get(client.root + path) as response:
@@ -414,7 +414,7 @@ def test_no_answer_tells_what_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", http.RANGES)
-def test_a_limit_has_a_range_and_stands_in_the_documents(key: str) -> None:
+def test_a_limit_has_a_range_and_is_documented(key: str) -> None:
     name, (low, high) = key.replace("_", "-"), http.RANGES[key]
     default = getattr(SiteLimits(), key)
     kind = type(default) if default is not None else float

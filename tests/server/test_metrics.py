@@ -71,7 +71,7 @@ def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
-def test_every_metric_stands_in_the_documents_and_the_other_way_round() -> None:
+def test_documented_metrics_and_metrics_agree() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations" / "operating.md").read_text()
     documented = set(re.findall(r"^\| `(covey_[a-z_]+)", text, re.MULTILINE))
 
@@ -113,7 +113,7 @@ def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
     assert found == {**expected, "+Inf": len(waits)}
 
 
-def test_the_state_of_a_site_is_told_to_who_may_read(tmp_path: Path) -> None:
+def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         for id_ in "abc":
             await client.post(INFER, infer(id_))
@@ -207,7 +207,7 @@ def check(world: World, name: str) -> None:
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 
-def test_a_peer_that_rests_and_what_it_is_owed_are_told() -> None:
+def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:
     async def main() -> None:
         timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
         quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}

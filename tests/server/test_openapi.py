@@ -17,7 +17,7 @@ from support.served import INFER, Client, run
 pytestmark = pytest.mark.beside_the_kernel
 
 SOURCES = Path(covey.__file__).parent
-# What clients may meet on their way: letters and peers have problems of their own.
+# What clients may meet on their way: peer messages have other problems.
 FRONT = ["client_api", "http", "listener", "oip", "tensors"]
 PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
 DOCUMENT = client_api.openapi_document("north", has_tokens=True)
@@ -56,7 +56,7 @@ def test_every_code_is_answered_by_some_route_or_where_there_is_none() -> None:
     assert set(CODES) >= EVERYWHERE
 
 
-def test_every_route_stands_in_the_document_and_nothing_else() -> None:
+def test_the_document_lists_every_route_and_nothing_else() -> None:
     assert [(method, path) for method, path, _ in operations()] == [
         (route.method, route.at("north")) for route in ROUTES
     ]
@@ -83,7 +83,7 @@ def test_an_operation_has_every_status_and_code_of_its_route(place: int) -> None
     assert ("requestBody" in operation) == (route.method == "POST")
 
 
-def test_where_tensors_may_come_in_bytes_the_document_says_so() -> None:
+def test_the_document_shows_where_tensors_may_be_binary() -> None:
     takes = {
         route.name: "application/octet-stream" in operation["requestBody"]["content"]
         for route, (*_, operation) in zip(ROUTES, operations(), strict=True)
@@ -110,7 +110,7 @@ def test_references_lead_somewhere() -> None:
     assert len(found) > 10
 
 
-def test_without_tokens_nobody_needs_one() -> None:
+def test_without_tokens_no_client_needs_one() -> None:
     told = msgspec.json.encode(client_api.openapi_document("north", has_tokens=False))
 
     assert b"security" not in told
@@ -143,7 +143,7 @@ def test_the_document_is_served(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
-def test_a_problem_says_when_to_come_back_if_that_helps() -> None:
+def test_a_problem_has_retry_after_if_a_retry_can_succeed() -> None:
     assert HttpProblem(503, "busy", "x").headers == {"Retry-After": "1"}
     assert HttpProblem(429, "too_often", "x", {"Retry-After": "7"}).headers == {"Retry-After": "7"}
     assert HttpProblem(400, "bad_json", "x").headers == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_back import BODIES, CALLS, call, south, world_of
+from test_peer_api import BODIES, CALLS, call, south, world_of
 
 from covey.errors import PeerDeclined
 from covey.node.requests import AskRow, Assistance
@@ -15,9 +15,9 @@ from covey.server.http import HttpResponse
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, VERSIONS_HEADER, AskQuery
 from frozen.exchanges import call as asked
-from frozen.exchanges import peer_world, pen, recorded, reply_of, send
+from frozen.exchanges import peer_client, peer_world, recorded, reply_of, send
 from support import virtual
-from support.letterbox import neighbour, respond
+from support.message_links import neighbour, respond
 from support.virtual import World
 
 
@@ -26,9 +26,9 @@ def test_messages_have_version_1_whatever_a_peer_announces(announced: str | None
     sent: list[int] = []
 
     async def post(path: str, body: bytes) -> HttpResponse:
-        letter = peer_messages.read(body, AskQuery)
-        sent.append(letter.version)
-        given = peer_messages.write(peer_messages.helped(letter, [Assistance(1, "f", 0)]))
+        message = peer_messages.read(body, AskQuery)
+        sent.append(message.version)
+        given = peer_messages.write(peer_messages.helped(message, [Assistance(1, "f", 0)]))
         return HttpResponse(
             200, given, KIND, {} if announced is None else {VERSIONS_HEADER: announced}
         )
@@ -43,7 +43,7 @@ def test_messages_have_version_1_whatever_a_peer_announces(announced: str | None
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_site_announces_the_version_that_it_speaks_and_refuses_others(name: str) -> None:
+def test_a_site_announces_its_protocol_version_and_refuses_others(name: str) -> None:
     async def main() -> None:
         back = south(world_of())
         reply = await respond(back, call(name))
@@ -106,16 +106,16 @@ class Recorded(virtual.Link):
         return [one for one in recorded("cos") if one["name"] in names]
 
     async def _post(self, path: str, body: bytes) -> HttpResponse:
-        letter = msgspec.msgpack.decode(body)
+        message = msgspec.msgpack.decode(body)
         kind = path.rpartition("/")[2]
         self.kinds.append(kind)
         if kind == "labels":
-            self.labels += letter["labels"]
+            self.labels += message["labels"]
             kind = "deliver"
         said = msgspec.msgpack.decode(self._replies[kind].body)
-        given = {**said, "request": letter["request"]}
+        given = {**said, "request": message["request"]}
         if kind == "deliver":
-            given["words"] = said["words"] * len(letter["labels"])
+            given["words"] = said["words"] * len(message["labels"])
         return HttpResponse(200, msgspec.msgpack.encode(given), KIND)
 
 
@@ -167,7 +167,7 @@ def test_a_message_that_a_peer_declines_is_an_error_that_says_so() -> None:
             return reply_of(problems[0])
 
         with pytest.raises(PeerDeclined, match="status 422"):
-            await pen(post, 1).report("g2:0", 1)
-        assert await asked(pen(post, 1), "report", ["g2:0", 1]) == "PeerDeclined"
+            await peer_client(post, 1).report("g2:0", 1)
+        assert await asked(peer_client(post, 1), "report", ["g2:0", 1]) == "PeerDeclined"
 
     virtual.run(main())

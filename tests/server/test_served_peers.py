@@ -1,4 +1,4 @@
-"""A site that is served to its peers: who is let in, and what a peer that hangs does to it."""
+"""A site that serves peers: which are admitted, and what a peer that hangs does to it."""
 
 import asyncio
 import os
@@ -20,8 +20,8 @@ from covey.server import config, peer_messages
 from covey.server import keys as site_keys
 from covey.server.config import PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
-from support.neighbourhood import Offices, table
 from support.served import FEEDBACK, INFER, Client, infer, serving
+from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -59,7 +59,7 @@ def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, *
     )
 
 
-# -- who is let in ------------------------------------------------------------------------------
+# -- which peers are admitted --------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices
     asyncio.run(main())
 
 
-def test_who_shows_no_certificate_gets_no_byte(offices: Offices) -> None:
+def test_a_caller_without_a_certificate_gets_no_byte(offices: Offices) -> None:
     async def main() -> None:
         context = ssl.create_default_context(cafile=offices.folder / "office" / "ca.crt")
         context.check_hostname = False
@@ -183,7 +183,7 @@ def test_a_learner_with_peers_needs_keys(offices: Offices) -> None:
     assert "with `covey keys`" in refused(offices, f"{bare}\n{policy}{rest}")
 
 
-def test_who_may_ask_needs_somewhere_to(offices: Offices) -> None:
+def test_a_peer_with_may_ask_needs_a_peer_address(offices: Offices) -> None:
     text = without(north(offices, asks=False, **{"may-ask": True}), "peer-address")
 
     assert "[[peer]] 'south' has may-ask = true; [node] needs peer-address" in refused(
@@ -249,7 +249,7 @@ def test_a_peer_that_hangs_is_left_alone_and_own_clients_are_answered(
     asyncio.run(main())
 
 
-def test_a_peer_that_hangs_keeps_nobody_who_asks_at_the_same_time(offices: Offices) -> None:
+def test_a_peer_that_hangs_does_not_delay_concurrent_requests(offices: Offices) -> None:
     async def main() -> None:
         text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
         async with (

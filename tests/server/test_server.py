@@ -34,7 +34,7 @@ def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> Non
     run(tmp_path, story)
 
 
-def test_an_answer_echoes_the_id_and_says_how_it_came_about(tmp_path: Path) -> None:
+def test_an_answer_echoes_the_id_and_names_arm_and_phase(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         status, told = await client.post(INFER, infer("a"))
 
@@ -114,7 +114,7 @@ def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
-def test_how_rows_were_decided_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+def test_the_decisions_of_rows_are_returned_on_request(tmp_path: Path) -> None:
     how = ("phase", "arm", "function", "price")
     outputs = [{"name": name} for name in ("label", *how)]
     two = [{**one, "shape": [2, *one["shape"][1:]], "data": one["data"] * 2} for one in INPUTS]
@@ -136,7 +136,7 @@ def test_how_rows_were_decided_is_told_to_who_asks_for_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
-def test_labels_under_way_count_unless_the_policy_says_otherwise(
+def test_pending_labels_count_unless_the_policy_sets_otherwise(
     tmp_path: Path, pending: str, says: list[int]
 ) -> None:
     text = SITE.replace("slices = 4\n", "slices = 4\n" + pending)
@@ -436,7 +436,7 @@ def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Pa
     assert [one[0].truths for one in kept if one is not None] == [[0]] * 20
 
 
-def test_told_twice_to_stop_a_node_waits_for_nothing(tmp_path: Path) -> None:
+def test_a_second_stop_signal_ends_a_node_immediately(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "waiting.py").write_text(f"def wait(instance):\n    open({str(pipe)!r}).read()\n")

@@ -1,4 +1,4 @@
-"""Sites that meet over real TLS on the loopback: who gets in, and who does not."""
+"""Sites over real TLS on the loopback: which are admitted, and which are not."""
 
 import asyncio
 import ssl
@@ -46,7 +46,7 @@ def client(network: Path, name: str = "south") -> ssl.SSLContext:
 
 
 def careless(protocol: int, certificate: Path | None) -> ssl.SSLContext:
-    """A context of somebody who checks nothing, neither files nor peers."""
+    """A context that checks nothing, neither files nor peers."""
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -94,7 +94,7 @@ async def hear(port: int, calling: ssl.SSLContext, hostname: str) -> bytes:
 
 
 def refused(serving: ssl.SSLContext, calling: ssl.SSLContext, hostname: str = "north") -> bool:
-    """Whether the two do not come together, so that nobody was met."""
+    """Whether the two do not connect, so that no peer was admitted."""
     met: list[str] = []
     try:
         asyncio.run(call(serving, calling, {}, hostname=hostname, met=met))
@@ -126,13 +126,13 @@ def reason(serving: ssl.SSLContext, calling: ssl.SSLContext, hostname: str = "no
     return handshake(serving, calling, hostname)[0]
 
 
-def test_sites_on_the_list_of_one_authority_meet(network: Path) -> None:
+def test_listed_sites_of_one_authority_connect(network: Path) -> None:
     said, met = asyncio.run(call(server(network), client(network), allow(network, "south")))
 
     assert (said, met) == (b"welcome, south", ["south"])
 
 
-def test_a_caller_learns_who_answered_and_with_which_key(network: Path) -> None:
+def test_a_caller_gets_the_name_and_the_key_of_the_peer(network: Path) -> None:
     async def look() -> tuple[str, str]:
         async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -189,7 +189,7 @@ def test_the_careless_caller_of_these_tests_gets_in_with_the_right_certificate(
         (None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
     ],
 )
-def test_a_server_meets_nobody_without_a_valid_certificate_of_its_authority(
+def test_a_server_admits_no_peer_without_a_valid_certificate_of_its_authority(
     network: Path, certificate: str | None, why: str
 ) -> None:
     path = None if certificate is None else network / certificate
@@ -236,7 +236,7 @@ def test_a_caller_refuses_tls_1_2(network: Path) -> None:
     assert refused(serving, client(network))
 
 
-def test_two_who_check_nothing_could_still_agree_on_tls_1_2(network: Path) -> None:
+def test_two_unchecked_contexts_could_still_use_tls_1_2(network: Path) -> None:
     serving = careless(ssl.PROTOCOL_TLS_SERVER, network / "north.crt")
     caller = careless(ssl.PROTOCOL_TLS_CLIENT, None)
     caller.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -261,7 +261,7 @@ def test_no_session_outlives_its_connection(network: Path) -> None:
     assert server(network).num_tickets == 0
 
 
-def test_whoever_shows_no_certificate_has_no_name(network: Path) -> None:
+def test_a_peer_without_a_certificate_has_no_name(network: Path) -> None:
     lax = careless(ssl.PROTOCOL_TLS_SERVER, network / "north.crt")
     _, (_, end) = handshake(lax, careless(ssl.PROTOCOL_TLS_CLIENT, network / "south.crt"))
 

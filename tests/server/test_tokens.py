@@ -171,7 +171,7 @@ def test_revoking_an_unknown_name_suggests_one(path: Path) -> None:
         tokens.revoke(path, "camera-8")
 
 
-def test_a_file_that_is_not_there_lets_nobody_in(path: Path) -> None:
+def test_a_missing_file_admits_no_client(path: Path) -> None:
     with pytest.raises(ConfigError, match="is not there"):
         find(path, "Bearer covey_" + "a" * 43)
 
@@ -179,9 +179,7 @@ def test_a_file_that_is_not_there_lets_nobody_in(path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}']
 )
-def test_a_file_that_is_damaged_lets_nobody_in_and_is_not_overwritten(
-    path: Path, content: bytes
-) -> None:
+def test_a_damaged_file_admits_no_client_and_is_not_overwritten(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     for act in (lambda: make(path), lambda: find(path, None)):

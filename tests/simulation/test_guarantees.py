@@ -81,7 +81,7 @@ def test_there_is_no_bound_without_a_theorem(policy: dict[str, Any], world: dict
 
 def test_a_score_has_the_bound_where_it_is_below_one_per_slot() -> None:
     far = 10**13
-    # The theorems' parameters on a grid; the run is made up, nobody could play it.
+    # The theorems' parameters on a grid; the run is made up, too long to be played.
     plan = chosen(
         {**THEOREM, "horizon": far},
         {},

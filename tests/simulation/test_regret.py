@@ -64,7 +64,7 @@ def trace_of(
 
 
 def cost_of(sites: Sequence[LearnerSpec], learner: int, function: int) -> Fraction | None:
-    """What an answer costs, rounded as accuracies are; None: nobody to ask."""
+    """What an answer costs, rounded as accuracies are; None: no peer to ask."""
     site, owner = sites[learner], owners(sites)[function]
     if owner == learner:
         cost = site.costs[0]

@@ -83,7 +83,7 @@ def entry(tables: ModuleType, mean: float, high: float) -> object:
     return tables.Entry("auto", f"world {mean}", 0.01, "cos", ratio)
 
 
-def test_a_goal_that_is_missed_is_said_with_where(tables: ModuleType) -> None:
+def test_a_missed_goal_is_reported_with_its_place(tables: ModuleType) -> None:
     found = [entry(tables, 0.5, 0.7), entry(tables, 0.9, 1.2)]
 
     assert "**missed** in 1 of 2 (world 0.9 0.90 (0.10" in tables.goal(found, 0.8)

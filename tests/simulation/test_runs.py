@@ -165,7 +165,7 @@ def test_regret_never_falls() -> None:
     assert lost(run)[-1] > 0
 
 
-def test_every_policy_meets_the_same_answers() -> None:
+def test_every_policy_gets_the_same_answers() -> None:
     traces = []
     for settings in (CoS(slices=5), DCZA()):
         setup = network(PRICED, settings)

@@ -36,7 +36,7 @@ def whole(chosen: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_policy_meets_every_environment_with_every_seed(whole: Path) -> None:
+def test_every_policy_runs_in_every_environment_with_every_seed(whole: Path) -> None:
     found = {tuple(path.relative_to(whole / "runs").parts) for path in run_files(whole)}
 
     assert found == {

@@ -1,4 +1,4 @@
-"""Requests that nobody should send, as bytes, and a site in a process to send them to."""
+"""Malformed requests, as bytes, and a site in a process to send them to."""
 
 import hashlib
 import json
@@ -135,7 +135,7 @@ CORPUS: dict[str, bytes] = {
     "a context just outside": with_data("1.5").replace(b"[0.3]", b"[1.0000000000000002]"),
     "a context just below": with_data("1.5").replace(b"[0.3]", b"[-5e-324]"),
     "a huge shape": sent(infer("a", inputs=[{**INPUTS[0], "shape": [10**18, 10**18]}])),
-    "feedback for nobody": post(b'{"id": "never", "truth": 0}', path=FEEDBACK),
+    "feedback for an unknown id": post(b'{"id": "never", "truth": 0}', path=FEEDBACK),
     "feedback with a list": post(b'{"id": "kept", "truth": [0]}', path=FEEDBACK),
     "feedback with NaN": post(b'{"id": "kept", "truth": NaN}', path=FEEDBACK),
     "feedback that contradicts": post(b'{"id": "kept", "truth": "other"}', path=FEEDBACK),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from covey.server import doctor
 from covey.server.doctor import Finding
-from support.neighbourhood import table
+from support.site_processes import table
 
 FEATURES = {"size": "FP64"}
 FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})

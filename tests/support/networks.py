@@ -312,7 +312,7 @@ def config_of(case: Case) -> dict[str, Any]:
         "learner": [_learner(case, place) for place in range(len(setup.sites))],
     }
     if setup.spaces is not None:
-        # What the first learner looks at is said for everybody.
+        # The contexts of the first learner are those of [data].
         config["data"] = _looks_at(setup, setup.sites[0])
     return config
 

@@ -67,7 +67,7 @@ class _Jump(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("deadlock: everybody waits, and nothing is scheduled")
+            raise RuntimeError("deadlock: all tasks wait, and nothing is scheduled")
         self.now_s += max(0.0, timeout)
         return []
 
@@ -157,7 +157,7 @@ class Weather(msgspec.Struct):
 
 
 class Crashed(Exception):
-    """The node that was spoken to is gone; nobody knows how far it came."""
+    """The called node has crashed; how far it got is unknown."""
 
 
 class World:
@@ -177,7 +177,7 @@ class World:
         link: "type[Link] | None" = None,
         trust: Trust | Mapping[str, Mapping[str, Trust]] = "isolated",
     ) -> None:
-        """`trust` is that in everybody, or says at whom, and in whom."""
+        """`trust` holds for all pairs, or maps a node to its trust in each peer."""
         self.link = Link if link is None else link
         self.setup = load(config)
         self.functions = functions

@@ -177,7 +177,7 @@ def _sim_results() -> list[TableEntry]:
 
 
 def _sim_results2() -> list[TableEntry]:
-    """Worst correlation: nobody but learner 1 receives anything, in two rules for helpers."""
+    """Worst correlation: only learner 1 receives instances, in two rules for helpers."""
     table, found = "sim_results2", []
     rows = product(("CoS", "DCZA"), ("S1", "S2"), TIMED, ("greedy", "explore-first"))
     for algorithm, name, context, helper in rows:
@@ -195,7 +195,7 @@ def _sim_results2() -> list[TableEntry]:
     return [*found, *yardsticks_by_set(table)]
 
 
-# Which rule for helpers a reading has where nobody trains them: the published figures fit the
+# Which rule for helpers a reading has where no learner trains them: the published figures fit the
 # greedy one, the proofs need the other.
 _PUBLISHED_HELPER = {"paper": "greedy", "spec": "explore-first"}
 
@@ -290,7 +290,7 @@ def _onlycontext() -> list[TableEntry]:
         ("CoS", "DCZA"), ("S1", "S2"), TIMED, histories
     ):
         for reading in READINGS:
-            # Who names no policy and has such peers gets the three phases.
+            # Without a preset, a network with such peers uses the three phases.
             named = {} if reading == "default" else policy_table(algorithm, "Z1", reading)
             rule = named | histories[history]
             case = Case(trial=name, context=context, policy=rule, shown="context")

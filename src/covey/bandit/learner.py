@@ -53,7 +53,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
 
 
-NO_ANSWER = object()  # what one answers who has no labels to go by; it is never right
+NO_ANSWER = object()  # the answer of a peer without labels; it is never right
 RIGHT = Settlement(True, True)
 WRONG = Settlement(True, False)
 
@@ -63,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     slot: int
     cells: list[tuple[str, list[int]]]
-    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of those who may be asked by cell
+    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of peers that may be asked by cell
     doubts: dict[str, list[int]] = {}  # of what is known, by context space
 
 
@@ -127,7 +127,7 @@ class Learner:
         self.costs = tuple(costs)
         self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
         self._loss = loss
-        self.is_supervised = is_supervised  # it sees labels; if not, it goes by what others know
+        self.is_supervised = is_supervised  # it sees labels; if not, it uses peers' estimates
         self.remembers = remembers  # labels, for peers that show it the cell only
         self.rule = policy.rule(
             functions=len(functions),
@@ -157,7 +157,7 @@ class Learner:
 
     @property
     def known_cells(self) -> int:
-        """How many own cells have been met so far."""
+        """How many own cells are known."""
         return len(self._table) - self._table.foreign_cells()
 
     @property
@@ -194,7 +194,7 @@ class Learner:
             table.set_cost(arm, cost)
 
     def advance(self, slot: int) -> None:
-        """Come to `slot`, if it is later than the present one."""
+        """Advance to `slot` if it is later than the current one."""
         if slot > self.slot:  # noqa: PLR1730 - max() costs twice as much
             self.slot = slot
 
@@ -237,7 +237,7 @@ class Learner:
         self._table.unrefresh(row, peer, old)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Go on after the reports; return the code, or `-1 - row` if more must be queried.
+        """Continue after the reports; return the code, or `-1 - row` if more must be queried.
 
         With `peers_to_query` empty (all are closed) this decides too.
         """
@@ -252,10 +252,10 @@ class Learner:
     ) -> int:
         """Decide without labels, by the estimates of peers (index -> accuracy, labels).
 
-        A peer without an estimate is taken for one that knows nothing.
+        A peer without an estimate counts as one without labels.
         """
-        told = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
-        return self._table.consult(row, context, told, closed)
+        known = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
+        return self._table.consult(row, context, known, closed)
 
     def choice(self, code: int) -> Choice:
         """Return what a code chose: phase, arm, price and own function or peer."""
@@ -344,8 +344,8 @@ class Learner:
             self._at(space).remember(code, label, context, slot)
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
-        """Wait no longer for the labels of decisions."""
-        if self.rule.is_pending:  # else nobody counted them
+        """Count the labels of decisions as pending no longer."""
+        if self.rule.is_pending:  # else they were not counted
             self._at(space).forget_batch(np.array(codes, np.int64).data)
 
     def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
@@ -363,7 +363,7 @@ class Learner:
     # -- for peers ------------------------------------------------------------------------------
 
     def open(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell that a peer speaks of at `slot`; it is known from now on."""
+        """Return the row of a cell that a peer names at `slot`; it is known from now on."""
         self.advance(slot)
         return self.tables[cell.space].meet(cell, slot)
 
@@ -387,7 +387,7 @@ class Learner:
         return self.tables[cell.space].report(row, slot)
 
     def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Return how accurate its answers in `cell` would be, and by how many labels it says so."""
+        """Return the estimated accuracy of its answers in `cell`, and the labels behind it."""
         row = self.open(cell, slot)
         table = self.tables[cell.space]
         if not is_by_context:
@@ -497,7 +497,7 @@ class Learner:
 
 
 def with_pending(old: Table, new: Table, codes: Iterable[int], place: slice) -> Table:
-    """Return `new` with all that `old` knows, and just the labels of `codes` pending.
+    """Return `new` with the statistics of `old`, and just the labels of `codes` pending.
 
     `place` says where rows of `new` count them; rows keep their numbers.
     """

@@ -9,6 +9,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -102,24 +103,24 @@ def _parser() -> argparse.ArgumentParser:
     shown = f"covey {version('covey')} (kernel: {form})"
     parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_replay(commands)
-    _add_demo(commands)
-    _add_simulate(commands)
-    _add_bounds(commands)
+    add_command = partial(keys.command, commands)
+    _add_replay(add_command)
+    _add_demo(add_command)
+    _add_simulate(add_command)
+    _add_bounds(add_command)
     keys.add(commands, finish=_add_common)
     _add_reproduce(commands)
     serve.add(commands, finish=_add_common)
     return parser
 
 
-def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
+def _add_replay(add_command: keys.AddCommand) -> None:
+    command = add_command(
         "replay",
-        help="replay a log of predictions: gain and cost of cooperation",
-        description="Replay a log of recorded predictions, one row per slot, as if the sites had "
+        "replay a log of predictions: gain and cost of cooperation",
+        "Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated, and report the gain and the cost.",
-        epilog=f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
     )
     command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
     command.add_argument(
@@ -142,14 +143,13 @@ def _add_replay(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add_common(command, _replay)
 
 
-def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
+def _add_demo(add_command: keys.AddCommand) -> None:
+    command = add_command(
         "demo",
-        help="replay generated attacks on four sites",
-        description="Generate a seeded stream of bursty attacks on four sites, replay it, and "
+        "replay generated attacks on four sites",
+        "Generate a seeded stream of bursty attacks on four sites, replay it, and "
         "write the report, the log and the configuration.",
-        epilog="example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
     )
     command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
     command.add_argument("--slots", type=_count, default=20_000, metavar="N")
@@ -157,15 +157,14 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_common(command, _demo)
 
 
-def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
+def _add_simulate(add_command: keys.AddCommand) -> None:
+    command = add_command(
         "simulate",
-        help="measure the regret of policies in simulated environments",
-        description="Run policies in environments with known accuracies, for several seeds, and "
+        "measure the regret of policies in simulated environments",
+        "Run policies in environments with known accuracies, for several seeds, and "
         "report the regret against the oracle, its causes and its growth. The default scenario is "
         "CoS and DCZA in the four cases of arrival. Interrupted runs resume.",
-        epilog=f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
     )
     command.add_argument(
         "scenario", type=Path, nargs="?", metavar="SCENARIO", help="TOML: policies, environments"
@@ -190,14 +189,13 @@ def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     _add_common(command, _simulate)
 
 
-def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
+def _add_bounds(add_command: keys.AddCommand) -> None:
+    command = add_command(
         "bounds",
-        help="evaluate the theorems' regret bounds",
-        description="Evaluate the paper's theorems for a network, by term, with the prescribed "
+        "evaluate the theorems' regret bounds",
+        "Evaluate the paper's theorems for a network, by term, with the prescribed "
         "parameters and the horizon from which the bounds are not void.",
-        epilog=BOUNDS_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        BOUNDS_EXAMPLES,
     )
     command.add_argument(
         "theorem",
@@ -226,7 +224,7 @@ def _add_bounds(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add_common(command, _bounds)
 
 
-def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_reproduce(commands: keys.Commands) -> None:
     # Without option characters, all arguments of the former command are accepted.
     command = commands.add_parser(
         "reproduce", prefix_chars="\0", add_help=False, help="moved: see `make paper`"
@@ -328,10 +326,7 @@ def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
 
 def _number(text: str) -> float:
     """Return a number; whole numbers as int, also if written like 1e6."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    number = keys.as_number(text)
     return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
 
 

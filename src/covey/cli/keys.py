@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from covey.server.keys import KeyInfo
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+AddCommand = Callable[[str, str, str, str], argparse.ArgumentParser]
 Finish = Callable[[argparse.ArgumentParser, object], None]
 
 KEYS_EXAMPLES = """\
@@ -43,15 +44,27 @@ def add(commands: Commands, *, finish: Finish) -> None:
     _add_tokens(_group(commands, "tokens", "bearer tokens of clients", TOKENS_EXAMPLES), finish)
 
 
-def _group(commands: Commands, name: str, text: str, examples: str) -> Commands:
-    command = commands.add_parser(
-        name,
-        help=text,
-        description=f"Make, show and end {text}.",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def command(
+    commands: Commands, name: str, text: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    """Add a command with a line for the list of commands, a description and examples."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(
+        name, help=text, description=description, epilog=examples, formatter_class=formatter
     )
-    return command.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+
+def as_number(text: str) -> float:
+    """Return the number that an argument gives."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _group(commands: Commands, name: str, text: str, examples: str) -> Commands:
+    group = command(commands, name, text, f"Make, show and end {text}.", examples)
+    return group.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
 
 def _add_keys(verbs: Commands, finish: Finish) -> None:

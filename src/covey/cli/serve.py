@@ -7,14 +7,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, get_args, get_origin
 
 import msgspec
 
+from covey.cli.keys import Commands, Finish, as_number, command
 from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_of
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
@@ -229,8 +230,6 @@ def _plain(text: str | None) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text or "")[:60]
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-Finish = Callable[[argparse.ArgumentParser, object], None]
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -267,14 +266,8 @@ The URL is the one that `covey serve` prints; a token needs scope `read`.
 
 def add(commands: Commands, *, finish: Finish) -> None:
     """Add the commands; `finish` adds the options that all commands share."""
-
-    def command(name: str, text: str, description: str, epilog: str) -> argparse.ArgumentParser:
-        formatter = argparse.RawDescriptionHelpFormatter
-        return commands.add_parser(
-            name, help=text, description=description, epilog=epilog, formatter_class=formatter
-        )
-
-    check = command(
+    add_command = partial(command, commands)
+    check = add_command(
         "check",
         "check that the counters of a node's store agree with its labels",
         "Recompute every counter of a store from its labels and report differences. The node that "
@@ -284,7 +277,7 @@ def add(commands: Commands, *, finish: Finish) -> None:
     check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
     finish(check, _check)
 
-    doctor = command(
+    doctor = add_command(
         "doctor",
         "check a site's configuration and all that it names",
         "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
@@ -294,7 +287,7 @@ def add(commands: Commands, *, finish: Finish) -> None:
     doctor.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
     finish(doctor, _doctor)
 
-    serve = command(
+    serve = add_command(
         "serve",
         "run a node: predictions and labels over HTTP",
         "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
@@ -307,7 +300,7 @@ def add(commands: Commands, *, finish: Finish) -> None:
     serve.add_argument("--log", choices=FORMS, help="log events to standard error")
     finish(serve, _serve)
 
-    status = command(
+    status = add_command(
         "status",
         "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
         "Request the state of a node and print it.",
@@ -348,11 +341,12 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = server_doctor.examine(options.site)
     is_fine = all(finding.state != server_doctor.FAILURE for finding in findings)
     if options.json:
-        print(msgspec.json.encode({"fine": is_fine, "findings": findings}).decode())
+        listed = [{**msgspec.to_builtins(one), "said": one.message} for one in findings]  # old key
+        print(msgspec.json.encode({"fine": is_fine, "findings": listed}).decode())
     else:
         width = max(len(finding.what) for finding in findings)
         for finding in findings:
-            print(f"{finding.state:<8} {finding.what:<{width}}  {finding.said}")
+            print(f"{finding.state:<8} {finding.what:<{width}}  {finding.message}")
     return 0 if is_fine else 1
 
 
@@ -398,10 +392,7 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    seconds = as_number(text)
     if not 0.1 <= seconds <= 86_400:
         raise argparse.ArgumentTypeError(f"{text} s; it must be from 0.1 to 86400")
     return seconds

@@ -253,8 +253,8 @@ class Trace:
         row = self.function
         if len(self._blocks):
             row = row + np.asarray(self._blocks)[self.learner]
-        said: Array = np.asarray(self._log.predictions)[row, self.slot - self._first_slot]
-        return said
+        answers: Array = np.asarray(self._log.predictions)[row, self.slot - self._first_slot]
+        return answers
 
     @cached_property
     def label(self) -> Array:

@@ -39,7 +39,7 @@ class Driver(RowDriver, Protocol):
     """What the handler has done for it."""
 
     def cell(self, space: str, row: int) -> str | Cell:
-        """Return a known cell as peers are told of it."""
+        """Return the name of a known cell in messages to peers."""
 
     def new_id(self) -> str:
         """Return an id for rows that a peer is asked to label."""
@@ -64,7 +64,7 @@ class Driver(RowDriver, Protocol):
         """Return the results of calls to peers, a `PeerError` in the place of those that failed."""
 
     async def has_come(self, late: Late) -> bool:
-        """Wait for the answer of a busy peer as long as is allowed; return whether it came."""
+        """Wait for the answer of a busy peer as long as is allowed; return whether it arrived."""
 
     def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
         """Take back the answer of a peer to a row that failed, where that is possible."""
@@ -262,7 +262,7 @@ class Handler(RowHandler):
     # -- arms -----------------------------------------------------------------------------------
 
     async def _call_arms(self, draft: Draft) -> list[Any]:
-        """Run own functions and ask peers at the same time; return what the source is told."""
+        """Run own functions and ask peers at the same time; return the response to the source."""
         groups = self._groups(draft, range(len(draft.codes)))
         if len(groups) == 1:
             results = [await self._call(draft, groups[0], draft.predictions)]

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from covey.errors import StoreError
+from covey.files import sync
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
 from covey.node.tables import INSERT_LABELS, INSERT_REQUEST, as_text, statement_for
 from covey.types import MEMORY
@@ -75,10 +76,10 @@ def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         with contextlib.closing(sqlite3.connect(part)) as target:
             base.backup(target)
-        _sync(part)
+        sync(part)
         copy = _name_of(part, path)
         part.replace(copy)
-        _sync(copy.parent)
+        sync(copy.parent)
     except OSError as error:
         raise StoreError(
             f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
@@ -178,11 +179,3 @@ def _run(base: sqlite3.Connection, statements: str) -> None:
 def _list(label: str | None) -> str:
     """Return the JSON list of one label, from its JSON; None: there was no answer."""
     return f"[{'null' if label is None else label}]"
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

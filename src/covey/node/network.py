@@ -1,6 +1,6 @@
 """Sites in one process with real functions: predict now, learn when the label comes.
 
-The same configuration as for `replay` says who may ask whom at what price; here the names of
+The configuration of `replay` says which site may ask which at what price; here the names of
 functions stand for things that classify.
 """
 
@@ -80,7 +80,7 @@ class LocalSite:
     def predict(
         self, instance: Any, context: Context = (), *, slot: int | None = None
     ) -> Prediction:
-        """Return a label for `instance`, by an own function or by a peer that is paid for it.
+        """Return a label for `instance`, by an own function or by a peer, at its price.
 
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
@@ -463,7 +463,7 @@ def learner_of(
     names = [other.name for other in setup.sites]
     spaces = setup.plan.of_width(width)
     policies = setup.policies(width)
-    # Where everybody has the same contexts, cells need no name of a space.
+    # Where all learners have the same contexts, cells need no name of a space.
     titles = (
         [space_name(space, setup.context.names) for space in spaces] if len(spaces) > 1 else [""]
     )
@@ -502,7 +502,7 @@ def check_can_run(setup: NetworkConfig) -> None:
     ):
         if is_there:
             raise ConfigError(
-                f"the configuration has {what}, which only a replay knows; take it out"
+                f"the configuration has {what}, which only a replay supports; remove it"
             )
 
 

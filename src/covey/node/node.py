@@ -1,6 +1,6 @@
 """One site as an asynchronous service: the request handler with a store, peers and deadlines.
 
-A node meets the world through `NodeDependencies` only, and the event loop is its clock, so a whole
+A node does all I/O through `NodeDependencies`, and the event loop is its clock, so a whole
 network can run in one process under a virtual one.
 """
 
@@ -99,7 +99,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The source and id of a request; the digest tells whether it is the same request again."""
+    """The source and id of a request; an equal digest means the same request again."""
 
     source: str
     id: str
@@ -516,7 +516,7 @@ class Node:
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
-        # Not where the label came in: its sender may have hung up since.
+        # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             self._delivery.add(one)
 

@@ -235,7 +235,7 @@ class LabelDelivery:
         return len(self._queues[peer])
 
     def start(self) -> None:
-        """Begin to deliver, to each peer in a task of its own."""
+        """Begin to deliver, with one task per peer."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._deliver(peer)) for peer in self._peers]
 

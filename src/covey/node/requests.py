@@ -64,7 +64,7 @@ class PeerAnswer(NamedTuple):
     """What a row has beyond its group: the function that answered in the end, and its width.
 
     `id` is the id of the row at the peer; "" where no peer was queried: another own function
-    replaced the chosen one, or the row is a peer's, which is told the width.
+    replaced the chosen one, or the row is a peer's, which gets the width.
     """
 
     function: str
@@ -182,7 +182,7 @@ class Draft:
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
         self.training: dict[int, tuple[int, Any]] = {}
-        self.undo: list[tuple[int, int, int]] = []  # training counters before reports came
+        self.undo: list[tuple[int, int, int]] = []  # training counters before the reports
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""
@@ -191,7 +191,7 @@ class Draft:
 
 
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
-    """Put late answers that came into their places; keep labels for the others, return these."""
+    """Put late answers that arrived into their places; keep labels for the others, return these."""
     kept: set[int] = set()
     for row, label in truths.items():
         late: Any = request.predictions[row]
@@ -241,7 +241,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class MigratedCell(msgspec.Struct, frozen=True):
-    """What an isolated source caused in a cell, as far as a store of version 1 tells it."""
+    """What an isolated source caused in a cell, as far as a store of version 1 holds it."""
 
     arrivals: int = 0
     labels: dict[str, tuple[int, int]] = {}  # arm -> labels, right
@@ -251,7 +251,7 @@ class MigratedCell(msgspec.Struct, frozen=True):
 class SourceState(msgspec.Struct, frozen=True):
     """The state of the statistics of a source; those of the site itself have the source OWN.
 
-    `migrated` is there after a migration until the state is written again: whoever loads it writes
+    `migrated` is there after a migration until the state is written again: its reader writes
     the cells made from it in the same commit.
     """
 

@@ -88,7 +88,7 @@ class Counters:
     def count_labels(
         self, request: Request, rows: Sequence[int], counted: Counts, slot: int
     ) -> None:
-        """Count labels that came at `slot`, and how long they were pending."""
+        """Count labels that arrived at `slot`, and how long they were pending."""
         if len(rows) <= FEW:
             for row in rows:
                 waited = max(0, slot - request.slot_of(row))

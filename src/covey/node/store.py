@@ -51,7 +51,7 @@ class BloomFilter:
 
 
 def _places(key: tuple[str, str]) -> tuple[int, int]:
-    # `hash` differs from process to process, so nobody can choose ids that look like others.
+    # `hash` differs from process to process, so no client can choose ids that collide with others.
     number = hash(key)
     return number & _MASK, number >> 32 & _MASK
 
@@ -147,7 +147,7 @@ class Store:
         return self._known is None or (source, id) in self._known
 
     def find(self, source: str, id: str) -> tuple[Request, int | None] | None:  # noqa: A002
-        """Return the request that a source knows by an id, however old; None if there is none.
+        """Return the request of a source with this id, however old; None if there is none.
 
         Where the source has an id for each row, the number of the row is returned with it.
         """
@@ -439,7 +439,7 @@ def _sentence(path: str, verb: str, error: sqlite3.Error) -> str:
     if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return f"{path} is damaged, or not a store of covey ({error}); restore it from a copy"
     if name == "SQLITE_FULL":
-        return f"{path} cannot be written, the disk is full; make room, and it goes on"
+        return f"{path} cannot be written, the disk is full; make room, and the node continues"
     return f"{path} cannot be {verb}: {error}"
 
 

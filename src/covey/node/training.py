@@ -21,7 +21,7 @@ class Trainer:
         run: Callable[..., Awaitable[Any]],
         given_up: Callable[[Function, FunctionError], None] = lambda function, error: None,
     ) -> None:
-        """`run(function, call, *arguments)` runs a call; `given_up` is told of a last failure."""
+        """`run(function, call, *arguments)` runs a call; `given_up` gets the last failure."""
         self._functions = functions
         self._run = run
         self._given_up = given_up

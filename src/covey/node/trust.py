@@ -111,7 +111,7 @@ class DirtyCells:
         return [self._line(space, row) for space, row in rows]
 
     def _look(self, space: str, table: Table) -> None:
-        """Note what nobody notes: new cells, cells that are foreign no longer, and an alarm."""
+        """Note what no call notes: new cells, cells that are foreign no longer, and an alarm."""
         foreign, changed = self._foreign[space], set(range(self._known[space], len(table)))
         foreign.update(filter(table.is_foreign, changed))
         self._known[space] = len(table)
@@ -301,7 +301,7 @@ class SourceStatistics:
                 overlay.note(space, code)
 
     def settle(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
-        """Learn from labels of an isolated source, which nobody else learns from."""
+        """Learn from labels of an isolated source, for this source only."""
         learner, space = self._learner, request.space
         overlay = self._overlay(request.source)
         self._follow(overlay, space)

@@ -141,7 +141,7 @@ class ThreadWorkers:
     """One thread for the disk and one for functions, which need not be thread-safe."""
 
     def __init__(self, store: Store, observer: Observer | None = None) -> None:
-        """`observer` is told how long commits take."""
+        """`observer` gets the duration of commits."""
         self._store = store
         self._observer = Observer() if observer is None else observer
         self._disk = ThreadPoolExecutor(1, "covey-store")
@@ -409,7 +409,7 @@ class Journal:
         if self.failure is not None:
             raise self.failure
         loop = asyncio.get_running_loop()
-        # One future per caller: a caller may be cancelled while the commit goes on for others.
+        # One future per caller: a caller may be cancelled while the commit continues for others.
         written: Waiting = loop.create_future()
         self._waiting.append(written)
         if self._writing is None:

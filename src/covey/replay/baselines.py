@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from covey.bandit.ensemble import sums_of
-from covey.errors import ConfigError, MissingExtra
+from covey.errors import ConfigError, MissingExtra, warn_deprecated
 from covey.toml import nearest
 from covey.types import Array
 
@@ -17,8 +17,14 @@ class BaselineAnswer(NamedTuple):
     """A baseline's answer in a slot; it is passed to `learn` with the label."""
 
     label: int
-    said: tuple[int, ...]  # predictions of the functions in that slot
+    predictions: tuple[int, ...]  # predictions of the functions in that slot
     by: int = -1  # internal reference of the baseline: a function or a slot
+
+    @property
+    def said(self) -> tuple[int, ...]:
+        """The old name of `predictions`."""
+        warn_deprecated("BaselineAnswer.said", "BaselineAnswer.predictions")
+        return self.predictions
 
 
 class Baseline(Protocol):
@@ -29,7 +35,7 @@ class Baseline(Protocol):
 
     name: str  # on the command line
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
         """Answer a slot, given the predictions of the functions."""
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
@@ -39,8 +45,8 @@ class Baseline(Protocol):
 class Chunk(NamedTuple):
     """Slots of a log, and the labels that arrive during them, in order of arrival."""
 
-    said: Array  # slot, function -> code
-    came: Array  # slot -> number of labels that arrived before it
+    predictions: Array  # slot, function -> code
+    arrived: Array  # slot -> number of labels that arrived before it
     labels: Array
     asked: Array  # label, function -> prediction in the slot of the label
     slots: Array  # label -> its slot; the chunk starts at 0, earlier slots are negative
@@ -73,14 +79,14 @@ class AdaBoost:
         self._sample = _Sample(functions, training)
         self.weights = [1.0] * functions
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(elect(self.weights, said), said)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        return BaselineAnswer(elect(self.weights, predictions), predictions)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Collect the label during training; the last one sets the weights."""
         if not self._left:
             return
-        self._sample.count(_is_right(guess.said, label), label)
+        self._sample.count(_is_right(guess.predictions, label), label)
         self._left -= 1
         if not self._left:
             self.weights = self._sample.boost(self._rounds)
@@ -92,8 +98,8 @@ class AdaBoost:
         rows, labels = chunk.asked[:missing].tolist(), chunk.labels[:missing].tolist()
         for votes, label in zip(rows, labels, strict=True):
             self.learn(BaselineAnswer(-1, tuple(votes)), label)
-        first = np.searchsorted(chunk.came, missing)
-        early, late = chunk.said[:first], chunk.said[first:]
+        first = np.searchsorted(chunk.arrived, missing)
+        early, late = chunk.predictions[:first], chunk.predictions[first:]
         return np.concatenate([elect_many(before, early), elect_many(self.weights, late)])
 
 
@@ -115,12 +121,12 @@ class SlidingAdaBoost:
             self._weights = self._sample.boost(self._rounds)
         return self._weights
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(elect(self.weights, said), said)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        return BaselineAnswer(elect(self.weights, predictions), predictions)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Add the label to the window and drop the oldest one."""
-        newest = (_is_right(guess.said, label), label)
+        newest = (_is_right(guess.predictions, label), label)
         oldest = self._seen[0] if len(self._seen) == self._seen.maxlen else None
         self._seen.append(newest)
         if oldest == newest:
@@ -151,29 +157,29 @@ class OzaRussell:
         logs = [max(0.0, math.log((right + _TINY) / (wrong + _TINY))) for right, wrong in sums]
         return logs if any(logs) else [1.0] * len(logs)
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(elect(self.weights, said), said)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        return BaselineAnswer(elect(self.weights, predictions), predictions)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         weight = 1.0
-        for k, prediction in enumerate(guess.said):
+        for k, prediction in enumerate(guess.predictions):
             sums = self.right if prediction == label else self.wrong
             sums[k] += weight
             weight *= (self.right[k] + self.wrong[k]) / (2 * sums[k])
 
 
-def elect(weights: Sequence[float], said: Sequence[int]) -> int:
+def elect(weights: Sequence[float], predictions: Sequence[int]) -> int:
     """Return the class with the largest sum of weights; ties: the one predicted first."""
-    sums = sums_of(weights, said)
+    sums = sums_of(weights, predictions)
     enough = max(sums.values()) - _SUM_TOLERANCE
-    return next(code for code in said if sums[code] >= enough)
+    return next(code for code in predictions if sums[code] >= enough)
 
 
-def elect_many(weights: Sequence[float], said: Array) -> Array:
+def elect_many(weights: Sequence[float], predictions: Array) -> Array:
     """Return the result of `elect` for each row."""
-    sums = np.array([(said == votes[:, None]) @ np.array(weights) for votes in said.T])
+    sums = np.array([(predictions == v[:, None]) @ np.array(weights) for v in predictions.T])
     first = np.argmax(sums >= sums.max(axis=0) - _SUM_TOLERANCE, axis=0)
-    elected: Array = said[np.arange(len(said)), first]
+    elected: Array = predictions[np.arange(len(predictions)), first]
     return elected
 
 
@@ -231,8 +237,8 @@ class _Sample:
         return boost(self._wrong, self._counts, classes=classes, rounds=rounds)
 
 
-def _is_right(said: Sequence[int], label: int) -> tuple[bool, ...]:
-    return tuple([prediction == label for prediction in said])
+def _is_right(predictions: Sequence[int], label: int) -> tuple[bool, ...]:
+    return tuple([prediction == label for prediction in predictions])
 
 
 class RiverBandit:
@@ -243,9 +249,9 @@ class RiverBandit:
         self._policy = policy
         self._arms = list(range(functions))
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
         arm = self._policy.pull(self._arms)
-        return BaselineAnswer(said[arm], said, arm)
+        return BaselineAnswer(predictions[arm], predictions, arm)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Reward the pulled arm with 1 if it was right, else with 0."""
@@ -259,17 +265,18 @@ class RiverClassifier:
         self.name = name
         self._model = model
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        label = self._model.predict_one(_features(said))
-        return BaselineAnswer(elect([1.0] * len(said), said) if label is None else label, said)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        guess = self._model.predict_one(_features(predictions))
+        label = elect([1.0] * len(predictions), predictions) if guess is None else guess
+        return BaselineAnswer(label, predictions)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        self._model.learn_one(_features(guess.said), label)
+        self._model.learn_one(_features(guess.predictions), label)
 
 
-def _features(said: Sequence[int]) -> dict[int, str]:
+def _features(predictions: Sequence[int]) -> dict[int, str]:
     # As text, so that trees treat codes as classes, not as numbers.
-    return {index: str(code) for index, code in enumerate(said)}
+    return {index: str(code) for index, code in enumerate(predictions)}
 
 
 def _river() -> Any:
@@ -293,9 +300,10 @@ class PreviousLabel:
         self._slots = 0
         self._latest: tuple[int, int] | None = None  # slot, label
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
         self._slots += 1
-        return BaselineAnswer(self._latest[1] if self._latest else said[0], said, self._slots)
+        label = self._latest[1] if self._latest else predictions[0]
+        return BaselineAnswer(label, predictions, self._slots)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Keep the label, unless one of a later slot is known."""
@@ -307,14 +315,14 @@ class PreviousLabel:
         is_known = self._latest is not None
         if self._latest is not None:
             slots, labels = np.append(self._latest[0], slots), np.append(self._latest[1], labels)
-        self._slots += len(chunk.said)
+        self._slots += len(chunk.predictions)
         if not len(slots):
-            return chunk.said[:, 0]
+            return chunk.predictions[:, 0]
         latest = np.maximum.accumulate(slots)
         latest_labels = labels[np.searchsorted(latest, latest)]
         self._latest = (int(latest[-1]), int(latest_labels[-1]))
-        known = chunk.came + is_known
-        return np.where(known > 0, latest_labels[known - 1], chunk.said[:, 0])
+        known = chunk.arrived + is_known
+        return np.where(known > 0, latest_labels[known - 1], chunk.predictions[:, 0])
 
 
 class WinStay:
@@ -325,12 +333,12 @@ class WinStay:
     def __init__(self) -> None:
         self._function = 0
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(said[self._function], said, self._function)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        return BaselineAnswer(predictions[self._function], predictions, self._function)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         if guess.by == self._function and guess.label != label:
-            self._function = (self._function + 1) % len(guess.said)
+            self._function = (self._function + 1) % len(guess.predictions)
 
 
 class FollowTheLeader:
@@ -342,11 +350,11 @@ class FollowTheLeader:
         self._right = [0] * functions
         self._leader = 0
 
-    def predict(self, said: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(said[self._leader], said, self._leader)
+    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
+        return BaselineAnswer(predictions[self._leader], predictions, self._leader)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
-        for k, prediction in enumerate(guess.said):
+        for k, prediction in enumerate(guess.predictions):
             self._right[k] += prediction == label
         self._leader = self._right.index(max(self._right))
 

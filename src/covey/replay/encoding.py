@@ -170,9 +170,10 @@ class Encoder:
         if data.at is not None:
             at = self._receivers(columns[data.at], data.at)
         for row in _missing(labels, 1 if revealed is None else revealed):
-            is_optional = data.revealed is not None
-            hint = f"; it can be empty only if {data.revealed!r} is 0" if is_optional else ""
-            raise self._error(row, f"the label in {data.label!r} is missing{hint}")
+            hint = "remove the row, or name a column `revealed` that is 0 there"
+            if data.revealed is not None:
+                hint = f"it can be empty only if {data.revealed!r} is 0"
+            raise self._error(row, f"the label in {data.label!r} is missing; {hint}")
         return Arrivals(labels, at, revealed, delay)
 
     def encode(
@@ -195,7 +196,7 @@ class Encoder:
         for codes, (name, column) in zip(predictions, answers, strict=False):
             self._codes(column, name, out=codes)
             for row in _missing(codes):
-                raise self._error(row, f"the prediction in {name!r} is missing")
+                raise self._error(row, f"the prediction in {name!r} is missing; remove the row")
         gains = self.vocabulary.gains(predictions[: len(answers)], arrived.labels)
         log = EncodedLog(
             contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,

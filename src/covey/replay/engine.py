@@ -413,7 +413,7 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             receives=site.receives,
             stream=site.stream,
             patience=-1 if site.answer_wait is None else site.answer_wait,
-            lies=site.lies,
+            lies=site.reports_falsely,
         )
         for site in sites
     ]

@@ -83,12 +83,12 @@ class Account(msgspec.Struct, frozen=True):
     paid: float  # for own functions and for asking
     served: int  # requests of others that it answered
     received: float  # serving costs that prices passed on to it
-    borne: float  # its serving costs
+    served_cost: float  # its serving costs
 
     @property
     def utility(self) -> float:
         """Gains minus payments, plus received serving costs minus own serving costs."""
-        return self.right - self.paid + self.received - self.borne
+        return self.right - self.paid + self.received - self.served_cost
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -115,14 +115,14 @@ def settle_accounts(
         for arm, times in learner.arms.items():
             if arm in served and arm not in learner.functions:
                 served[arm] += times
-    borne = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
+    served_cost = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
     return {
         learner.name: Account(
             right=learner.judged - learner.errors,
             paid=learner.cost_total,
             served=served[learner.name],
-            received=borne[learner.name] if are_carried else 0.0,
-            borne=borne[learner.name],
+            received=served_cost[learner.name] if are_carried else 0.0,
+            served_cost=served_cost[learner.name],
         )
         for learner in learners
     }
@@ -361,8 +361,8 @@ class BaselineRun:
         end = int(np.searchsorted(known[0][order], self._first + len(labels)))
         due, origins, arriving, asked = (column[order[:end]] for column in known)
         self._pending = [column[order[end:]] for column in known]
-        came = np.searchsorted(due, slots)
-        return Chunk(votes, came, arriving, asked, origins - self._first), arrives
+        arrived = np.searchsorted(due, slots)
+        return Chunk(votes, arrived, arriving, asked, origins - self._first), arrives
 
 
 class _Player:
@@ -379,8 +379,8 @@ class _Player:
         predict, learn, pending = self.baseline.predict, self.baseline.learn, self._pending
         arriving = zip((chunk.slots + first).tolist(), chunk.labels.tolist(), strict=True)
         # The number of labels that arrive at the end of each slot.
-        counts = np.diff(chunk.came, append=len(chunk.labels)).tolist()
-        rows = zip(*chunk.said.T.tolist(), strict=True)
+        counts = np.diff(chunk.arrived, append=len(chunk.labels)).tolist()
+        rows = zip(*chunk.predictions.T.tolist(), strict=True)
         predictions = []
         slots = zip(rows, counts, is_awaited.tolist(), strict=True)
         for slot, (votes, count, is_pending) in enumerate(slots, first):

@@ -233,7 +233,7 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
             _draw_row(axes, position, [row.get(site) for site in columns])
 
     size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
-    return svg(draw, size=size, label="whom each learner chose")
+    return svg(draw, size=size, label="share of each arm in the choices of each learner")
 
 
 def draw_map(

@@ -54,9 +54,9 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
             }
         node = _node(served, NodeDependencies(store, observed, random.SystemRandom(), threads))
         stack.callback(node.stop)
-        failed, told = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
+        failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
-        stack.callback(told.cancel)
+        stack.callback(stopped.cancel)
         metrics.follow(node)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
@@ -72,7 +72,7 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
         gc.set_threshold(50_000, 20, 20)
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
-        await asyncio.wait([failed, told], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([failed])
     if not failed.cancelled():
         raise StoreFailed(
@@ -108,7 +108,7 @@ def _threads(
 
 
 def _peers(served: SiteConfig, stack: AsyncExitStack) -> HttpsPeers | None:
-    """Return the clients of the neighbours with a url; None for a site without keys."""
+    """Return the clients of the peers with a url; None for a site without keys."""
     if served.identity is None:
         return None
     identify = partial(keys.client_context, *served.identity)
@@ -185,11 +185,11 @@ def _stop_signal() -> asyncio.Event:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def told(number: int) -> None:
+    def on_signal(number: int) -> None:
         stop.set()
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told, number)
+        loop.add_signal_handler(number, on_signal, number)
     return stop

@@ -103,7 +103,7 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError:
     raise MissingExtra(
-        'keys need cryptography; install it with pip install "covey[node]"'
+        'keys and served sites need cryptography; install it with pip install "covey[node]"'
     ) from None
 
 Span = tuple[datetime, datetime]

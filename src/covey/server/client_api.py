@@ -144,7 +144,7 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
         if route.takes is Inference and example is not None:
             body = operation["requestBody"]["content"][JSON]
             body["example"] = msgspec.to_builtins(example)
-    told: Schema = {
+    document: Schema = {
         "openapi": "3.1.0",
         "info": {
             "title": f"covey: {model}",
@@ -156,8 +156,8 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
         "components": {"schemas": components},
     }
     if has_tokens:
-        told["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    return told
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return document
 
 
 def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) -> Schema:
@@ -181,20 +181,20 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
                 "title": HTTPStatus(status).phrase,
             }
         }
-    told: Schema = {
+    operation: Schema = {
         "operationId": re.sub(r"[^a-z0-9]", "_", f"{route.method}{route.path}".lower()),
         "summary": route.says,
         "responses": responses,
     }
     if route.takes is not None:
         content = _content(route.takes, schemas) | {BINARY: {"schema": BYTES}}
-        told["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
-        told["requestBody"] = {"required": True, "content": content}
+        operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
+        operation["requestBody"] = {"required": True, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
-        told["security"] = [{"token": []}]
+        operation["security"] = [{"token": []}]
         if route.scopes:
-            told["description"] = f"Needs scope {' or '.join(route.scopes)}."
-    return told
+            operation["description"] = f"Needs scope {' or '.join(route.scopes)}."
+    return operation
 
 
 def _content(kind: Any, schemas: dict[int, Schema]) -> Schema:
@@ -297,15 +297,15 @@ class ClientApi:
 
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
-        told = oip.feedback(head, tail, depth=self._limits.depth)
-        count = 1 if told.rows is None else len(told.rows)
+        feedback = oip.feedback(head, tail, depth=self._limits.depth)
+        count = 1 if feedback.rows is None else len(feedback.rows)
         if count > self._limits.rows:
             raise HttpProblem(
                 413, "too_many_rows", f"{count} rows; at most {self._limits.rows} at once"
             )
-        source = _asker(call, told.parameters.get("client", call.who))
+        source = _asker(call, feedback.parameters.get("client", call.who))
         try:
-            settled = await self._settle(told, source)
+            settled = await self._settle(feedback, source)
         except (TicketError, UnfitLabel) as error:
             word = next(word for kind, word in WORDS if isinstance(error, kind))
             self._metrics.take(word, count)
@@ -318,11 +318,11 @@ class ClientApi:
                 self._metrics.take(word, labels)
         return _json(settled, 202 if new else 200)
 
-    async def _settle(self, told: tensors.Feedback, source: str) -> tensors.Settled:
+    async def _settle(self, feedback: tensors.Feedback, source: str) -> tensors.Settled:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
-        id_, truth = told.id, cast("Any", told.truth)
-        if told.rows is not None:
-            many = await self._node.learn_rows(id_, told.rows, truth, source=source)
+        id_, truth = feedback.id, cast("Any", feedback.truth)
+        if feedback.rows is not None:
+            many = await self._node.learn_rows(id_, feedback.rows, truth, source=source)
             return tensors.Settled(id_, many.is_new, many.is_right)
         one = await self._node.learn(id_, truth, source=source)
         return tensors.Settled(id_, one.is_new, one.is_right)
@@ -363,7 +363,7 @@ def _asker(call: HttpRequest, client: tensors.Scalar) -> str:
 
 
 def _source(client: str) -> str:
-    """Return whose tickets are a client's; without a name, those of everybody without one."""
+    """Return whose tickets are a client's; without a name, those of all clients without one."""
     return f"client/{client}" if client else OWN
 
 
@@ -371,5 +371,5 @@ def _not_allowed(scope: str) -> HttpProblem:
     return HttpProblem(403, "not_allowed", f"the token is not for this; it needs scope {scope!r}")
 
 
-def _json(told: Any, status: int = 200) -> HttpResponse:
-    return HttpResponse(status, msgspec.json.encode(told))
+def _json(body: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, msgspec.json.encode(body))

@@ -55,7 +55,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def read_peers(tables: object, *, own_name: str) -> dict[str, PeerConfig]:
-    """Return the neighbours by name, in the order of the file.
+    """Return the peers by name, in the order of the file.
 
     Raises `ConfigError` that names the table and the key.
     """
@@ -80,7 +80,7 @@ def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
 
 
 def furnished(tables: Tables, neighbours: Mapping[str, PeerConfig], *, own_name: str) -> Tables:
-    """Return a site's configuration with a learner added for every neighbour without one.
+    """Return a site's configuration with a learner added for every peer without one.
 
     Such a learner provides a name and a number of functions (thresholds depend on the largest
     one). A site without `peers` queries none.

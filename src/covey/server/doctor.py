@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     what: str
     state: Literal["ok", "warning", "failure"]
-    said: str
+    message: str
 
 
 Look = Callable[[SiteConfig], Iterable[Finding]]
@@ -88,16 +88,16 @@ def _certificate(site: SiteConfig) -> Iterator[Finding]:
     certificate, key, authority = site.identity
     info = keys.check(certificate, key=key, authority=authority)
     if info.name != site.serving.name:
-        said = f"{certificate} is of site {info.name!r}, and this one is {site.serving.name!r}"
-        yield Finding("certificate", FAILURE, f"{said}; peers would refuse it")
+        text = f"{certificate} is of site {info.name!r}, and this one is {site.serving.name!r}"
+        yield Finding("certificate", FAILURE, f"{text}; peers would refuse it")
     renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
     yield _lasting("certificate", str(certificate), info.days_left, renew)
     left = keys.show(authority).days_left
     advice = "make a new one in time (docs/operations/keys.md)"
     yield _lasting("authority", str(authority), left, advice)
     if site.has_tls and not info.hosts:
-        said = f"{certificate} names no host, so clients that check the address will refuse it"
-        yield Finding("certificate", WARNING, f"{said}; request one with --host")
+        text = f"{certificate} names no host, so clients that check the address will refuse it"
+        yield Finding("certificate", WARNING, f"{text}; request one with --host")
     if key.stat().st_mode & 0o070:
         yield Finding("key", WARNING, f"{key} can be used by its group; run: chmod 600 {key}")
     else:
@@ -117,10 +117,10 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
     known = tokens.listed(site.tokens)
     good = [one for one in known if tokens.is_current(one)]
     if not good:
-        yield Finding("tokens", WARNING, f"{site.tokens} lets nobody in: `covey tokens new`")
+        yield Finding("tokens", WARNING, f"{site.tokens} admits no client: `covey tokens new`")
     elif site.tokens.stat().st_mode & 0o077:
-        said = f"{site.tokens} can be read by others; run: chmod 600 {site.tokens}"
-        yield Finding("tokens", WARNING, said)
+        text = f"{site.tokens} can be read by others; run: chmod 600 {site.tokens}"
+        yield Finding("tokens", WARNING, text)
     else:
         yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
 
@@ -175,8 +175,8 @@ def _files(site: SiteConfig) -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * site.limits.connections + 8 * len(site.neighbours) + 64
     if soft != resource.RLIM_INFINITY and soft < needed:
-        said = f"{soft} may be open, and {needed} can be needed; raise it: ulimit -n, LimitNOFILE="
-        yield Finding("open files", WARNING, said)
+        text = f"{soft} may be open, and {needed} can be needed; raise it: ulimit -n, LimitNOFILE="
+        yield Finding("open files", WARNING, text)
     else:
         yield Finding("open files", OK, f"{soft} may be open; at most {needed} are needed")
 
@@ -193,17 +193,17 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
     else:
         yield _kept(site)
     free = shutil.disk_usage(folder).free
-    said = f"{folder} has {free >> 20:,} MiB left"
+    text = f"{folder} has {free >> 20:,} MiB left"
     if free < NO_BYTES:
-        yield Finding("disk", FAILURE, f"{said}; make room, or labels cannot be kept")
+        yield Finding("disk", FAILURE, f"{text}; make room, or labels cannot be kept")
     else:
-        yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, said)
+        yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, text)
 
 
 def is_in_use(store: Path) -> bool:
     """Whether a process has the store open.
 
-    Raises `StoreError` if that cannot be said, as the file cannot be read.
+    Raises `StoreError` if the file cannot be read.
     """
     # A read-only connection cannot take the lock, so SQLite stops there and creates no file.
     uri = f"{store.absolute().as_uri()}?mode=ro"
@@ -226,8 +226,8 @@ def _kept(site: SiteConfig) -> Finding:
     with tempfile.TemporaryDirectory(prefix="covey-doctor-") as folder:
         needed = sum(one.stat().st_size for one in parts)
         if shutil.disk_usage(folder).free < needed + NO_BYTES:
-            said = f"{site.store} was not looked into: no room for a copy in {folder}"
-            return Finding("store", WARNING, f"{said}; `covey check` does that, on the file itself")
+            text = f"{site.store} was not looked into: no room for a copy in {folder}"
+            return Finding("store", WARNING, f"{text}; `covey check` does that, on the file itself")
         for one in parts:
             shutil.copyfile(one, Path(folder, one.name))
         copy = Path(folder, site.store.name)
@@ -236,8 +236,8 @@ def _kept(site: SiteConfig) -> Finding:
                 loaded = store.load(site.serving.name, site.fingerprint)
         except StoreError as error:
             return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
-    said = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
-    return Finding("store", OK, f"{said}, {len(loaded.deliveries)} labels owed to peers")
+    text = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
+    return Finding("store", OK, f"{text}, {len(loaded.deliveries)} undelivered labels")
 
 
 def _functions(site: SiteConfig) -> Iterator[Finding]:
@@ -251,12 +251,12 @@ def _answering(site: SiteConfig, function: Function) -> Finding:
         answers = [plain_label(function.answer(instance)) for instance in given]
     except (FunctionError, DataError) as error:
         has_text = "BYTES" in site.serving.features.values()
-        hint = "; made-up text may be none that it knows" if has_text else ""
+        hint = "; made-up text may be unknown to it" if has_text else ""
         return Finding(what, FAILURE, f"no answer to a made-up instance: {error}{hint}")
     for answer in answers:
         if not site.labels.has(answer):
-            said = f"answers a made-up instance with {answer!r}, which is not {site.labels.wanted}"
-            return Finding(what, FAILURE, f"{said}; no true label can ever be that")
+            text = f"answers a made-up instance with {answer!r}, which is not {site.labels.wanted}"
+            return Finding(what, FAILURE, f"{text}; no true label can ever be that")
     return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
 
 
@@ -295,18 +295,18 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
     else:
         starts = seen.greeting.incarnation
         yield Finding(what, OK, f"{peer.url} knows this site; its start number {starts}")
-        said = f"speaks peer protocol {seen.versions} ({seen.software})"
-        yield Finding(f"{what}, protocol", OK, said)
+        text = f"speaks peer protocol {seen.versions} ({seen.software})"
+        yield Finding(f"{what}, protocol", OK, text)
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
         if asks is not None or peer.may_ask:
             by_data = asks == "data" or (asks is None and not peer.asks_by_context)
             found = peer_client.differences(site, seen.greeting, by_data=by_data)
-            said = f"{'; '.join(found)}; so questions would be refused"
+            text = f"{'; '.join(found)}; so questions would be refused"
             yield Finding(
                 f"{what}, settings",
                 FAILURE if found else OK,
-                f"{said}: write the same settings in both files" if found else "compatible",
+                f"{text}: write the same settings in both files" if found else "compatible",
             )
         yield from _clock(f"{what}, clock", seen.ahead_s)
 
@@ -324,17 +324,17 @@ def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
     if code != "not_allowed":
         return Finding(what, WARNING, f"answers {code!r} to questions by {asks}")
     key = "may-ask" if asks == "data" else "asks-by-context"
-    said = f"does not accept questions by {asks}; its operator must set {key} = true"
-    return Finding(what, FAILURE, said)
+    text = f"does not accept questions by {asks}; its operator must set {key} = true"
+    return Finding(what, FAILURE, text)
 
 
 def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
     if ahead_s is None:
         return
-    said = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
+    text = f"is {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}"
     if abs(ahead_s) > FAR_S:
-        said = f"{said}; set both clocks, or certificates expire too early or too late"
-    yield Finding(what, WARNING if abs(ahead_s) > FAR_S else OK, said)
+        text = f"{text}; set both clocks, or certificates expire too early or too late"
+    yield Finding(what, WARNING if abs(ahead_s) > FAR_S else OK, text)
 
 
 LOOKS: dict[str, Look] = {

@@ -123,8 +123,8 @@ class HttpProblem(Exception):
 
     def reply(self) -> HttpResponse:
         title = self.code.replace("_", " ")
-        told = ProblemBody("about:blank", title, self.status, self.code, self.detail, self.detail)
-        return HttpResponse(self.status, msgspec.json.encode(told), PROBLEM, self.headers)
+        body = ProblemBody("about:blank", title, self.status, self.code, self.detail, self.detail)
+        return HttpResponse(self.status, msgspec.json.encode(body), PROBLEM, self.headers)
 
 
 async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:

@@ -55,7 +55,7 @@ class LoopbackOnly:
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         """Admit requests whose Host header names this machine."""
-        # A web page can send requests to the loopback under a host name of its own (DNS rebinding).
+        # A web page can send requests to the loopback under its own host name (DNS rebinding).
         host = head.headers.get("host", "localhost").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         if name != "localhost" and not is_loopback(name.strip("[]")):
@@ -84,7 +84,7 @@ class TokenAuth:
         return Caller(found.name, frozenset(found.scopes))
 
     def _reload(self) -> None:
-        """Read the file. A missing file admits nobody; a broken one keeps the known tokens."""
+        """Read the file. A missing file admits no client; a broken one keeps the known tokens."""
         self._version = _version(self._path)
         try:
             self._known = tokens.listed(self._path)
@@ -163,7 +163,7 @@ class Listener:
     ) -> None:
         """`tls` reads the certificate, at the start and for every reload.
 
-        `watcher` is told of every response, under the name `side`.
+        `watcher` gets every response, under the name `side`.
         """
         self._handler = handler
         self._address = address
@@ -380,7 +380,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Refuse what is not HTTP, without a log line: anybody can send it."""
+        """Refuse what is not HTTP, without a log line: any program can send it."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         problem = HttpProblem(400, "bad_http", "this is not an HTTP/1.1 request")

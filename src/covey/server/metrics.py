@@ -168,18 +168,18 @@ class _NodeCollector(Collector):
             ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
             ("covey_uptime_seconds", "Since the start.", state.uptime_s),
             ("covey_slot", "The latest slot.", state.slot),
-            ("covey_pending_labels", "Tickets whose label is waited for.", state.open_tickets),
+            ("covey_pending_labels", "Tickets with a pending label.", state.open_tickets),
             ("covey_active_cells", "Cells that are known.", state.cells),
         ):
             yield GaugeMetricFamily(name, says, value)
         is_open = GaugeMetricFamily(
             "covey_peer_open",
-            "0 while a peer that failed or is busy is left alone.",
+            "0 while the circuit of a peer that failed or is busy is open.",
             labels=["peer"],
         )
         yield _filled(is_open, {(peer.name,): peer.state == "open" for peer in state.peers})
         owed = GaugeMetricFamily(
-            "covey_outbox_labels", "Labels that a peer is still to be told.", labels=["peer"]
+            "covey_outbox_labels", "Undelivered labels to a peer.", labels=["peer"]
         )
         yield _filled(owed, {(peer.name,): peer.owed for peer in state.peers})
 

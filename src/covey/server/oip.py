@@ -59,38 +59,38 @@ def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | N
 def feedback(body: bytes, tail: memoryview | None = None, *, depth: int) -> Feedback:
     """Return true labels: JSON nested no deeper than `depth`, or tensors with the bytes `tail`."""
     raw = _parsed(body, depth)
-    told = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail)
-    if told.rows is not None and isinstance(told.truth, list):
-        if not told.rows:
+    request = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail)
+    if request.rows is not None and isinstance(request.truth, list):
+        if not request.rows:
             raise invalid("there are no rows")
-        if len(told.rows) != len(told.truth):
-            raise invalid(f"there are {len(told.rows)} rows and {len(told.truth)} labels")
-    return told
+        if len(request.rows) != len(request.truth):
+            raise invalid(f"there are {len(request.rows)} rows and {len(request.truth)} labels")
+    return request
 
 
 def _plain_feedback(raw: Any) -> Feedback:
-    told: Feedback = _typed(raw, Feedback)
-    if (told.rows is None) == isinstance(told.truth, list):
+    request: Feedback = _typed(raw, Feedback)
+    if (request.rows is None) == isinstance(request.truth, list):
         raise invalid(
             "truth must be a list where there are rows, and one label where there are not"
         )
-    truths = told.truth if isinstance(told.truth, list) else [told.truth]
+    truths = request.truth if isinstance(request.truth, list) else [request.truth]
     if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
         raise invalid("truth is a whole number beyond 2**53")
-    return told
+    return request
 
 
 def _binary_feedback(raw: Any, tail: memoryview) -> Feedback:
-    told: tensors.BinaryFeedback = _typed(raw, tensors.BinaryFeedback)
-    parts = tensors.parts_of(told.inputs, tail)
-    inputs = tensors.by_name(told.inputs)
+    request: tensors.BinaryFeedback = _typed(raw, tensors.BinaryFeedback)
+    parts = tensors.parts_of(request.inputs, tail)
+    inputs = tensors.by_name(request.inputs)
     if inputs.keys() != {"rows", "truth"}:
         raise invalid("labels are the inputs 'rows' and 'truth', and no others")
     rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
     if rows and not 0 <= min(rows) <= max(rows) <= tensors.MOST_ROW:
         raise invalid(f"input 'rows' holds a row that is not one from 0 to {tensors.MOST_ROW}")
     truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
-    return Feedback(told.id, truths, rows, told.parameters)
+    return Feedback(request.id, truths, rows, request.parameters)
 
 
 def wanted_of(request: Inference) -> Sequence[Wanted]:
@@ -146,9 +146,9 @@ def answer(
     outputs, bodies, has_binary = [], [], False
     for one in wanted_of(request):
         is_binary = _is_said(one.parameters, tensors.BINARY, is_usual)
-        output, told = tensors.output_of(one.name, columns[one.name], is_binary=is_binary)
+        output, body = tensors.output_of(one.name, columns[one.name], is_binary=is_binary)
         outputs.append(output)
-        bodies.append(told)
+        bodies.append(body)
         has_binary |= is_binary
     head = msgspec.json.encode(tensors.InferenceResponse(model, id, outputs, dict(parameters)))
     if not has_binary:

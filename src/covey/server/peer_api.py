@@ -18,7 +18,7 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
     (DataError, 422, "invalid", ""),
     (TicketError, 409, "conflict", "the id was used for another question; choose another"),
     (FunctionError, 422, "not_classified", "no function here could classify what was sent"),
-    (LimitError, 503, "busy", "too much is under way or held here; try again later"),
+    (LimitError, 503, "busy", "too many requests are running or kept; try again later"),
     (StoreError, 503, "store_failed", "this site cannot write now; try again later"),
 )
 
@@ -60,7 +60,7 @@ class PeerApi:
         if call.headers.get("content-type", "") != KIND:
             raise HttpProblem(415, "media_type", f"send {KIND}")
         if self._in_flight[peer.name] >= peer.in_flight:
-            raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are under way")
+            raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are running")
         self._in_flight[peer.name] += 1
         try:
             given = await answer(call, peer)
@@ -99,7 +99,7 @@ class PeerApi:
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         """Take labels, also of a peer that may no longer ask: they are of its earlier queries."""
         query = _read(call, peer_messages.LabelsQuery)
-        labels = [(told.id, told.label) for told in query.labels]
+        labels = [(one.id, one.label) for one in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 

@@ -41,7 +41,7 @@ USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 
 
 class PeerClient:
-    """A neighbour as a `Peer`: it is sent no more than it may see."""
+    """A client of another site: it sends no more than that site may see."""
 
     def __init__(self, neighbour: PeerConfig, post: Post, chance: random.Random) -> None:
         self._neighbour = neighbour
@@ -58,18 +58,18 @@ class PeerClient:
 
     async def report(self, cell: str, slot: int) -> Report:
         query = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
-        told = await self._send("report", query, peer_messages.ReportReply)
-        return told.arrivals, told.low, told.high
+        reply = await self._send("report", query, peer_messages.ReportReply)
+        return reply.arrivals, reply.low, reply.high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         query = peer_messages.EstimateQuery(
             version=VERSION, **self._head(), cell=cell, slot=slot, is_by_context=is_by_context
         )
-        told = await self._send("estimate", query, peer_messages.EstimateReply)
-        return told.accuracy, told.labels
+        reply = await self._send("estimate", query, peer_messages.EstimateReply)
+        return reply.accuracy, reply.labels
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        query = peer_messages.told(labels, **self._head())
+        query = peer_messages.delivery(labels, **self._head())
         answer = await self._send("labels", query, peer_messages.DeliveryReply)
         return peer_messages.words_of(answer)
 
@@ -98,14 +98,14 @@ class PeerClient:
 
 
 def _refused(reply: HttpResponse, code: str, detail: str) -> PeerError:
-    said = f"status {reply.status} ({code})" if code else f"status {reply.status}"
+    text = f"status {reply.status} ({code})" if code else f"status {reply.status}"
     if code in BUSY:
         wait = reply.headers.get("Retry-After", "")
         is_number = wait.isascii() and wait.isdecimal()
-        return PeerBusy(said, wait_s=float(wait) if is_number else USUAL_WAIT_S)
+        return PeerBusy(text, wait_s=float(wait) if is_number else USUAL_WAIT_S)
     if 400 <= reply.status < 500 and code not in LATE:
-        return PeerDeclined(f"{said}: {detail}" if code and detail else said)
-    return PeerError(said)
+        return PeerDeclined(f"{text}: {detail}" if code and detail else text)
+    return PeerError(text)
 
 
 try:
@@ -119,7 +119,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpsPeers:
-    """The neighbours that have a url, over kept connections; timeouts are the caller's."""
+    """The peers that have a url, over kept connections; timeouts are the caller's."""
 
     def __init__(
         self,
@@ -174,8 +174,8 @@ class HttpsPeers:
                 ssl=self._context,
                 allow_redirects=False,
             ) as response:
-                said = await _read(response)
-                return HttpResponse(response.status, said, peer_messages.KIND, response.headers)
+                body = await _read(response)
+                return HttpResponse(response.status, body, peer_messages.KIND, response.headers)
         except (aiohttp.ClientError, ValueError) as error:
             raise _failure(error) from error
 
@@ -187,20 +187,20 @@ def _failure(error: Exception) -> CoveyError:
         cause = error.os_error
     elif isinstance(error.__cause__, ssl.SSLError):
         cause = error.__cause__
-    said = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
-    said = str(said or cause or type(cause).__name__)
+    reason = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
+    reason = str(reason or cause or type(cause).__name__)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return PeerRefused(f"certificate refused: {said}")
+        return PeerRefused(f"certificate refused: {reason}")
     if isinstance(cause, ssl.SSLError):
         return PeerRefused(
-            f"no TLS connection ({said}); check that both sites have the same authority, and both "
-            "clocks"
+            f"no TLS connection ({reason}); check that both sites have the same authority, and "
+            "both clocks"
         )
     if isinstance(error, aiohttp.ClientConnectorError):
         if cause.args and cause.args[0] == socket.EAI_NONAME:
             return ConfigError(f"unknown host {error.host!r}; correct url")
-        said = f"{error.host}:{error.port}: {said}"
-    return PeerError(f"no answer: {said}")
+        reason = f"{error.host}:{error.port}: {reason}"
+    return PeerError(f"no answer: {reason}")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -255,7 +255,7 @@ def _of_cells(site: SiteConfig, spaces: Sequence[peer_messages.SpaceInfo]) -> It
     policy = site.learner.policies[space]
     there = {one.name: one for one in spaces}.get(space)
     if there is None:
-        yield f"contexts are {space or 'the same for all'} here, and it knows none of these"
+        yield f"contexts are {space or 'the same for all'} here, and it has none of these"
         return
     if there.dimension != policy.dimension:
         yield f"contexts have {policy.dimension} dimensions here and {there.dimension} there"
@@ -280,7 +280,7 @@ def _of_instances(site: SiteConfig, greeting: HelloReply) -> Iterator[str]:
         more = next(one.name for one in greeting.features if one not in ours)
         yield f"it takes a feature {_shown(more)} that is not here"
     elif site.serving.instance == "row":
-        yield "features are in another order there, and rows go by that"
+        yield "features are in another order there, and rows have that order"
 
 
 def _shown(text: str, most: int = MOST_SHOWN) -> str:
@@ -294,7 +294,7 @@ Asks = Literal["data", "context"]
 
 
 class Probe(NamedTuple):
-    """What a peer says of itself."""
+    """What a peer announces about itself."""
 
     greeting: HelloReply
     versions: str  # of the peer protocol that it speaks
@@ -309,7 +309,7 @@ class _ProbeModel(msgspec.Struct):
 
 
 def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
-    """Return what a peer says to the site of `identity`.
+    """Return what a peer announces to the site of `identity`.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
     the other, and `ConfigError` if its host is unknown.

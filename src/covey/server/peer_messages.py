@@ -268,8 +268,8 @@ def write(message: Any) -> bytes:
 def read(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     """Return a received request; raise `HttpProblem` if it is not one of this kind."""
     if len(body) > MOST_BYTES:
-        said = f"the message has {len(body)} bytes; at most {MOST_BYTES}"
-        raise HttpProblem(413, "too_large", said)
+        text = f"the message has {len(body)} bytes; at most {MOST_BYTES}"
+        raise HttpProblem(413, "too_large", text)
     query: AnyMessage = _decoded(body, kind)
     if query.version != VERSION:
         raise _other_version(query.version)
@@ -299,8 +299,8 @@ def announced(headers: Mapping[str, str]) -> tuple[str, str]:
     return _shown(versions) or str(VERSION), _shown(software) or FIRST_SOFTWARE
 
 
-def _shown(said: str) -> str:
-    return said[:MOST_ANNOUNCED] if said.isprintable() else ""
+def _shown(value: str) -> str:
+    return value[:MOST_ANNOUNCED] if value.isprintable() else ""
 
 
 def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQuery:
@@ -361,7 +361,7 @@ def words_of(answer: DeliveryReply) -> list[str]:
     return answer.words
 
 
-def told(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int) -> LabelsQuery:
+def delivery(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int) -> LabelsQuery:
     """Return the message that delivers true labels."""
     sent = [LabelEntry(id_, _sent(label)) for id_, label in labels]
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
@@ -403,7 +403,7 @@ def _decoded(body: Any, kind: Any) -> Any:
         raise HttpProblem(400, "bad_letter", f"the message is not MessagePack: {error}") from None
 
 
-def _other_or_invalid(body: Any, kind: Any, said: str) -> HttpProblem:
+def _other_or_invalid(body: Any, kind: Any, detail: str) -> HttpProblem:
     """Return why a message is invalid; one of another version may have other fields."""
     if kind != list[Any]:
         try:
@@ -412,7 +412,7 @@ def _other_or_invalid(body: Any, kind: Any, said: str) -> HttpProblem:
             sent = VERSION
         if sent != VERSION:
             return _other_version(sent)
-    return invalid(said[:200])  # it may quote what came
+    return invalid(detail[:200])  # it may quote the message
 
 
 def _other_version(sent: int) -> HttpProblem:

@@ -66,7 +66,7 @@ class Live(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
-    """Whether it answers, and keeps what it is told."""
+    """Whether it answers, and stores labels."""
 
     ready: bool
 
@@ -97,7 +97,7 @@ class ModelMetadata(msgspec.Struct):
 
 
 class InferenceResponse(msgspec.Struct, omit_defaults=True):
-    """Labels and tickets; for a single row also how the decision came about."""
+    """Labels and tickets; for a single row also how it was decided."""
 
     model_name: str
     id: str
@@ -106,7 +106,7 @@ class InferenceResponse(msgspec.Struct, omit_defaults=True):
 
 
 class Settled(msgspec.Struct):
-    """What was taken: `new` unless it was there before; lists where `rows` were said."""
+    """What was taken: `new` unless it was there before; lists where `rows` were given."""
 
     id: str
     new: bool | list[bool]

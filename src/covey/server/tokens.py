@@ -56,13 +56,13 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why not, as a word and as a sentence that says nothing about the token itself."""
+    """Why a token is refused, as a word and as a sentence that reveals nothing about it."""
 
     why: Why
 
     @property
     def sentence(self) -> str:
-        """What a client may be told."""
+        """What a client may see."""
         return _SENTENCES[self.why]
 
 
@@ -130,7 +130,7 @@ def listed(path: Path) -> tuple[Token, ...]:
 def find(
     known: Iterable[Token], header: str | None, *, now: datetime | None = None
 ) -> Token | Refused:
-    """Return the token that an Authorization header holds, if it is good for anything."""
+    """Return the token that an Authorization header holds, if it is valid."""
     if not header:
         return Refused("missing")
     match = _HEADER.fullmatch(header) if len(header) <= _LONGEST_HEADER else None

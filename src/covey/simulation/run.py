@@ -228,9 +228,9 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
     if settings.check_claims is None and environment.liars:
         settings = msgspec.structs.replace(settings, check_claims=True)
     setup = assemble(Tables(settings, members))
-    is_shared = environment.streams == 1
+    are_apart = environment.streams != 1
     sites = tuple(
-        site._replace(stream=0 if is_shared else place, lies=site.name in environment.liars)
+        site._replace(stream=place * are_apart, reports_falsely=site.name in environment.liars)
         for place, site in enumerate(setup.sites)
     )
     return setup._replace(sites=sites)
@@ -326,11 +326,11 @@ class _Visits:
     def shares(self) -> dict[str, float]:
         if not self._counts:
             return {}
-        decisions, lies = np.array(list(self._counts.values())).T
+        decisions, asked = np.array(list(self._counts.values())).T
         often = decisions >= _MANY
         return {
-            "overall": float(lies.sum() / decisions.sum()),
-            "worst cell": float((lies[often] / decisions[often]).max()) if often.any() else 0.0,
+            "overall": float(asked.sum() / decisions.sum()),
+            "worst cell": float((asked[often] / decisions[often]).max()) if often.any() else 0.0,
         }
 
 

@@ -51,7 +51,7 @@ def test_a_claim_depends_if_some_comparisons_hold() -> None:
     assert (finding.verdict, finding.on) == ("depends", "holds for right; not for wrong, even")
 
 
-def test_one_comparison_is_enough_if_the_paper_says_may() -> None:
+def test_one_comparison_is_enough_where_the_paper_claims_may() -> None:
     assert judge(claim(RIGHT, WRONG, is_some=True), FIGURES)[1:3] == ("holds", "in right")
     assert judge(claim(WRONG, is_some=True), FIGURES).verdict == "does not hold"
 

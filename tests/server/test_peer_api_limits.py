@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_back import BODIES, CALLS, answers, call, code, pen, south, world_of
+from test_peer_api import BODIES, CALLS, answers, call, code, peer_client, south, world_of
 
 from covey.errors import PeerDeclined, PeerError
 from covey.node.node import Node
@@ -21,7 +21,7 @@ from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucke
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, ROOT, AskQuery
 from support import virtual
-from support.letterbox import HEADERS, LetterLink, neighbour, respond
+from support.message_links import HEADERS, MessageLink, neighbour, respond
 from support.virtual import World
 
 # -- how much, how often, how long --------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_in_no_stretch_of_time_are_there_more_calls_than_the_rate_allows(
             assert count <= max(1.0, rate_per_s) + rate_per_s * (last - first) + 1e-6
 
 
-def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_not_kept() -> None:
+def test_a_peer_above_its_rate_gets_retry_after_and_others_are_served() -> None:
     async def main() -> None:
         back = south(world_of(), rate_per_s=0.25)
         first, second, other = [
@@ -70,7 +70,7 @@ def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_not_kept()
     virtual.run(main())
 
 
-def test_so_many_requests_of_a_peer_are_under_way_and_no_more() -> None:
+def test_the_number_of_running_requests_of_a_peer_is_limited() -> None:
     async def main() -> None:
         world = world_of()
         world.weather.commit_s = 1.0
@@ -87,7 +87,7 @@ def test_so_many_requests_of_a_peer_are_under_way_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("name", ["ask", "report", "estimate", "labels"])
-def test_what_nobody_waits_for_any_more_is_not_begun(name: str) -> None:
+def test_a_request_after_its_deadline_is_not_begun(name: str) -> None:
     async def main() -> None:
         world = world_of()
         before = world.nodes["south"].learner.snapshot()
@@ -100,7 +100,7 @@ def test_what_nobody_waits_for_any_more_is_not_begun(name: str) -> None:
     virtual.run(main())
 
 
-def test_letters_say_how_long_their_sender_will_wait() -> None:
+def test_messages_contain_the_deadline_of_the_sender() -> None:
     async def main() -> None:
         deadlines: list[int] = []
 
@@ -119,10 +119,10 @@ def test_letters_say_how_long_their_sender_will_wait() -> None:
     virtual.run(main())
 
 
-def test_a_refusal_names_its_code_to_who_asked() -> None:
+def test_a_refusal_has_a_code_for_the_asker() -> None:
     async def main() -> None:
         with pytest.raises(PeerDeclined, match=r"status 403 \(not_allowed\): you may not ask here"):
-            await pen(south(world_of(), may_ask=False)).report("g1:0", 1)
+            await peer_client(south(world_of(), may_ask=False)).report("g1:0", 1)
 
     virtual.run(main())
 
@@ -139,7 +139,7 @@ def test_a_refusal_names_its_code_to_who_asked() -> None:
         (HttpProblem(507, "store_full", ""), None),
     ],
 )
-def test_who_is_busy_says_for_how_long_and_who_is_broken_is_not_busy(
+def test_a_busy_peer_has_a_wait_and_a_failed_peer_is_not_busy(
     problem: HttpProblem, wait_s: float | None
 ) -> None:
     async def main() -> None:
@@ -194,7 +194,7 @@ def test_no_bytes_of_a_peer_are_this_site_s_failure(sent: list[tuple[str, bytes]
     assert set(virtual.run(main())) <= {200, 400, 403, 408, 413, 422}
 
 
-def test_a_network_by_letters_decides_as_one_by_calls() -> None:
+def test_a_network_over_messages_decides_as_one_by_direct_calls() -> None:
     config = {
         "policy": {"preset": "cos", "slices": 2},
         "learner": [
@@ -216,13 +216,13 @@ def test_a_network_by_letters_decides_as_one_by_calls() -> None:
             found.append((answer.phase, answer.arm, answer.function, answer.label))
         return found
 
-    by_letters = virtual.run(decisions(LetterLink))
+    by_messages = virtual.run(decisions(MessageLink))
 
-    assert by_letters == virtual.run(decisions(virtual.Link))
-    assert {arm for _, arm, _, _ in by_letters} == {"f", "g", "north", "south"}
+    assert by_messages == virtual.run(decisions(virtual.Link))
+    assert {arm for _, arm, _, _ in by_messages} == {"f", "g", "north", "south"}
 
 
-def test_the_kind_of_letters_is_said() -> None:
+def test_messages_have_a_content_type() -> None:
     async def main() -> None:
         reply = await respond(south(world_of()), call("hello"))
 
@@ -233,7 +233,7 @@ def test_the_kind_of_letters_is_said() -> None:
 
 @settings(max_examples=25)
 @given(st.text("abcdefgh", min_size=8, max_size=20), st.floats(1e-300, 1e300))
-def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, number: float) -> None:
+def test_a_context_only_peer_is_sent_no_byte_of_an_instance(word: str, number: float) -> None:
     config = {
         "policy": {"preset": "cos", "slices": 1},
         "learner": [
@@ -243,7 +243,7 @@ def test_who_is_shown_the_context_is_sent_no_byte_of_an_instance(word: str, numb
     }
     sent: list[bytes] = []
 
-    class Tapped(LetterLink):
+    class Tapped(MessageLink):
         rights: ClassVar[dict[str, Any]] = {"share": "context"}
 
         async def _post(self, path: str, body: bytes) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Letters over real sockets and mutual TLS: to the right site and its key, or to nobody."""
+"""Peer messages over real sockets and mutual TLS: to the right site and its key, or to none."""
 
 import asyncio
 import random
@@ -124,7 +124,7 @@ def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
     sites: Path, folder: str, name: str, office: str
 ) -> None:
     async def main() -> tuple[list[bytes], str]:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it lets everybody in
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it admits every client
         context.load_cert_chain(sites / folder / f"{name}.crt", sites / folder / f"{name}.key")
         async with (
             site(context) as (url, bodies, _),
@@ -195,7 +195,7 @@ def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
     assert "certificate not reloaded" in caplog.text
 
 
-def test_nobody_at_the_address_is_a_peer_error(sites: Path) -> None:
+def test_an_address_without_a_listener_is_a_peer_error(sites: Path) -> None:
     async def main() -> None:
         async with north(sites, "https://127.0.0.1:1", key_of(sites)) as peer:
             await peer.hello()
@@ -281,7 +281,7 @@ def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_is_not_let_in_gets_a_peer_error(sites: Path) -> None:
+def test_a_refused_caller_gets_a_peer_error(sites: Path) -> None:
     async def main() -> None:
         context = keys.server_context(*files(sites, "south", "other", "elsewhere"))
         async with (

@@ -38,7 +38,7 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("form", serve.FORMS)
-def test_nothing_that_is_said_begins_a_line_or_steers_a_terminal(form: str) -> None:
+def test_no_printed_text_contains_line_breaks_or_terminal_codes(form: str) -> None:
     line = written(form, "refused: %s", "x\n2026 info forged\r\x1b[2J\u2028")
 
     assert len(line.splitlines()) == 1
@@ -56,7 +56,7 @@ def test_of_a_failure_the_kind_and_the_place_are_written_and_no_message(form: st
 
     assert "52000" not in stream.getvalue()
     assert "ValueError" in stream.getvalue()
-    assert "test_notices.py:" in stream.getvalue()
+    assert "test_log_lines.py:" in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 1
 
 

@@ -95,7 +95,7 @@ def test_where_one_learner_receives_the_row_it_is_the_one_that_counts() -> None:
     assert learnt(with_shown([[0, 1], [0, 1], [1, 0]], at=[0, 1, 0])) == [2, 3]
 
 
-def test_errors_are_counted_where_the_log_knows_the_label_even_if_it_was_hidden() -> None:
+def test_errors_are_counted_where_the_log_has_the_label_even_if_it_was_hidden() -> None:
     log = log_of([[0, 0, 0, 0], [1, 1, 0, 0]], [1, 0, -1, 1], [-1, 0, 0, 0])
 
     assert compare([PreviousLabel()], log) == {

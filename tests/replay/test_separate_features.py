@@ -54,7 +54,7 @@ def test_cells_are_named_by_the_space_they_belong_to() -> None:
     assert set(trace.names["cell"]) == {"x0/g2:0", "x0/g2:1", "x1/g2:0", "x1/g2:1"}
 
 
-def test_in_the_space_of_who_asks_a_helper_counts_requests_and_nothing_else() -> None:
+def test_in_the_space_of_the_asker_a_helper_counts_requests_only() -> None:
     game, trace = apart(3_000, south="x1")
     asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))
     asked_in = Counter(trace.names["cell"][cell] for cell in trace.cell[asks])
@@ -68,7 +68,7 @@ def test_in_the_space_of_who_asks_a_helper_counts_requests_and_nothing_else() ->
 
 
 def test_what_a_helper_sees_in_contexts_of_its_own_teaches_it_nothing_about_the_askers() -> None:
-    """The paper's worst correlation: to who asks, it is as if nothing else came to the helper."""
+    """The paper's worst correlation: for the asker it is as if the helper received nothing else."""
     with_stream, without = (
         decisions_of_north(apart(3_000, south="x1", has_arrivals=has)[1]) for has in (True, False)
     )
@@ -82,7 +82,7 @@ def test_what_a_helper_sees_in_contexts_of_its_own_teaches_it_nothing_about_the_
     assert trained[0] < 0.2 * trained[1]
 
 
-def test_a_learner_whose_own_context_says_nothing_still_learns_whom_to_ask() -> None:
+def test_a_learner_with_an_uninformative_context_still_learns_which_peer_to_ask() -> None:
     _, trace = apart(3_000, south="x1")
 
     assert set(late_arms(trace)) == {"south"}

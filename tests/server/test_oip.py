@@ -104,7 +104,7 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
         ([tensor(data=[1, 10**400])], "holds 1000000000"),
     ],
 )
-def test_what_is_wrong_with_a_tensor_is_said(sent: list[Any], says: str) -> None:
+def test_errors_in_a_tensor_are_named(sent: list[Any], says: str) -> None:
     asked = [msgspec.convert(one, RemoteTensor) for one in sent]
     with pytest.raises(HttpProblem, match=re.escape(says)):
         server_tensors.table_of(asked, {}, SERVING.features, dimension=None, most=4)

@@ -129,7 +129,7 @@ def test_hedge_reweighs_all_mistakes_at_the_current_rate() -> None:
 
 
 def test_fixed_share_redistributes_a_share_evenly() -> None:
-    # Hedge's 1/3 and 2/3, then 0.8 of each and 0.1 for everybody.
+    # Hedge's 1/3 and 2/3, then 0.8 of each and 0.1 for all.
     weights = weights_of(FixedShare(0.2, LN_2), ([1, 0], 0))
 
     assert weights == pytest.approx((0.8 / 3 + 0.1, 1.6 / 3 + 0.1))
@@ -179,7 +179,7 @@ def test_the_regret_of_hedge_stays_below_its_bound(seed: int, rate: float | None
 
 
 def test_the_regret_of_hedge_stays_below_its_bound_against_an_adaptive_opponent() -> None:
-    """Whoever weighs more is wrong: the worst that can be done to two members."""
+    """The heavier member is always wrong: the worst case for two members."""
     rule, standing = Hedge(), start(2)
     rows: list[Row] = []
     for _ in range(2_000):

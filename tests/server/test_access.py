@@ -1,4 +1,4 @@
-"""Who gets in, and to what: tokens and their scopes, TLS, tickets of somebody else."""
+"""Access: tokens and their scopes, TLS, tickets of other clients."""
 
 import asyncio
 import os
@@ -86,7 +86,7 @@ def test_a_token_opens_what_its_scopes_say(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-def test_state_and_metrics_are_for_who_may_see_them(tmp_path: Path) -> None:
+def test_state_and_metrics_need_their_scopes(tmp_path: Path) -> None:
     async def story(client: Client, secrets: dict[str, str]) -> None:
         for path in ("/v2/models/north/state", "/metrics"):
             for name in CLIENTS:
@@ -99,7 +99,7 @@ def test_state_and_metrics_are_for_who_may_see_them(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-def test_somebody_elses_ticket_is_unknown_like_one_that_never_was(tmp_path: Path) -> None:
+def test_a_ticket_of_another_client_is_unknown_like_one_that_never_was(tmp_path: Path) -> None:
     async def story(client: Client, secrets: dict[str, str]) -> None:
         camera, door = client.known_by(secrets["camera"]), client.known_by(secrets["door"])
         await camera.post(INFER, infer("a"))
@@ -127,7 +127,7 @@ def test_two_clients_may_use_the_same_id(tmp_path: Path) -> None:
     assert Store(tmp_path / "north.store").size()["labels"] == 2
 
 
-def test_who_labels_for_everybody_says_for_whom(tmp_path: Path) -> None:
+def test_a_client_that_labels_for_all_names_the_client(tmp_path: Path) -> None:
     def label(client: object) -> dict[str, object]:
         return {**LABEL, "parameters": {"client": client}}
 
@@ -150,7 +150,7 @@ def test_who_labels_for_everybody_says_for_whom(tmp_path: Path) -> None:
             in (await one.post(FEEDBACK, {**LABEL, "id": "x"}))[1]["detail"]
             for one in (expert, door)
         ]
-        assert hints == [True, False]  # who may not label for others need not know of them
+        assert hints == [True, False]  # a client that may not label for others gets no hint of them
 
     told(tmp_path, story)
 
@@ -167,7 +167,7 @@ def test_tokens_that_are_made_or_revoked_count_at_once(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-def test_a_broken_file_of_tokens_changes_nothing_and_none_lets_nobody_in(
+def test_a_broken_token_file_changes_nothing_and_a_missing_one_admits_no_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(client: Client, secrets: dict[str, str]) -> None:
@@ -238,7 +238,7 @@ def test_a_certificate_that_cannot_be_used_leaves_the_old_one(
     assert "certificate not reloaded" in caplog.text
 
 
-def test_who_speaks_plainly_to_a_port_with_tls_hears_nothing(tmp_path: Path) -> None:
+def test_plain_http_on_a_tls_port_gets_no_answer(tmp_path: Path) -> None:
     keys.new_authority(tmp_path / "ca")
     keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
     tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])

@@ -17,7 +17,7 @@ from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import MOST_ROWS, ROOT
 from support import virtual
-from support.letterbox import HEADERS, neighbour, respond
+from support.message_links import HEADERS, neighbour, respond
 from support.virtual import World
 
 CALLS = ("ask", "report", "estimate", "labels", "hello")
@@ -59,8 +59,8 @@ def call(name: str, body: Any = None, *, who: str = "north", **more: Any) -> Htt
     )
 
 
-def pen(back: PeerApi, who: str = "north", **rights: Any) -> PeerClient:
-    """Return the way of a peer to a site: letters, handed over at once."""
+def peer_client(back: PeerApi, who: str = "north", **rights: Any) -> PeerClient:
+    """Return a client of the peer API of a site, without a network."""
 
     async def post(path: str, body: bytes) -> HttpResponse:
         return await respond(back, HttpRequest("POST", path, HEADERS, body, who))
@@ -82,7 +82,7 @@ async def answers(back: PeerApi, *calls: HttpRequest) -> list[Any]:
 def test_a_peer_is_answered_and_its_label_counts_once() -> None:
     async def main() -> None:
         world = world_of(lambda x: x + 1)
-        peer = pen(south(world))
+        peer = peer_client(south(world))
 
         (helped,) = await peer.ask([AskRow("r", "g1:0", 3, 41)])
         said = [await peer.deliver([("r", 42)]) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_a_peer_is_answered_and_its_label_counts_once() -> None:
     virtual.run(main())
 
 
-def test_a_batch_is_one_letter_and_larger_ones_are_divided() -> None:
+def test_a_batch_is_one_message_and_larger_ones_are_divided() -> None:
     async def main() -> None:
         world = world_of()
         back = south(world)
@@ -123,11 +123,11 @@ def test_a_repeated_ask_gets_the_same_answer_also_after_a_restart() -> None:
         seen = []
         world = world_of(lambda x: seen.append(x) or len(seen))
         rows = [AskRow(f"r{k}", "g1:0", 1, k) for k in range(3)]
-        first = await pen(south(world)).ask(rows)
-        again = await pen(south(world)).ask(rows)
+        first = await peer_client(south(world)).ask(rows)
+        again = await peer_client(south(world)).ask(rows)
         world.crash("south")
         world.boot("south")
-        later = await pen(south(world)).ask(rows)
+        later = await peer_client(south(world)).ask(rows)
 
         assert first == again == later
         assert seen == [0, 1, 2]
@@ -174,16 +174,16 @@ def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> None:
         body = {**HEAD, "rows": [["a", "g1:0", 1], ["b", "g1:0", 1]], "values": [1, 0]}
 
         assert await answers(south(world), call("ask", body)) == [(422, "not_classified")]
-        assert await pen(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
+        assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
         assert await answers(south(world), call("ask", {**body, "values": [1, 1]})) == [200]
 
     virtual.run(main())
 
 
-def test_who_asks_by_the_cell_gets_the_label_seen_most() -> None:
+def test_a_request_by_the_cell_gets_the_label_seen_most() -> None:
     async def main() -> None:
         world = world_of()
-        peer = pen(south(world))
+        peer = peer_client(south(world))
         (first,) = await peer.ask([AskRow("a", "g1:0", 1)])
         await peer.deliver([("a", "calm")])
         (second,) = await peer.ask([AskRow("b", "g1:0", 2)])
@@ -196,10 +196,10 @@ def test_who_asks_by_the_cell_gets_the_label_seen_most() -> None:
 def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
     async def main() -> None:
         world = world_of()
-        first = await pen(south(world)).hello()
+        first = await peer_client(south(world)).hello()
         world.crash("south")
         world.boot("south")
-        second = await pen(south(world)).hello()
+        second = await peer_client(south(world)).hello()
 
         assert (first.name, second.name) == ("south", "south")
         assert second.incarnation == first.incarnation + 1
@@ -216,13 +216,13 @@ def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
         ({"may_ask": False, "share": "none"}, False, False),
     ],
 )
-def test_a_greeting_says_what_cells_and_instances_are_to_those_whom_it_concerns(
+def test_hello_describes_cells_and_instances_only_to_peers_that_use_them(
     rights: dict[str, Any], knows_cells: bool, knows_data: bool
 ) -> None:
     async def main() -> None:
         known = {"north": neighbour("north", **rights)}
         takes: Any = {"features": {"size": "FP64"}, "instance": "row"}
-        said = await pen(PeerApi(world_of().nodes["south"], known, **takes)).hello()
+        said = await peer_client(PeerApi(world_of().nodes["south"], known, **takes)).hello()
 
         cells = [peer_messages.SpaceInfo("", "1 slices per dimension", 1)] if knows_cells else []
         assert (said.preset, said.spaces) == ("cos" if knows_cells else "", cells)
@@ -236,13 +236,13 @@ def test_a_site_that_calls_itself_otherwise_is_no_peer() -> None:
     async def main() -> None:
         back = PeerApi(world_of().nodes["north"], {"north": neighbour("north")})
         with pytest.raises(PeerError, match="greeting of 'north'"):
-            await pen(back).hello()
+            await peer_client(back).hello()
 
     virtual.run(main())
 
 
 @pytest.mark.parametrize("share", ["none", "context"])
-def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None:
+def test_no_message_contains_more_than_is_shared(share: Any) -> None:
     async def main() -> None:
         sent: list[bytes] = []
 
@@ -269,7 +269,9 @@ def test_no_letter_is_written_that_shows_more_than_is_shared(share: Any) -> None
         ({"may_ask": False}, [(403, "not_allowed")] * 3 + [200, 200]),
     ],
 )
-def test_what_a_peer_may_stands_in_its_table(rights: dict[str, Any], expected: list[Any]) -> None:
+def test_the_permissions_of_a_peer_are_in_its_table(
+    rights: dict[str, Any], expected: list[Any]
+) -> None:
     async def main() -> None:
         back = south(world_of(), **rights)
 
@@ -278,7 +280,7 @@ def test_what_a_peer_may_stands_in_its_table(rights: dict[str, Any], expected: l
     virtual.run(main())
 
 
-def test_who_is_not_listed_may_nothing() -> None:
+def test_an_unlisted_peer_may_do_nothing() -> None:
     async def main() -> None:
         back = south(world_of())
 
@@ -305,12 +307,12 @@ def test_asking_by_the_cell_alone_must_be_allowed_by_name() -> None:
 def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
     async def main() -> None:
         back = south(world_of())
-        await pen(back).ask([AskRow("r", "g1:0", 1, 1)])
+        await peer_client(back).ask([AskRow("r", "g1:0", 1, 1)])
 
-        said = await pen(back, who="east").deliver([("r", 1), ("never", 1)])
+        said = await peer_client(back, who="east").deliver([("r", 1), ("never", 1)])
 
         assert said == ["unknown", "unknown"]
-        assert await pen(back).deliver([("r", 1)]) == ["taken"]
+        assert await peer_client(back).deliver([("r", 1)]) == ["taken"]
 
     virtual.run(main())
 
@@ -325,14 +327,14 @@ def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
         ({"headers": {}}, (415, "media_type")),
     ],
 )
-def test_what_is_no_letter_is_refused(changed: dict[str, Any], expected: Any) -> None:
+def test_what_is_no_message_is_refused(changed: dict[str, Any], expected: Any) -> None:
     async def main() -> None:
         assert await answers(south(world_of()), call("ask", **changed)) == [expected]
 
     virtual.run(main())
 
 
-def test_who_does_not_post_is_told_to() -> None:
+def test_methods_other_than_post_are_refused_with_allow() -> None:
     async def main() -> None:
         reply = await respond(south(world_of()), call("ask", method="GET"))
 
@@ -343,7 +345,7 @@ def test_who_does_not_post_is_told_to() -> None:
 
 @pytest.mark.parametrize("name", ["ask", "report", "estimate"])
 @pytest.mark.parametrize("cell", ["g2:0", "g1:0:0", "z0:0", "else/g1:0", "x"])
-def test_a_cell_that_cannot_be_is_the_mistake_of_who_asks(name: str, cell: str) -> None:
+def test_an_impossible_cell_is_an_error_of_the_asker(name: str, cell: str) -> None:
     async def main() -> None:
         body = {**BODIES[name], "cell": cell}
         if name == "ask":
@@ -354,7 +356,7 @@ def test_a_cell_that_cannot_be_is_the_mistake_of_who_asks(name: str, cell: str) 
     virtual.run(main())
 
 
-def test_a_function_that_fails_says_nothing_of_itself() -> None:
+def test_the_response_for_a_failing_function_has_no_details() -> None:
     async def main() -> None:
         def secret(instance: Any) -> int:
             raise KeyError("the weights are in /models/secret")

@@ -217,7 +217,7 @@ def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
 
 
 def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> None:
-    """What arms of others cost does not shift whose column is whose when nobody is asked."""
+    """What arms of others cost does not shift the columns when no peer is asked."""
     rng = np.random.default_rng(2)
     slots = 2_000
     labels = rng.integers(0, 2, slots)

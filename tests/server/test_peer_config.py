@@ -68,7 +68,7 @@ def test_the_keys_make_the_allow_list() -> None:
     ("share", "is_shown_cells", "is_shown_data"),
     [("none", False, False), ("context", True, False), ("data", True, True)],
 )
-def test_a_neighbour_is_shown_what_it_may_see(
+def test_a_peer_is_sent_only_what_it_may_see(
     share: Any, is_shown_cells: bool, is_shown_data: bool
 ) -> None:
     one = PeerConfig(name="south", key=KEY, share=share)

@@ -275,7 +275,7 @@ def asked_while_busy(
     return sites, sites["north"].predict("mail", (0.5,)), future
 
 
-def test_who_asks_a_busy_peer_falls_back_on_its_own_best_function() -> None:
+def test_a_learner_that_asks_a_busy_peer_falls_back_to_its_own_best_function() -> None:
     _, answer, _ = asked_while_busy(other=lambda x: "never")
 
     assert (answer.label, answer.function) == (0, "guess")
@@ -363,7 +363,7 @@ def test_a_late_answer_that_fails_is_named_and_moves_nothing() -> None:
     assert sites["north"].join() == []
 
 
-def test_if_nobody_can_answer_all_counters_are_as_before() -> None:
+def test_if_no_arm_can_answer_all_counters_are_as_before() -> None:
     is_broken = [False]
     future: Future[object] = Future()
     sites = network(sign=lambda x: future, guess=lambda x: None if is_broken[0] else 0)
@@ -390,7 +390,7 @@ def test_the_own_function_that_stepped_in_is_taught_too() -> None:
     assert (pupil.lessons, stand_in.lessons[1:]) == ([("mail", 1)], [("mail", 1)])
 
 
-def test_a_site_waits_for_its_own_function_which_nobody_can_replace() -> None:
+def test_a_site_waits_for_its_own_function_which_no_peer_can_replace() -> None:
     future: Future[object] = Future()
     future.set_result(4)
     south = network(sign=lambda x: future)["south"]

@@ -271,7 +271,7 @@ def test_failures_are_logged_once_a_minute_without_the_instance(
     assert len(lines) == 2
     assert "function 'a' of learner 'north' raised ValueError at " in lines[0]
     assert lines[0].endswith("; 1 failures since the start")
-    assert "test_standins.py" in lines[0]
+    assert "test_fallbacks.py" in lines[0]
     assert "secret" not in caplog.text
 
 

@@ -65,10 +65,10 @@ def typed(value: Any) -> Any:
 
 
 def through(instances: list[Any]) -> tuple[AskQuery, list[Any]]:
-    """Return the letter that shows instances, and those that its reader finds."""
+    """Return the message that shows instances, and those that its reader finds."""
     asked = [AskRow(f"r{k}", "g2:1", 7, one) for k, one in enumerate(instances)]
-    letter = peer_messages.ask(asked, request="m1", deadline_ms=900)
-    read = peer_messages.read(peer_messages.write(letter), AskQuery)
+    message = peer_messages.ask(asked, request="m1", deadline_ms=900)
+    read = peer_messages.read(peer_messages.write(message), AskQuery)
     found = peer_messages.requests_of(read)
     assert [(one.id, one.cell, one.slot) for one in found] == [
         (one.id, one.cell, one.slot) for one in asked
@@ -93,11 +93,11 @@ def test_rows_and_records_of_numbers_come_over_as_one_block(
     keys = [f"k{k}" for k in range(width)]
     instances = [dict(zip(keys, row, strict=True)) for row in rows] if is_record else rows
 
-    letter, found = through(instances)
+    message, found = through(instances)
 
-    assert letter.block is not None
-    assert (letter.block.kind, len(letter.block.numbers)) == (code, 8 * width * len(rows))
-    assert letter.values == peer_messages.NONE
+    assert message.block is not None
+    assert (message.block.kind, len(message.block.numbers)) == (code, 8 * width * len(rows))
+    assert message.values == peer_messages.NONE
     assert typed(found) == typed(instances)
 
 
@@ -105,19 +105,19 @@ def test_rows_and_records_of_numbers_come_over_as_one_block(
     "instances", [[{"a": 1.0}, {"b": 1.0}], [[1.0], [1.0, 2.0]], [[1.0], [1]], [[True]], [[]]]
 )
 def test_instances_that_are_not_alike_are_no_block(instances: list[Any]) -> None:
-    letter, found = through(instances)
+    message, found = through(instances)
 
-    assert letter.block is None
+    assert message.block is None
     assert typed(found) == typed(instances)
 
 
 def test_a_question_by_the_cell_alone_shows_nothing() -> None:
-    letter = peer_messages.ask([AskRow("r", "g2:1", 7)], request="m1", deadline_ms=900)
+    message = peer_messages.ask([AskRow("r", "g2:1", 7)], request="m1", deadline_ms=900)
 
-    assert peer_messages.requests_of(peer_messages.read(peer_messages.write(letter), AskQuery)) == [
-        AskRow("r", "g2:1", 7)
-    ]
-    assert set(msgspec.msgpack.decode(peer_messages.write(letter))) == {
+    assert peer_messages.requests_of(
+        peer_messages.read(peer_messages.write(message), AskQuery)
+    ) == [AskRow("r", "g2:1", 7)]
+    assert set(msgspec.msgpack.decode(peer_messages.write(message))) == {
         "version",
         "request",
         "deadline_ms",
@@ -125,7 +125,7 @@ def test_a_question_by_the_cell_alone_shows_nothing() -> None:
         "block",
         "values",
     }
-    assert (letter.block, letter.values) == (None, peer_messages.NONE)
+    assert (message.block, message.values) == (None, peer_messages.NONE)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sente
 
 @given(st.lists(labels | st.just(NO_ANSWER), max_size=5))
 def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
-    letter = peer_messages.ask([AskRow("r", "g1:0", 1)], request="m1", deadline_ms=900)
+    message = peer_messages.ask([AskRow("r", "g1:0", 1)], request="m1", deadline_ms=900)
     helps = [Assistance(label, "f", 3) for label in given_]
-    body = peer_messages.write(peer_messages.helped(letter, helps))
+    body = peer_messages.write(peer_messages.helped(message, helps))
 
-    found = peer_messages.helps_of(peer_messages.read_answer(body, AskReply, letter))
+    found = peer_messages.helps_of(peer_messages.read_answer(body, AskReply, message))
 
     assert typed([one.label for one in found]) == typed(given_)
     assert [(one.function, one.width) for one in found] == [("f", 3)] * len(helps)
@@ -163,7 +163,7 @@ def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
 
 @given(st.lists(st.tuples(ids, labels), min_size=1, max_size=5))
 def test_labels_come_over_as_they_are(sent: list[tuple[str, Any]]) -> None:
-    body = peer_messages.write(peer_messages.told(sent, request="m1", deadline_ms=900))
+    body = peer_messages.write(peer_messages.delivery(sent, request="m1", deadline_ms=900))
 
     found = peer_messages.read(body, LabelsQuery).labels
 
@@ -177,8 +177,8 @@ def valid() -> list[bytes]:
     row = ["r", "g1:0", 1]
     block = {"kind": "f8", "width": 2, "numbers": bytes(16), "keys": ["a", "b"]}
     return [
-        msgspec.msgpack.encode(letter)
-        for letter in (
+        msgspec.msgpack.encode(message)
+        for message in (
             {**HEAD, "rows": [row, row], "block": None, "values": [[1, "x"], {"a": [None]}]},
             {**HEAD, "rows": [row], "block": block, "values": None},
             {**HEAD, "cell": "g1:0", "slot": 5},
@@ -205,7 +205,7 @@ def valid() -> list[bytes]:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """Bytes of a good letter of which some were changed, left out, put in or repeated."""
+    """Bytes of a good message of which some were changed, left out, put in or repeated."""
     body = bytearray(draw(st.sampled_from(valid())))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(body)))
@@ -220,9 +220,9 @@ def read_all(body: bytes) -> None:
     refused: list[HttpProblem] = []
     for kind in LETTERS:
         try:
-            letter = peer_messages.read(body, kind)
-            if isinstance(letter, AskQuery):
-                peer_messages.requests_of(letter)
+            message = peer_messages.read(body, kind)
+            if isinstance(message, AskQuery):
+                peer_messages.requests_of(message)
         except HttpProblem as problem:
             refused.append(problem)
     for kind in ANSWERS:
@@ -241,12 +241,12 @@ def test_arbitrary_bytes_are_refused_with_a_sentence(body: bytes) -> None:
 
 
 @given(mutated())
-def test_letters_with_damage_are_read_or_refused_with_a_sentence(body: bytes) -> None:
+def test_damaged_messages_are_read_or_refused_with_a_sentence(body: bytes) -> None:
     read_all(body)
 
 
 @pytest.mark.parametrize("place", range(11))
-def test_a_good_letter_is_what_it_is_and_nothing_else(place: int) -> None:
+def test_a_valid_message_is_read_as_its_kind_only(place: int) -> None:
     body = valid()[place]
     good = []
     for kind in LETTERS:
@@ -337,14 +337,14 @@ def test_what_is_no_label_is_refused(label: Any) -> None:
 @pytest.mark.parametrize(
     "body", [b"", VALUES + b"\x91" * 100_000, VALUES + b"\xdd\xff\xff\xff\xff"]
 )
-def test_bytes_that_are_no_letter_are_a_bad_request(body: bytes) -> None:
+def test_bytes_that_are_no_message_are_a_bad_request(body: bytes) -> None:
     with pytest.raises(HttpProblem) as refused:
         peer_messages.read(body, AskQuery)
 
     assert (refused.value.status, refused.value.code) == (400, "bad_letter")
 
 
-def test_a_letter_that_is_too_long_is_not_even_looked_at() -> None:
+def test_a_message_that_is_too_long_is_not_parsed() -> None:
     with pytest.raises(HttpProblem) as refused:
         peer_messages.read(bytes(peer_messages.MOST_BYTES + 1), AskQuery)
 
@@ -352,7 +352,7 @@ def test_a_letter_that_is_too_long_is_not_even_looked_at() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"request": "m2"}, {"version": 2}])
-def test_the_answer_to_another_letter_is_none(changed: dict[str, Any]) -> None:
+def test_the_response_to_another_message_is_refused(changed: dict[str, Any]) -> None:
     answer = {**SAID, "name": "south", "incarnation": 3, **changed}
 
     with pytest.raises(PeerError, match="another request"):

@@ -1,4 +1,4 @@
-"""Links of a virtual network over which letters go, as bytes, to the side of a node for peers."""
+"""Links of a virtual network that carry peer messages, as bytes, to the peer API of a node."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,13 +19,13 @@ HEADERS = {"content-type": KIND}
 
 
 def neighbour(name: str, **more: Any) -> PeerConfig:
-    """Return a neighbour that may do everything, and often."""
+    """Return a peer that may do everything, at any rate."""
     rights = {"share": "data", "may_ask": True, "asks_by_context": True, "rate_per_s": 1e9}
     return PeerConfig(**{"name": name, "key": KEY, "in_flight": 1_024, **rights, **more})
 
 
-def letter(path: str, body: bytes, *, who: str) -> HttpRequest:
-    """Return a letter as the side of a node for peers gets it."""
+def message_call(path: str, body: bytes, *, who: str) -> HttpRequest:
+    """Return the request with a message, as the peer API gets it."""
     return HttpRequest("POST", path, HEADERS, body, who)
 
 
@@ -36,36 +36,36 @@ async def respond(back: PeerApi, call: HttpRequest) -> HttpResponse:
         return problem.reply()
 
 
-class LetterLink(virtual.Link):
-    """The way from one site to another, by letters."""
+class MessageLink(virtual.Link):
+    """A link from one site to another, by peer messages."""
 
     rights: ClassVar[dict[str, Any]] = {}  # of the other, besides the usual ones
 
     def __init__(self, world: virtual.World, source: str, name: str) -> None:
         super().__init__(world, source, name)
-        self._pen = self._write(world)
+        self._client = self._write(world)
 
     def _write(self, world: virtual.World) -> PeerClient:
-        """Return who writes the letters."""
+        """Return the client that writes the messages."""
         return PeerClient(neighbour(self._name, **self.rights), self._post, world.chance)
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        return await self._pen.ask(requests)
+        return await self._client.ask(requests)
 
     async def report(self, cell: str, slot: int) -> Report:
-        return await self._pen.report(cell, slot)
+        return await self._client.report(cell, slot)
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._pen.estimate(cell, slot, is_by_context=is_by_context)
+        return await self._client.estimate(cell, slot, is_by_context=is_by_context)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        return await self._pen.deliver(labels)
+        return await self._client.deliver(labels)
 
     async def hello(self) -> HelloReply:
-        return await self._pen.hello()
+        return await self._client.hello()
 
     async def _post(self, path: str, body: bytes) -> HttpResponse:
-        call = letter(path, body, who=self._source)
+        call = message_call(path, body, who=self._source)
         known = {self._source: neighbour(self._source)}
 
         def say(node: Node) -> Any:
