@@ -124,7 +124,7 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
 
     Its preset may be a class of one's own.
     """
-    if isinstance(table.get("preset"), type):
+    if isinstance(table, Mapping) and isinstance(table.get("preset"), type):
         table = {**table, "preset": _named(table["preset"])}
     table = toml.moved(table, _READING_KEYS, into="reading", where=where)
     settings = toml.read(table, Settings, where=where)
