@@ -145,13 +145,15 @@ def cell_of(node: Node) -> str:
 
 def counted(node: Node) -> Any:
     """Return what is counted in cells that are not empty; reports of peers stay known."""
-    end = node.learner.pending_slice.stop
     overlays = [one.tables for one in node._state.sources._overlays.values()]
     tables = [table for one in [node.learner.tables, *overlays] for table in one.values()]
-    rows = [
-        (k, table.counters(row)[:end]) for k, table in enumerate(tables) for row in rows_of(table)
-    ]
-    return [row for row in rows if any(row[1][1:])]
+    arms = range(len(node.learner.arms))
+    rows = []
+    for k, table in enumerate(tables):
+        for row in rows_of(table):
+            labels = [count for arm in arms for count in table.record(row, arm)]
+            rows.append((k, [table.arrivals(row), table.own(row), *labels, *table.pending(row)]))
+    return [row for row in rows if any(row[1])]
 
 
 def rows_of(table: Any) -> range:
@@ -184,8 +186,8 @@ def test_a_request_is_answered_within_the_timeout_if_its_peer_is_down(name: str)
 
 def pending(node: Node) -> list[int]:
     """Return the pending labels of each cell and arm."""
-    table, place = node.learner.tables[""], node.learner.pending_slice
-    return [count for row in rows_of(table) for count in table.counters(row)[place]]
+    table = node.learner.tables[""]
+    return [count for row in rows_of(table) for count in table.pending(row)]
 
 
 class FailingLink(Link):

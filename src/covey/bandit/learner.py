@@ -26,7 +26,18 @@ import numpy as np
 
 from covey.bandit.policies import Policy
 from covey.errors import DataError
-from covey.kernel import CHOICE, HEAD, SERVE, UNPAID, Clock, Table, code_of, doubts_of, table_of
+from covey.kernel import (
+    CHOICE,
+    SERVE,
+    UNPAID,
+    Clock,
+    Table,
+    arm_of,
+    code_of,
+    doubts_of,
+    phase_of,
+    table_of,
+)
 from covey.kernel.rules import Cell, Report, Reward, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
@@ -148,7 +159,7 @@ class Learner:
         self._table = self.tables[space]
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
         # By the part `CHOICE` of a code.
-        self.choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        self.choices = self._choices()
 
     @property
     def spaces(self) -> list[str]:
@@ -189,7 +200,7 @@ class Learner:
         arm = self._functions + self._peers.index(peer)
         self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
         self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
-        self.choices = [self._choice(code) for code in range(4 * len(self.arms))]
+        self.choices = self._choices()
         for table in self.tables.values():
             table.set_cost(arm, cost)
 
@@ -357,7 +368,8 @@ class Learner:
         self.rule = msgspec.structs.replace(self.rule, is_pending=True)
         for space, old in self.tables.items():
             table = self.empty_table(space)
-            self.tables[space] = with_pending(old, table, codes.get(space, ()), self.pending_slice)
+            table.take_over(old, codes.get(space, ()))
+            self.tables[space] = table
         self._table = self.tables[self.space]
 
     # -- for peers ------------------------------------------------------------------------------
@@ -421,7 +433,7 @@ class Learner:
     def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
         """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
         table = self.tables[space]
-        return self.name_at(space, row), self.stored(table, row), table.known(row)
+        return self.name_at(space, row), table.stored(row), table.known(row)
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
@@ -440,17 +452,11 @@ class Learner:
         seen = dict(snapshot.seen)
         for name, counters in snapshot.cells:
             cell = self.names.parse(name)
-            self.load(self.tables[cell.space], cell, counters, seen.get(name, []))
+            self.tables[cell.space].load_stored(cell, counters, seen.get(name, []))
         for space, doubts in snapshot.doubts.items():
             self.tables[space].take_doubts(doubts)
 
     # -- tables ---------------------------------------------------------------------------------
-
-    @property
-    def pending_slice(self) -> slice:
-        """Where a row counts pending labels, if it does: after labels, right and training."""
-        start = HEAD + 2 * len(self.arms) + self._asked - self._functions
-        return slice(start, start + len(self.arms))
 
     def empty_table(self, space: str, **other: Any) -> Table:
         """Return a table for a context space; `other` are fields of the rule that differ."""
@@ -465,50 +471,17 @@ class Learner:
             rule = msgspec.structs.replace(rule, **other)
         return table_of(Clock(policy.scales(), policy.powers()), rule)
 
-    def stored(self, table: Table, row: int) -> list[int]:
-        """Return the counters of a row as they are stored: without pending labels."""
-        counters = table.counters(row)
-        if self.rule.is_pending:
-            del counters[self.pending_slice]
-        return counters
-
-    def load(
-        self, table: Table, cell: Cell, stored: Sequence[int], seen: list[tuple[Any, int]]
-    ) -> int:
-        """Open `cell` in a table with stored counters and labels; return its row."""
-        counters = list(stored)
-        if self.rule.is_pending:
-            start = self.pending_slice.start
-            counters[start:start] = [0] * len(self.arms)
-        row = table.load(cell, counters)
-        table.know(row, seen)
-        return row
-
     def _at(self, space: str | None) -> Table:
         return self._table if space is None else self.tables[space]
 
-    def _choice(self, code: int) -> Choice:
-        arm, phase = code >> 2, _PHASES[code & 3]
+    def _choices(self) -> list[Choice]:
+        """Return what codes choose, by their part `CHOICE`."""
+        codes = range(code_of(0, len(self.arms), 0))
+        return [self._choice(arm_of(code), _PHASES[phase_of(code)]) for code in codes]
+
+    def _choice(self, arm: int, phase: str) -> Choice:
         price = 0.0 if phase == "serve" else self.costs[arm]
         if arm < self._functions:
             return Choice(phase, self.arms[arm], price, arm)
         peer = self._peers[arm - self._functions]
         return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
-
-
-def with_pending(old: Table, new: Table, codes: Iterable[int], place: slice) -> Table:
-    """Return `new` with the statistics of `old`, and just the labels of `codes` pending.
-
-    `place` says where rows of `new` count them; rows keep their numbers.
-    """
-    none = [0] * (place.stop - place.start)
-    # A table that counted them already has room for them.
-    room = len(new.counters(0)) - len(old.counters(0))
-    for row in range(len(old)):
-        known = old.counters(row)
-        new.load(old.cell(row), [*known[: place.start], *none, *known[place.stop - room :]])
-        new.know(row, old.known(row))
-    for code in codes:
-        new.expect(code)
-    new.take_doubts(old.doubts())
-    return new

@@ -49,7 +49,6 @@ else:
 
 __all__ = [
     "CHOICE",
-    "HEAD",
     "NOT_DECIDED",
     "SERVE",
     "UNPAID",
@@ -68,7 +67,6 @@ __all__ = [
     "table_of",
     "undecided_row",
 ]
-HEAD = 3  # counters of a row before those of its arms (labels per arm, then correct ones per arm)
 # Same values as in the kernel: its compiled form does not export constants.
 SERVE = 3
 UNPAID = -(1 << 60)

@@ -172,6 +172,40 @@ class CellCounters(Cells):
         self._load_replies(row, counters[3 + self.stride - self.labels :])
         return row
 
+    def pending(self, row: int) -> list[int]:
+        """Return the pending labels of each arm in `row`; all 0 if they are not counted."""
+        if not self.is_pending:
+            return [0] * self.arms
+        base = row * self.stride + self.underway
+        return [self.rows[base + arm] for arm in range(self.arms)]
+
+    def stored(self, row: int) -> list[int]:
+        """Return the counters of `row` as they are stored: without pending labels."""
+        counters = self.counters(row)
+        if self.is_pending:
+            first = 3 + self.underway - self.labels
+            counters[first : first + self.arms] = []
+        return counters
+
+    def load_stored(self, cell: Cell, stored: list[int], labels: list[tuple[Any, int]]) -> int:
+        """Create `cell` from the results of `stored` and `known`; return its row."""
+        counters = list(stored)
+        if self.is_pending:
+            first = 3 + self.underway - self.labels
+            counters[first:first] = [0] * self.arms
+        row = self.load(cell, counters)
+        self.know(row, labels)
+        return row
+
+    def add_labels(self, row: int, arrivals: int, labels: list[tuple[int, int]]) -> None:
+        """Add arrivals, and labels of own functions with how many of them were right."""
+        base = row * self.stride
+        self.rows[base + ARRIVALS] += arrivals
+        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        for function, (count, right) in enumerate(labels):
+            self.rows[base + self.labels + function] += count
+            self.rows[base + self.right + function] += right
+
     def set_cost(self, arm: int, cost: float) -> None:
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
         self.costs[arm] = cost

@@ -9,6 +9,7 @@ A policy inherits and overrides a few methods: `_choose`, `_help`, `_needs`, `_r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, CALM, LEVEL, OWN, PARENT
@@ -369,6 +370,17 @@ class Table(CellCounters):
         """Restore the result of `doubts`."""
         self.doubt, self.doubt_served, self.forgotten = doubts[0], doubts[1], doubts[3]
         self.is_wary = doubts[2] > 0
+
+    def take_over(self, old: Table, pending: Iterable[int]) -> None:
+        """Continue from another table, whose rows keep their numbers.
+
+        `pending` are the decisions whose labels have not arrived.
+        """
+        for row in range(len(old)):
+            self.load_stored(old.cell(row), old.stored(row), old.known(row))
+        for decision in pending:
+            self.expect(decision)
+        self.take_doubts(old.doubts())
 
     def forget_labels(self, slot: int) -> None:
         """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""

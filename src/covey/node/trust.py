@@ -15,7 +15,7 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.errors import LimitError
-from covey.kernel import HEAD, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
+from covey.kernel import SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     OWN,
@@ -126,8 +126,8 @@ class DirtyCells:
 
     def _line(self, space: str, row: int) -> CellLine:
         table = self.tables[space]
-        counters = self._learner.stored(table, row)
-        return CellLine(self._source, space, row, self.name(space, row), counters, table.known(row))
+        counters, name = table.stored(row), self.name(space, row)
+        return CellLine(self._source, space, row, name, counters, table.known(row))
 
 
 def forgotten(table: Table) -> int:
@@ -439,7 +439,7 @@ class SourceStatistics:
         for line in lines:
             cell = learner.names.parse(line.name)
             self._add(overlay, cell)
-            learner.load(overlay.tables[cell.space], cell, line.counters, line.seen)
+            overlay.tables[cell.space].load_stored(cell, line.counters, line.seen)
         for space, doubts in state.changes.items():
             overlay.tables[space].take_doubts(doubts)
         overlay.clear()
@@ -450,19 +450,14 @@ class SourceStatistics:
 
     def _load_migrated(self, overlay: _Overlay, cells: Mapping[str, MigratedCell]) -> None:
         """Turn the sums of a store of version 1 into rows; recent labels alone are not known."""
-        learner, arms = self._learner, len(self._learner.arms)
+        learner = self._learner
         for name, migrated in cells.items():
             cell = learner.names.parse(name)
             table = overlay.tables[cell.space]
             row = self._add(overlay, cell)
             labels = [migrated.labels.get(arm, (0, 0)) for arm in self._functions]
             for layer in table.layers(row):
-                counters = table.counters(layer)
-                counters[1] += migrated.arrivals if layer == row else 0
-                for function, (count, right) in enumerate(labels):
-                    counters[HEAD + function] += count
-                    counters[HEAD + arms + function] += right
-                table.load(table.cell(layer), counters)
+                table.add_labels(layer, migrated.arrivals if layer == row else 0, labels)
                 overlay.note(cell.space, code_of(layer, 0, SERVE))
             table.know(row, [(label, count) for label, count in migrated.seen])
 
