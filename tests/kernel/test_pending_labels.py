@@ -123,7 +123,7 @@ def pending(site: LocalSite) -> list[list[int]]:
     """Return the pending labels, cell by cell, arm by arm."""
     learner = site.learner
     table = learner.tables[""]
-    return [table.counters(row)[learner.pending_slice] for row in range(len(table))]
+    return [table.pending(row) for row in range(len(table))]
 
 
 def test_pending_labels_count_in_the_cells_of_all_sizes_around_them() -> None:

@@ -48,6 +48,7 @@ cdef class Cells:
     @cython.final
     cdef int _check_room(self) except -1
     @cython.final
+    @cython.locals(side=cython.longlong, place=cython.longlong)
     cdef int _meet(self, Cells other, long long row, long long slot) except -1
     @cython.final
     @cython.locals(scale=cython.double)

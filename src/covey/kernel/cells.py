@@ -299,6 +299,13 @@ class Cells:
     def _meet(self, other: Cells, row: int, slot: int) -> int:
         """Return the own row of the cell that `other` keeps in `row`."""
         base = row * other.stride
+        if self.is_flat and self.is_direct:  # the usual case
+            side = int(self.sides[0])
+            place = 0
+            for k in range(self.dimension):
+                place = place * side + other.rows[base + COORDINATES + k]
+            if self.index[place] > 0:
+                return self.index[place] - 1
         level = other.rows[base + LEVEL]
         for k in range(self.dimension):
             self.point[k] = other.rows[base + COORDINATES + k]

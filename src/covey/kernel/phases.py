@@ -85,8 +85,10 @@ class PhaseTable(Table):
         return chosen
 
     def _help(self, row: int) -> int:
-        function = self._unexplored(row)
-        return function if function >= 0 else self._most_accurate(row * self.stride)
+        base = row * self.stride
+        # Where nothing is to be tested for a while, own functions are explored, too.
+        function = self._unexplored(row) if self.clock.now >= self.rows[base + CALM] else -1
+        return function if function >= 0 else self._most_accurate(base)
 
     def _unexplored(self, row: int) -> int:
         """Return the own function that a helper explores next; -1: none."""
