@@ -173,9 +173,7 @@ def test_what_isolated_sources_do_changes_no_own_decision_and_no_own_cell(
     table = site.tables[""]
     own = [row for row in range(len(table)) if not table.is_foreign(row)]
 
-    assert {site.name_at("", row): table.stored(row) for row in own} == dict(
-        alone.snapshot().cells
-    )
+    assert {site.name_at("", row): table.stored(row) for row in own} == dict(alone.snapshot().cells)
     assert site.slot == alone.slot
 
 
