@@ -9,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from covey.bandit.policies import resolve, settings_from
+from covey.kernel import Clock, arm_of, code_of, table_of
+from covey.kernel.rules import Cell as KernelCell
 from reference import Site
 from reference.index import PRESETS, ShareUcb
 from reference.owners import index_setup
@@ -130,3 +133,20 @@ def test_a_peer_is_asked_at_most_once_per_decision_and_always_before_it_is_chose
     assert len(watched.asked) == 900
     assert all(len(set(asked)) == len(asked) for asked in watched.asked)
     assert 0 < sum(map(len, watched.asked)) < 3 * 900
+
+
+@pytest.mark.parametrize("preset", ["share-ucb", "balance"])
+def test_a_partly_right_answer_of_a_peer_does_not_change_which_function_is_served(
+    preset: str,
+) -> None:
+    policy = resolve(settings_from({"preset": preset, "slices": 2}), dimension=1, most_functions=2)
+    rule = policy.rule(
+        position=0, functions=2, costs=(0.0, 0.0, 0.1), unit=4, learns_costs=policy.keeps_widths
+    )
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    row = table.meet(KernelCell(0, (0,)), 40)
+    first = arm_of(table.serve(row, 40))
+
+    table.settle(code_of(row, 2, 1), 3, (0.2,), 40)
+
+    assert arm_of(table.serve(row, 40)) == first
