@@ -87,7 +87,6 @@ class Handler(RowHandler):
 
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
         super().__init__(state, driver, has_views=bool(views))
-        self._state, self._learner = state, state.learner
         self._views = views
         self._driver = driver
         own = len(state.learner.arms) - len(self._peers)

@@ -47,9 +47,9 @@ class RowHandler:
     """Answers and settles requests of one row that nobody has to wait for."""
 
     def __init__(self, state: SiteState, driver: RowDriver, *, has_views: bool) -> None:
-        self._rows = driver
-        self._site = state
-        self._judge: Learner = state.learner
+        self._row_driver = driver
+        self._state = state
+        self._learner: Learner = state.learner
         self._has_views = has_views
         self._peers = [peer for peer, _ in state.learner.behind()]
         own = len(state.learner.arms) - len(self._peers)
@@ -66,20 +66,20 @@ class RowHandler:
 
         Else return the draft, which `Handler.complete` answers.
         """
-        state, learner, undo = self._site, self._judge, Undo()
+        state, learner, undo = self._state, self._learner, Undo()
         slot = state.take_slots(slot, 1)
         code, helped = NOT_DECIDED, None
         try:
-            closed = self._rows.closed()
+            closed = self._row_driver.closed()
             code = learner.decide(context, slot, closed)
-            if code < 0 and self._rows.is_immediate and learner.is_supervised:
+            if code < 0 and self._row_driver.is_immediate and learner.is_supervised:
                 code = self._query_row(undecided_row(code), context, slot, closed, undo)
             call = self._at_once[code & CHOICE] if code >= 0 else None
             if call is not None:
                 label = call(instance)
                 label = label.label() if type(label) is Late else label
                 return state.accept_row(code, context, slot, label)
-            if code >= 0 and self._rows.is_immediate and not self._has_views:
+            if code >= 0 and self._row_driver.is_immediate and not self._has_views:
                 helped = self._ask_row(code, instance, slot)
                 if helped is not None and type(helped.label) is not Late:
                     return state.accept_row(code, context, slot, helped.label, _answer_of(helped))
@@ -102,36 +102,36 @@ class RowHandler:
     def _query_row(
         self, row: int, context: Context, slot: int, closed: bytes | None, undo: Undo
     ) -> int:
-        learner = self._judge
+        learner = self._learner
         cell = learner.known_cell(learner.space, row)
         code = -1
         while code < 0:
             for k in learner.peers_to_query(row, slot, closed):
-                report = self._rows.report_row(self._peers[k], cell, slot)
+                report = self._row_driver.report_row(self._peers[k], cell, slot)
                 undo.append((row, k, learner.receive_report(row, k, report, slot)))
             code = learner.resume(row, context, slot, closed)
         return code
 
     def _ask_row(self, code: int, instance: Any, slot: int) -> Assistance | None:
-        learner = self._judge
+        learner = self._learner
         choice = learner.choice(code)
         if choice.function >= 0 or choice.is_by_context:
             return None
         cell = learner.known_cell(learner.space, row_of(code))
-        return self._rows.ask_row(choice.peer, instance, cell, slot)
+        return self._row_driver.ask_row(choice.peer, instance, cell, slot)
 
     def assist_row(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
         """Answer a row of a peer by an own function."""
-        state = self._site
+        state = self._state
         (code,), widths = state.serve(source, [cell], [slot])
-        function = self._judge.choice(code).function
+        function = self._learner.choice(code).function
         call: Any = self._functions[function]
         try:
             labels = [call(instance)]
         except BaseException:
             state.retract_served(source, cell.space, [code])
             raise
-        is_trained = function in self._rows.trainable and state.is_pooled(source)
+        is_trained = function in self._row_driver.trainable and state.is_pooled(source)
         request = state.accept(
             [code],
             space=cell.space,
@@ -157,9 +157,9 @@ class RowHandler:
             answer = answers.get(row)
             if answer is not None and answer.id:
                 peer = request.groups[request.group_of[row]].peer
-                if not self._rows.pass_on_row(peer, answer.id, label):
+                if not self._row_driver.pass_on_row(peer, answer.id, label):
                     return None
-        return self._site.settle_row(request, row, label, cost)
+        return self._state.settle_row(request, row, label, cost)
 
 
 def _answer_of(helped: Assistance) -> dict[int, PeerAnswer]:
