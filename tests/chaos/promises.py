@@ -17,7 +17,6 @@ from chaos.states import picture
 from chaos.world import Network
 from covey.bandit.learner import UNKNOWN
 from covey.errors import StoreError
-from covey.kernel import HEAD
 from covey.node.node import Node
 from covey.node.recorded import RecordedState
 from covey.node.requests import NOT_COUNTED, OWN, Counts, is_own
@@ -97,7 +96,8 @@ def statistics_count_labels_of_their_own_source(
     for site, store in found.stores.items():
         counters = store.counters()
         for source, cell, stored in records.cells_of(store):
-            labels = stored[HEAD : HEAD + len(network.arms[site])]
+            # What is stored begins with the slot, the arrivals and the own arrivals of the cell.
+            labels = stored[3 : 3 + len(network.arms[site])]
             for arm, count in zip(network.arms[site], labels, strict=True):
                 known = _counted(network.trust[site], counters, source, cell, arm)
                 where = f"statistics of {source!r} at {site}, {cell}, {arm}"
