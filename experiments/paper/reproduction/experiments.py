@@ -246,8 +246,7 @@ def prepare_window(
         **_contexts(stream, trial.start, slots),
     )
     content = io.BytesIO()
-    # The stubs take a name for the flag that follows the arrays.
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type] # taken for the flag after them
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, content.getvalue())
 

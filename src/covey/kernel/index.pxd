@@ -62,13 +62,17 @@ cdef class IndexTable(Table):
     cdef long long _most_promising(self, long long row) noexcept
 
 
-cdef class RecentTable(IndexTable):
+cdef class FreshTable(IndexTable):
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1
     @cython.locals(chosen=cython.longlong)
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef bint _needs(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
+
+
+cdef class RecentTable(FreshTable):
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
     @cython.locals(replies=cython.longlong)
     cdef bint _is_unheard(self, long long row, long long slot) noexcept
@@ -78,13 +82,7 @@ cdef class RecentTable(IndexTable):
     cdef double _credit(self, long long base, long long arm) noexcept
 
 
-cdef class BalanceTable(IndexTable):
-    cdef list _replies(self, long long row)
-    cdef int _load_replies(self, long long row, list replies) except -1
-    @cython.locals(chosen=cython.longlong)
-    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
-    cdef bint _is_waiting(self, long long row, long long slot) except -1
+cdef class BalanceTable(FreshTable):
     @cython.locals(promise=cython.double)
     cdef double _promise(self, long long row, long long peer, long long slot) noexcept
     @cython.final

@@ -345,8 +345,8 @@ class IndexTable(Table):
         return 0
 
 
-class RecentTable(IndexTable):
-    """Asks all peers in every slot, and uses discounted counts."""
+class FreshTable(IndexTable):
+    """Keeps no report of a peer beyond its slot."""
 
     def _replies(self, row: int) -> list[int]:
         return []
@@ -356,8 +356,6 @@ class RecentTable(IndexTable):
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         self.clock.round_up(slot)
-        if not self.is_wary and self._is_unheard(row, slot):
-            return -1
         chosen = self._most_valuable(row, slot)
         return chosen << 2 | (EXPLOIT if self._best(row * self.stride) == chosen else EXPLORE)
 
@@ -366,6 +364,15 @@ class RecentTable(IndexTable):
 
     def _needs(self, row: int, peer: int) -> bool:
         return self.costs[self.functions + peer] < CLOSED
+
+
+class RecentTable(FreshTable):
+    """Asks all peers in every slot, and uses discounted counts."""
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        if not self.is_wary and self._is_unheard(row, slot):
+            return -1
+        return FreshTable._choose(self, row, slot, is_fresh)
 
     def _is_unheard(self, row: int, slot: int) -> bool:
         """Return whether the report of some peer is missing in this slot."""
@@ -391,29 +398,12 @@ class RecentTable(IndexTable):
         return klucb(right / labels, labels, self.clock.logarithm)
 
 
-class BalanceTable(IndexTable):
+class BalanceTable(FreshTable):
     """Asks for no reports: helpers say how uncertain each answer is."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         IndexTable.__init__(self, clock, rule)
         self.tells_widths = True
-
-    def _replies(self, row: int) -> list[int]:
-        return []
-
-    def _load_replies(self, row: int, replies: list[int]) -> int:
-        return 0
-
-    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
-        self.clock.round_up(slot)
-        chosen = self._most_valuable(row, slot)
-        return chosen << 2 | (EXPLOIT if self._best(row * self.stride) == chosen else EXPLORE)
-
-    def _is_waiting(self, row: int, slot: int) -> bool:
-        return True
-
-    def _needs(self, row: int, peer: int) -> bool:
-        return self.costs[self.functions + peer] < CLOSED
 
     def _promise(self, row: int, peer: int, slot: int) -> float:
         if self.is_wary:

@@ -23,15 +23,16 @@ import msgspec
 
 from covey.errors import StoreError
 from covey.files import sync
+from covey.kernel import CHOICE
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
 from covey.node.tables import INSERT_LABELS, INSERT_REQUEST, as_text, statement_for
 from covey.types import MEMORY
 
 COPY = ".v1.bak"  # after the name of a store: its copy of version 1
-NO_ROW = 0xFFFFF  # the bits of a decision that do not name the row of a cell
 AT_ONCE = 4096
-# The names in these statements are those of version 1: a desk was a source's statistics, a lot a
-# request of many rows. A ticket is as old as the latest slot of its source; peers may name any.
+# Tables and columns of version 1: `desks` has the statistics per source, `lots` the requests of
+# many rows, `tickets` those of one row. A ticket is as old as the latest slot of its source; peers
+# may name any.
 NUMBERS = """
 CREATE TABLE numbers (number INTEGER PRIMARY KEY, desk TEXT, ticket INTEGER, lot INTEGER) STRICT;
 INSERT INTO numbers (desk, ticket, lot)
@@ -117,16 +118,16 @@ def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
         ]
         base.executemany(statement_for(INSERT_LABELS, 1), labels)
     isolated = base.execute("SELECT desk, slot FROM desks WHERE desk <> ''").fetchall()
-    states = [(desk, slot, as_text(_caused_by(base, desk))) for desk, slot in isolated]
+    states = [(source, slot, as_text(_caused_by(base, source))) for source, slot in isolated]
     base.executemany("INSERT INTO sources VALUES (?, ?, '{}', 'null', ?)", states)
     _run(base, AFTER)
 
 
 def _request(ticket: Sequence[Any]) -> tuple[Any, ...]:
     """Return a ticket with its number as the columns of a request with one row."""
-    number, desk, _, source, id_, digest, slot, cell, code, phase, arm, function = ticket[:12]
+    number, of_peer, _, source, id_, digest, slot, cell, code, phase, arm, function = ticket[:12]
     price, space, context, prediction, answer, peer, peer_ticket, width, *_, is_open = ticket[12:]
-    group = (-1 - (code & NO_ROW) if desk else code, cell, phase, arm, price, peer)
+    group = (-1 - (code & CHOICE) if of_peer else code, cell, phase, arm, price, peer)
     has_answer = peer_ticket is not None or width or function != (arm or MEMORY)
     answers = as_text({0: PeerAnswer(function, peer_ticket or "", width)}) if has_answer else None
     return (
