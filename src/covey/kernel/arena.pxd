@@ -17,7 +17,7 @@ cdef class Arena:
     cdef int[::1] labels, cells, arms, functions, correct, paid
     cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written, seen
-    cdef dict calendar
+    cdef dict calendar, known
     cdef long long[::1] patience, rows, choices, met, served, helpers, ahead
     cdef long long alike
     cdef list tables
@@ -64,7 +64,7 @@ cdef class Arena:
     cdef int _decide_all(self, long long t, long long slot, bint is_alike) except -1
     @cython.locals(table=Table)
     cdef int _locate(self, long long i, long long t, long long slot) except -1
-    @cython.locals(i=cython.longlong, at=cython.longlong, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
+    @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
                    function=cython.longlong, shown=cython.longlong, gain=cython.bint)
     cdef int _end_all(self, long long t, long long slot, long long slots) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
@@ -83,7 +83,7 @@ cdef class Arena:
     cdef inline long long _row(self, long long i, long long function) noexcept
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
-    @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, space=cython.longlong)
+    @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, row=cython.longlong, table=Table)
     cdef inline int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
     cdef int _remember(self, long long i, long long slot, long long label) except -1
     cdef long long _delay(self, long long i, long long delay) noexcept

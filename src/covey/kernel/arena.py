@@ -18,7 +18,7 @@ if cython.compiled:
     from cython.cimports.covey.kernel.memory import items_of
 
 from covey.kernel.counters import EXPLOIT, MILLIONTHS, NOTHING, SERVE, UNPAID
-from covey.kernel.rules import Seat
+from covey.kernel.rules import Cell, Seat
 from covey.kernel.spaces import Ledger
 from covey.kernel.table import Table
 from covey.kernel.thresholds import FAR
@@ -71,8 +71,13 @@ class Arena:
             array("q", bytes(8 * self.count)) for _ in range(5)
         ]
         self.ahead = array("q", bytes(16 * AHEAD))  # rows of this and the next block of slots
+        self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
         self.alike = 0  # so many rows are known to be the same for all learners
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
+
+    def cells_since(self, count: int) -> list[tuple[int, Cell]]:
+        """Return the cells that the trace numbers from `count` on, with their spaces."""
+        return list(self.known)[count:]
 
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
@@ -274,13 +279,16 @@ class Arena:
                 function = self.offsets_at[who] + self.served_at[i]
                 shown = self.total + who
             gain = self.predictions_at[function * slots + t] == label
-            self.cells_at[at] = self.rows_at[i] * self.count + i
+            row = self.rows_at[i]
+            if row >= cython.cast(Table, self.seats[i]).numbered:
+                cython.cast(Table, self.seats[i])._number_rows(0, self.known)
+            self.cells_at[at] = cython.cast(Table, self.seats[i]).numbers[row]
             self.phases_at[at] = choice & 3
             self.arms_at[at] = shown
             self.functions_at[at] = function
             self.correct_at[at] = gain
             at += 1
-            cython.cast(Table, self.seats[i])._finish(self.rows_at[i], arm, choice & 3, gain, slot)
+            cython.cast(Table, self.seats[i])._finish(row, arm, choice & 3, gain, slot)
             if who >= 0:
                 cython.cast(Table, self.seats[who])._finish_served(
                     self.met_at[i], self.served_at[i], gain, slot
@@ -448,9 +456,11 @@ class Arena:
             shown = self.offsets[i] + ledger.stand_in
             if gain >= 0:
                 gain = self._gain(self._row(i, shown), t)
-        # Row numbers of different tables are interleaved, so that they are unique.
-        space = ledger.own[ledger.chosen]
-        self.cells[at] = (ledger.rows[ledger.chosen] * self.count + i) * self.spaces + space
+        row = ledger.rows[ledger.chosen]
+        table = ledger._at(ledger.chosen)
+        if row >= table.numbered:
+            table._number_rows(ledger.own[ledger.chosen], self.known)
+        self.cells[at] = table.numbers[row]
         self.phases[at] = ledger.choice & 3
         self.arms[at] = function
         if ledger.helper >= 0:

@@ -6,11 +6,11 @@ cdef long long MASK, FACTOR, FEW
 
 cdef class Cells:
     cdef int dimension, levels, deepest, labels, stride, found
-    cdef long long most_cells, foreign, used
+    cdef long long most_cells, foreign, used, numbered
     cdef bint is_direct, is_flat, is_layered, inherits
     cdef double[::1] sides, limits, context
     cdef long long[::1] rows, point, fine, path, firsts
-    cdef int[::1] index, marks
+    cdef int[::1] index, marks, numbers
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
     cpdef layers(self, long long row)
@@ -34,6 +34,8 @@ cdef class Cells:
     @cython.final
     @cython.locals(side=cython.longlong, place=cython.longlong, slice_=cython.longlong)
     cdef int _locate(self, long long slot) except -1
+    @cython.final
+    cdef int _number_rows(self, long long space, dict known) except -1
     @cython.final
     cdef inline void _stand_at(self, long long row) noexcept
     @cython.final

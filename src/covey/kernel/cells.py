@@ -74,6 +74,9 @@ class Cells:
         self.labels = COORDINATES + self.dimension
         self.used = 0
         self.stride = 0
+        # In a replay: the number of each row's cell, the same for all learners.
+        self.numbers = zeros(4).cast("i")
+        self.numbered = 0  # so many rows have one
 
     def allocate(self, stride: int) -> None:
         """Make room for the first rows, of `stride` integers each."""
@@ -243,6 +246,17 @@ class Cells:
                     f"a cell of level {level - 1} is due to be split, and no finer level is "
                     "allowed; raise max-level, or split-power so that cells split later"
                 )
+
+    def _number_rows(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
+        """Set the `numbers` of new rows: those of their cells among the `known` of all learners."""
+        if self.used > len(self.numbers):
+            numbers = zeros(4 * (self.used + self.used // 8)).cast("i")
+            numbers[: len(self.numbers)] = self.numbers
+            self.numbers = numbers
+        for row in range(self.numbered, self.used):
+            self.numbers[row] = known.setdefault((space, self.cell(row)), len(known))
+        self.numbered = self.used
+        return 0
 
     def _stand_at(self, row: int) -> None:
         """Take `row` of a flat grid as the cell around the instance."""
