@@ -14,7 +14,7 @@ from covey import kernel as kernel_module
 from covey.kernel import rules as kernel_rules
 from frozen import kernel, kernel_records
 from frozen.kernel_records import Rule
-from frozen.scenes import PHASES, PRESETS, Scene, scene
+from frozen.scenes import PHASES, PRESETS, Scene, plain_scene, scene
 
 EVERY_PRESET = pytest.mark.parametrize("preset", PRESETS)
 SEEDS = range(24) if kernel_module.is_compiled() else range(0, 24, 3)
@@ -117,8 +117,8 @@ def state_of(table: Any) -> Any:
     )
 
 
-def replayed(kind: Any, played: Scene) -> tuple[list[Any], list[Any]]:
-    """Return the trace of a scene, in two pieces, and what the tables know at its end."""
+def replayed(kind: Any, played: Scene, times: int = 1) -> tuple[list[Any], list[Any]]:
+    """Return the trace of a scene, played so many times, and what the tables know at its end."""
     tables = tables_of(kind, played)
     ledgers = [
         kind.Ledger(of_one, own, played.spaces)
@@ -126,14 +126,24 @@ def replayed(kind: Any, played: Scene) -> tuple[list[Any], list[Any]]:
     ]
     seats = [kind.seat(one) for one in played.seats]
     arena = kind.Arena(ledgers, seats, played.hidden_from, played.label_wait)
-    room = played.room()
-    arena.run(played.fresh_log(), played.first_slot, room)
+    for time in range(times):
+        room = played.room()
+        arena.run(played.fresh_log(), played.first_slot + time * len(played.log.labels), room)
     trace = [kind.cells(arena, tables, np.asarray(room.cell).tolist()), *(np.asarray(column).tolist() for column in room[1:])]
     known = [state_of(table) for of_one in tables for table in of_one]
     if played.labels_before:
         # Compiled, 0.1.0 adds labels of peers up in 32 bits to see whether there are any.
         known = [one[:-1] for one in known]
     return trace, known
+
+
+@EVERY_PRESET
+def test_a_replay_without_options_decides_as_with_the_frozen_kernel(preset: str) -> None:
+    for seed in SEEDS:
+        played = plain_scene(preset, seed)
+        frozen, running = (replayed(kind, played, times=2) for kind in KINDS)
+
+        assert running == frozen, (preset, seed)
 
 
 def test_the_frozen_kernel_imports_nothing_of_the_library() -> None:
