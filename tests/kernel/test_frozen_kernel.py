@@ -129,7 +129,10 @@ def replayed(kind: Any, played: Scene, times: int = 1) -> tuple[list[Any], list[
     for time in range(times):
         room = played.room()
         arena.run(played.fresh_log(), played.first_slot + time * len(played.log.labels), room)
-    trace = [kind.cells(arena, tables, np.asarray(room.cell).tolist()), *(np.asarray(column).tolist() for column in room[1:])]
+    trace = [
+        kind.cells(arena, tables, np.asarray(room.cell).tolist()),
+        *(np.asarray(column).tolist() for column in room[1:]),
+    ]
     known = [state_of(table) for of_one in tables for table in of_one]
     if played.labels_before:
         # Compiled, 0.1.0 adds labels of peers up in 32 bits to see whether there are any.

@@ -64,9 +64,9 @@ cdef class Arena:
     cdef int _decide_all(self, long long t, long long slot, bint is_alike) except -1
     @cython.locals(table=Table)
     cdef int _locate(self, long long i, long long t, long long slot) except -1
-    @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
+    @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, number=cython.int, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
                    function=cython.longlong, shown=cython.longlong, gain=cython.bint)
-    cdef int _end_all(self, long long t, long long slot, long long slots) except -1
+    cdef int _end_all(self, long long t, long long slot, long long slots, bint is_alike) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)

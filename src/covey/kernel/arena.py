@@ -174,7 +174,7 @@ class Arena:
             self.clock.move(slot)
             self.clock.round_up(slot)
             self._decide_all(t, slot, is_alike)
-            self._end_all(t, slot, slots)
+            self._end_all(t, slot, slots, is_alike)
         self.written = slots * self.count
         self.alike = cython.cast(Table, self.seats[0]).used if is_alike else 0
         return 0
@@ -263,11 +263,13 @@ class Arena:
         table = cython.cast(Table, self.seats[i])
         for n in range(table.dimension):
             table.context[n] = self.contexts_at[t * self.width + self.columns_at[n]]
-        return table._locate(slot)
+        row: int = table._locate(slot)
+        return row
 
-    def _end_all(self, t: int, slot: int, slots: int) -> int:
+    def _end_all(self, t: int, slot: int, slots: int, is_alike: bool) -> int:
         """Count and trace the decisions of a slot, and record their labels."""
         at = t * self.count
+        number = 0
         label = self.labels_at[t]
         for i in range(self.count):
             choice = self.choices_at[i]
@@ -280,9 +282,11 @@ class Arena:
                 shown = self.total + who
             gain = self.predictions_at[function * slots + t] == label
             row = self.rows_at[i]
-            if row >= cython.cast(Table, self.seats[i]).numbered:
-                cython.cast(Table, self.seats[i])._number_rows(0, self.known)
-            self.cells_at[at] = cython.cast(Table, self.seats[i]).numbers[row]
+            if i == 0 or not is_alike:
+                if row >= cython.cast(Table, self.seats[i]).numbered:
+                    cython.cast(Table, self.seats[i])._number_rows(0, self.known)
+                number = cython.cast(Table, self.seats[i]).numbers[row]
+            self.cells_at[at] = number
             self.phases_at[at] = choice & 3
             self.arms_at[at] = shown
             self.functions_at[at] = function

@@ -25,7 +25,7 @@ from covey.errors import ContextError, LimitError
 from covey.kernel.memory import zeros
 from covey.kernel.rules import Cell, Rule
 
-# Layout of a row, in integers of 64 bits; the cell's coordinates and the counters of its arms follow.
+# Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
 SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
 CALM = 3  # before this slot no arm needs exploration or training
 ARRIVALS = 4  # reported to peers
@@ -316,10 +316,10 @@ class Cells:
     def _touch(self, row: int) -> None:
         """Request the memory of a row before it is needed."""
         if cython.compiled:
+            # Two cache lines: what a decision reads, and the counters of the first arms.
             first = row * self.stride + BEST // 2
             touch(cython.address(self.rows[first]))
             touch(cython.address(self.rows[first + 8]))
-            touch(cython.address(self.rows[row * self.stride + self.stride - 1]))
 
     def _place(self, level: int) -> int:
         """Return where in the index the search for the cell at `point` begins."""

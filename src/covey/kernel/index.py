@@ -196,7 +196,9 @@ class IndexTable(Table):
             base = row * self.stride
             under_way = self.rows[base + self.underway + arm]
             if under_way > 0:
-                value = self._bound_by(base, arm, under_way) + self.bias[self.marks[2 * base + LEVEL]]
+                value = (
+                    self._bound_by(base, arm, under_way) + self.bias[self.marks[2 * base + LEVEL]]
+                )
                 smallest = min(smallest, value)
             row = self.marks[2 * base + PARENT]
         return smallest
