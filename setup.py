@@ -15,17 +15,23 @@ from setuptools import Extension, setup
 WISH = os.environ.get("COVEY_BUILD", "")
 KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
-PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "custom", "spaces", "arena")
+PARTS = (
+    *("memory", "thresholds", "cells", "counters", "table"),
+    *("phases", "index", "custom", "spaces", "arena"),
+)
 
 
 def lines_of(part):
     """Return the lines of a part without its imports of other parts."""
     text = (KERNEL / f"{part}.py").read_text()
     lines = text.splitlines()
-    others = {"__future__", *(f"covey.kernel.{other}" for other in PARTS)}
+    parts = [f"covey.kernel.{other}" for other in PARTS]
+    others = {"__future__", *parts, *(f"cython.cimports.{other}" for other in parts)}
     for stmt in ast.walk(ast.parse(text)):
         if isinstance(stmt, ast.ImportFrom) and stmt.module in others:
-            lines[stmt.lineno - 1 : stmt.end_lineno] = [""] * (stmt.end_lineno - stmt.lineno + 1)
+            nothing = " " * stmt.col_offset + "pass"
+            count = stmt.end_lineno - stmt.lineno + 1
+            lines[stmt.lineno - 1 : stmt.end_lineno] = [nothing] + [""] * (count - 1)
     return [line for line in lines if not line.startswith("# cython:")]
 
 
@@ -44,7 +50,7 @@ def join():
     first = (KERNEL / f"{PARTS[0]}.py").read_text().splitlines()
     head = [line for line in first if line.startswith("# cython:")]
     code = [*head, "from __future__ import annotations"]
-    types = ["cimport cython"]
+    types = ["cimport cython", "from cpython.object cimport PyObject"]
     for part in PARTS:
         code += lines_of(part)
         types += types_of(part)

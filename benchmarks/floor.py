@@ -47,3 +47,18 @@ def replay(
             function = (t + i) % functions
             counters[i, cell, function, 0] += 1
             counters[i, cell, function, 1] += predictions[function, t] == labels[t]
+
+
+def touch(rows: cython.longlong[::1], counters: cython.longlong[:, :, ::1]) -> None:
+    """Per learner and slot: four increments in the row of counters that is used.
+
+    `rows` has the row of each slot, `counters` are learners x rows x integers of a row. Nothing is
+    searched or decided: the least that memory allows.
+    """
+    last = counters.shape[2] - 1
+    for t in range(rows.shape[0]):
+        for i in range(counters.shape[0]):
+            counters[i, rows[t], 3] += 1
+            counters[i, rows[t], 4] += 1
+            counters[i, rows[t], last // 2] += 1
+            counters[i, rows[t], last] += 1

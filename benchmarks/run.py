@@ -11,6 +11,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import against
 import command
 import figures
 import learner
@@ -24,9 +25,9 @@ import replay
 from covey import kernel as kernel_module
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MEASURED = (kernel, learner, replay, simulated, memory, trace_file, command)
+MEASURED = (kernel, against, learner, replay, simulated, memory, trace_file, command)
 MODULES = {module.NAME: module for module in MEASURED}
-NEEDS_COMPILED = (replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
+NEEDS_COMPILED = (against.NAME, replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
 PACKAGES = ("covey", "numpy", "msgspec", "pyarrow", "river", "Cython")
 
 

@@ -11,7 +11,8 @@ from covey.kernel import Clock, table_of
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
 INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]
-every_preset = pytest.mark.parametrize("preset", PRESETS)
+OWN = ["support.own_policies:CellUCB"]  # one line for a policy of one's own
+every_preset = pytest.mark.parametrize("preset", [*PRESETS, *OWN])
 every_phased = pytest.mark.parametrize("preset", PHASED)
 every_indexed = pytest.mark.parametrize("preset", INDEXED)
 every_mode = pytest.mark.parametrize("mode", READINGS)

@@ -113,6 +113,47 @@ def scene(preset: str, seed: int) -> Scene:
     )
 
 
+def plain_scene(preset: str, seed: int) -> Scene:
+    """Return a network whose learners all see each instance and its label at once."""
+    rng = np.random.default_rng([seed, PRESETS.index(preset), 1])
+    learners = int(rng.integers(2, 5))
+    dimension = int(rng.integers(1, 3))
+    common = _common(preset, rng, 1)
+    common["side"] = [common["side"], 80, 5_000][int(rng.integers(0, 3))]
+    rules, seats = [], []
+    for k in range(learners):
+        functions = int(rng.integers(1, 4))
+        behind = (-1,) * functions + tuple(_others(rng, learners, k))
+        told = {
+            **common,
+            "functions": functions,
+            "costs": tuple(rng.choice([0.0, 0.05, 0.3], len(behind)).tolist()),
+            "learns_costs": preset == "balance",
+            "seed": int(rng.integers(0, 2**40)) if common["seed"] else None,
+        }
+        rules.append([_rule(told, (), dimension, preset)])
+        seats.append(_seat(rng, behind, (-1,) * len(behind))._replace(receives=True))
+    stream = _Stream(rng, rules, seats, 1, has_costs=False, has_readers=False)
+    log = stream.log(dimension)
+    options = dict.fromkeys(("at", "delays", "shown", "gains", "busy", "costs"))
+    is_index = preset not in PHASES
+    return Scene(
+        preset=preset,
+        rules=rules,
+        own=[(0,)] * learners,
+        seats=seats,
+        spaces=(tuple(range(dimension)),),
+        scales=[0.0] * 3 if is_index else rng.choice([0.0, 0.05, 0.3, 1.0], 3).tolist(),
+        powers=[0.0] * 3 if is_index else rng.choice([0.0, 0.125, 0.5], 3).tolist(),
+        hidden_from=1,
+        label_wait=None,
+        first_slot=[1, 2**31 - 40, 2**33][int(rng.integers(0, 3))],
+        labels_before=[0, 2**31 - 5][int(rng.integers(0, 2))],
+        log=log._replace(labels=np.maximum(log.labels, 0).data, **options),
+        decisions=stream.slots * learners,
+    )
+
+
 def _others(rng: np.random.Generator, count: int, place: int) -> list[int]:
     return [k for k in range(count) if k != place and rng.random() < 0.7]
 

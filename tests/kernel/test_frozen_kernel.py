@@ -14,10 +14,29 @@ from covey import kernel as kernel_module
 from covey.kernel import rules as kernel_rules
 from frozen import kernel, kernel_records
 from frozen.kernel_records import Rule
-from frozen.scenes import PHASES, PRESETS, Scene, scene
+from frozen.scenes import PHASES, PRESETS, Scene, plain_scene, scene
 
 EVERY_PRESET = pytest.mark.parametrize("preset", PRESETS)
 SEEDS = range(24) if kernel_module.is_compiled() else range(0, 24, 3)
+
+
+def _interleaved_cells(_: Any, tables: list[list[Any]], numbers: list[int]) -> list[Any]:
+    """Return a space and a cell for numbers that are rows of different tables, interleaved."""
+    places = [(space, table) for of_one in tables for space, table in enumerate(of_one)]
+    cells = []
+    for number in numbers:
+        row, place = divmod(number, len(places))
+        space, table = places[place]
+        cells.append((space, tuple(table.cell(row))[:2]))
+    return cells
+
+
+def _numbered_cells(arena: Any, _: list[list[Any]], numbers: list[int]) -> list[Any]:
+    """Return a space and a cell for numbers that all learners share."""
+    known = [(space, tuple(cell)[:2]) for space, cell in arena.cells_since(0)]
+    return [known[number] for number in numbers]
+
+
 FROZEN = SimpleNamespace(
     Clock=kernel.Clock,
     Table=kernel.Table,
@@ -27,6 +46,7 @@ FROZEN = SimpleNamespace(
     rule=lambda rule: rule,
     seat=lambda seat: seat,
     retract=lambda table, decision, context: table.retract(decision, context),
+    cells=_interleaved_cells,
 )
 LATEST = 2**62  # after every slot
 
@@ -53,6 +73,7 @@ RUNNING = SimpleNamespace(
     seat=lambda seat: kernel_rules.Seat(*seat),
     # The frozen kernel takes a decision back in cells that became known after it, too.
     retract=lambda table, decision, context: table.retract(decision, context, LATEST),
+    cells=_numbered_cells,
 )
 KINDS = (FROZEN, RUNNING)
 
@@ -96,8 +117,8 @@ def state_of(table: Any) -> Any:
     )
 
 
-def replayed(kind: Any, played: Scene) -> tuple[list[Any], list[Any]]:
-    """Return the trace of a scene, in two pieces, and what the tables know at its end."""
+def replayed(kind: Any, played: Scene, times: int = 1) -> tuple[list[Any], list[Any]]:
+    """Return the trace of a scene, played so many times, and what the tables know at its end."""
     tables = tables_of(kind, played)
     ledgers = [
         kind.Ledger(of_one, own, played.spaces)
@@ -105,20 +126,27 @@ def replayed(kind: Any, played: Scene) -> tuple[list[Any], list[Any]]:
     ]
     seats = [kind.seat(one) for one in played.seats]
     arena = kind.Arena(ledgers, seats, played.hidden_from, played.label_wait)
-    room = played.room()
-    arena.run(played.fresh_log(), played.first_slot, room)
-    places = [(k, space) for k in range(len(tables)) for space in range(len(played.spaces))]
-    cells = []
-    for number in np.asarray(room.cell).tolist():
-        row, place = divmod(number, len(places))
-        learner, space = places[place]
-        cells.append((learner, space, tuple(tables[learner][space].cell(row))[:2]))
-    trace = [cells, *(np.asarray(column).tolist() for column in room[1:])]
+    for time in range(times):
+        room = played.room()
+        arena.run(played.fresh_log(), played.first_slot + time * len(played.log.labels), room)
+    trace = [
+        kind.cells(arena, tables, np.asarray(room.cell).tolist()),
+        *(np.asarray(column).tolist() for column in room[1:]),
+    ]
     known = [state_of(table) for of_one in tables for table in of_one]
     if played.labels_before:
         # Compiled, 0.1.0 adds labels of peers up in 32 bits to see whether there are any.
         known = [one[:-1] for one in known]
     return trace, known
+
+
+@EVERY_PRESET
+def test_a_replay_without_options_decides_as_with_the_frozen_kernel(preset: str) -> None:
+    for seed in SEEDS:
+        played = plain_scene(preset, seed)
+        frozen, running = (replayed(kind, played, times=2) for kind in KINDS)
+
+        assert running == frozen, (preset, seed)
 
 
 def test_the_frozen_kernel_imports_nothing_of_the_library() -> None:

@@ -95,7 +95,14 @@ def kind_of(rule: Rule) -> str:
     if rule.elimination is not None:
         return "EliminationTable"
     is_usual = len(rule.levels) == 1 and rule.counted == 0 and rule.unit == 1
-    has_options = rule.window or rule.discount < 1.0 or rule.learns_costs or rule.floors_training
+    has_options = (
+        rule.window > 0
+        or rule.discount < 1.0
+        or rule.learns_costs
+        or rule.floors_training
+        or rule.seed is not None
+        or len(rule.rewards) > 0
+    )
     return "PlainPhaseTable" if is_usual and not has_options and not rule.inherits else "PhaseTable"
 
 

@@ -1,9 +1,10 @@
 cimport cython
+from cpython.object cimport PyObject
 from covey.kernel.spaces cimport Ledger
 from covey.kernel.table cimport Table
 from covey.kernel.thresholds cimport Clock
 
-cdef long long NEVER
+cdef long long NEVER, AHEAD
 
 
 @cython.final
@@ -16,8 +17,29 @@ cdef class Arena:
     cdef int[::1] labels, cells, arms, functions, correct, paid
     cdef int hidden_from, count, spaces, stream_count, width
     cdef long long wait, total, written, seen
-    cdef dict calendar
-    cdef long long[::1] patience, rows, choices, met, served
+    cdef dict calendar, known
+    cdef long long[::1] patience, rows, choices, met, served, helpers, ahead
+    cdef long long alike
+    cdef list tables
+    cdef PyObject** seats
+    cdef double* contexts_at
+    cdef int* columns_at
+    cdef int* predictions_at
+    cdef int* labels_at
+    cdef int* cells_at
+    cdef signed char* phases_at
+    cdef int* arms_at
+    cdef int* functions_at
+    cdef int* correct_at
+    cdef long long* rows_at
+    cdef long long* choices_at
+    cdef long long* met_at
+    cdef long long* served_at
+    cdef long long* helpers_at
+    cdef long long* ahead_at
+    cdef int* behind_at
+    cdef int* starts_at
+    cdef int* offsets_at
     cdef int[::1] columns
     cdef double[::1] contexts
     cdef bint has_gains, has_costs, is_busy, remembers
@@ -31,14 +53,20 @@ cdef class Arena:
     cdef bint _is_plain(self) except -1
     @cython.locals(t=cython.longlong, known=cython.longlong)
     cdef bint _are_known(self) except -1
-    @cython.locals(tables=list, t=cython.longlong, i=cython.longlong, n=cython.longlong, slot=cython.longlong, at=cython.longlong,
-                   contexts=cython.double[::1], predictions=cython.int[:, ::1], labels=cython.int[::1], columns=cython.int[::1],
-                   cells=cython.int[::1], phases=cython.schar[::1], arms=cython.int[::1], functions=cython.int[::1], correct=cython.int[::1],
-                   rows=cython.longlong[::1], choices=cython.longlong[::1], met=cython.longlong[::1], served=cython.longlong[::1],
-                   behind=cython.int[::1], starts=cython.int[::1], offsets=cython.int[::1],
-                   count=cython.longlong, width=cython.longlong, total=cython.longlong, table=Table, other=Table,
-                   row=cython.longlong, choice=cython.longlong, arm=cython.longlong, helper=cython.longlong, function=cython.longlong, gain=cython.bint)
+    @cython.locals(t=cython.longlong, slots=cython.longlong, slot=cython.longlong, is_alike=cython.bint)
     cdef int _run_plain(self, long long first_slot) except -1
+    cdef void _set_pointers(self) except *
+    @cython.locals(first=Table, table=Table)
+    cdef bint _is_alike(self) except -1
+    @cython.locals(first=Table, k=cython.longlong, i=cython.longlong, start=cython.longlong, at=cython.longlong)
+    cdef void _look_ahead(self, long long t, long long count) noexcept
+    @cython.locals(i=cython.longlong, here=cython.longlong, row=cython.longlong, choice=cython.longlong, who=cython.longlong, table=Table)
+    cdef int _decide_all(self, long long t, long long slot, bint is_alike) except -1
+    @cython.locals(table=Table)
+    cdef int _locate(self, long long i, long long t, long long slot) except -1
+    @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, number=cython.int, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
+                   function=cython.longlong, shown=cython.longlong, gain=cython.bint)
+    cdef int _end_all(self, long long t, long long slot, long long slots, bint is_alike) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)
@@ -55,7 +83,7 @@ cdef class Arena:
     cdef inline long long _row(self, long long i, long long function) noexcept
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
-    @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, space=cython.longlong)
+    @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, row=cython.longlong, table=Table)
     cdef inline int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
     cdef int _remember(self, long long i, long long slot, long long label) except -1
     cdef long long _delay(self, long long i, long long delay) noexcept

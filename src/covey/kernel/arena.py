@@ -14,12 +14,20 @@ except ModuleNotFoundError:
 
     cython = SimpleNamespace(compiled=False, cast=lambda kind, value: value)
 
+if cython.compiled:
+    from cython.cimports.covey.kernel.memory import items_of
+
 from covey.kernel.counters import EXPLOIT, MILLIONTHS, NOTHING, SERVE, UNPAID
-from covey.kernel.rules import Seat
+from covey.kernel.rules import Cell, Seat
 from covey.kernel.spaces import Ledger
 from covey.kernel.table import Table
 from covey.kernel.thresholds import FAR
 
+AHEAD = 16  # slots whose cells are looked up at once
+POINTED = (
+    *("contexts", "columns", "labels", "cells", "phases", "arms", "functions", "correct"),
+    *("rows", "choices", "met", "served", "helpers", "ahead", "behind", "starts", "offsets"),
+)
 NEVER = -1  # in `delays`: the label never arrives
 
 
@@ -58,11 +66,18 @@ class Arena:
         self.wait = -1 if label_wait is None else label_wait  # -1: no limit
         self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
         self.seen = 0  # labels of the peers that were consulted
-        # Of the current slot, per learner: its row and choice, and its helper's row and function.
-        self.rows, self.choices, self.met, self.served = [
-            array("q", bytes(8 * self.count)) for _ in range(4)
+        # Of the current slot, per learner: its row and choice, its helper, whose row and function.
+        self.rows, self.choices, self.helpers, self.met, self.served = [
+            array("q", bytes(8 * self.count)) for _ in range(5)
         ]
+        self.ahead = array("q", bytes(16 * AHEAD))  # rows of this and the next block of slots
+        self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
+        self.alike = 0  # so many rows are known to be the same for all learners
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
+
+    def cells_since(self, count: int) -> list[tuple[int, Cell]]:
+        """Return the cells that the trace numbers from `count` on, with their spaces."""
+        return list(self.known)[count:]
 
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
@@ -144,62 +159,144 @@ class Arena:
 
     def _run_plain(self, first_slot: int) -> int:
         """Replay where all learners see each instance and its label at once."""
-        tables = [self._ledger(k).first for k in range(self.count)]
-        # Local names: C keeps them in registers.
-        contexts, predictions, labels, columns = (
-            self.contexts,
-            self.predictions,
-            self.labels,
-            self.columns,
-        )
-        cells, phases, arms = self.cells, self.phases, self.arms
-        functions, correct = self.functions, self.correct
-        rows, choices, met, served = self.rows, self.choices, self.met, self.served
-        behind, starts, offsets = self.behind, self.starts, self.offsets
-        count, width, total = self.count, self.width, self.total
-        at = 0
-        for t in range(len(labels)):
+        slots = len(self.labels)
+        if slots == 0:
+            return 0
+        self.tables = [self._ledger(k).first for k in range(self.count)]
+        self._set_pointers()
+        is_alike = self._is_alike()
+        for t in range(slots):
+            if is_alike and t % AHEAD == 0:
+                if t == 0:
+                    self._look_ahead(t, min(AHEAD, slots))
+                self._look_ahead(t + AHEAD, min(AHEAD, slots - t - AHEAD))
             slot = first_slot + t
             self.clock.move(slot)
             self.clock.round_up(slot)
-            for i in range(count):
-                table = cython.cast(Table, tables[i])
-                for n in range(table.dimension):
-                    table.context[n] = contexts[t * width + columns[n]]
-                row = table._locate(slot)
-                choice = table._choose(row, slot, False)
-                rows[i] = row
-                while choice < 0:
-                    self._ledger(i).rows[0] = row
-                    self._ask(i, 0, slot)
-                    choice = table._choose(row, slot, True)
-                choices[i] = choice
-                arm = choice >> 2
-                if arm >= table.functions:
-                    other = cython.cast(Table, tables[behind[starts[i] + arm]])
-                    met[i] = other._meet(table, row, slot)
-                    served[i] = other._help(met[i])
-            for i in range(count):
-                table = cython.cast(Table, tables[i])
-                row, choice = rows[i], choices[i]
-                arm = choice >> 2
-                helper = behind[starts[i] + arm]
-                function = offsets[i] + arm
-                arms[at] = function
-                if helper >= 0:
-                    function = offsets[helper] + served[i]
-                    arms[at] = total + helper
-                gain = predictions[function, t] == labels[t]
-                cells[at] = row * count + i
-                phases[at] = choice & 3
-                functions[at] = function
-                correct[at] = gain
-                at += 1
-                table._finish(row, arm, choice & 3, gain, slot)
-                if helper >= 0:
-                    other = cython.cast(Table, tables[helper])
-                    other._finish_served(met[i], served[i], gain, slot)
-        self.written = at
+            self._decide_all(t, slot, is_alike)
+            self._end_all(t, slot, slots, is_alike)
+        self.written = slots * self.count
+        self.alike = cython.cast(Table, self.seats[0]).used if is_alike else 0
+        return 0
+
+    def _set_pointers(self) -> None:
+        """Let C reach the items of arrays by their addresses; plain Python uses the arrays."""
+        if cython.compiled:
+            self.seats = items_of(self.tables)
+            self.contexts_at = cython.address(self.contexts[0])
+            self.columns_at = cython.address(self.columns[0])
+            self.predictions_at = cython.address(self.predictions[0, 0])
+            self.labels_at = cython.address(self.labels[0])
+            self.cells_at = cython.address(self.cells[0])
+            self.phases_at = cython.address(self.phases[0])
+            self.arms_at = cython.address(self.arms[0])
+            self.functions_at = cython.address(self.functions[0])
+            self.correct_at = cython.address(self.correct[0])
+            self.rows_at = cython.address(self.rows[0])
+            self.choices_at = cython.address(self.choices[0])
+            self.met_at = cython.address(self.met[0])
+            self.served_at = cython.address(self.served[0])
+            self.helpers_at = cython.address(self.helpers[0])
+            self.ahead_at = cython.address(self.ahead[0])
+            self.behind_at = cython.address(self.behind[0])
+            self.starts_at = cython.address(self.starts[0])
+            self.offsets_at = cython.address(self.offsets[0])
+        else:
+            self.seats = self.tables
+            self.predictions_at = self.predictions.cast("B").cast("i")
+            for name in POINTED:
+                setattr(self, name + "_at", getattr(self, name))
+
+    def _is_alike(self) -> bool:
+        """Return whether all learners keep the same cells in the same rows: then they stay so."""
+        first = cython.cast(Table, self.seats[0])
+        for k in range(self.count):
+            table = cython.cast(Table, self.seats[k])
+            if table.has_rewards or not table._is_like(first, self.alike):
+                return False
+        return True
+
+    def _look_ahead(self, t: int, count: int) -> None:
+        """Find the cells of the next slots, and request their memory."""
+        first = cython.cast(Table, self.seats[0])
+        start = t * self.width
+        at = t % (2 * AHEAD)
+        first._look_ahead(
+            self.contexts_at, start, self.columns_at, self.width, self.ahead_at, at, count
+        )
+        if first.is_direct:
+            return
+        for k in range(count):
+            if self.ahead_at[at + k] >= 0:
+                for i in range(self.count):
+                    cython.cast(Table, self.seats[i])._touch(self.ahead_at[at + k])
+
+    def _decide_all(self, t: int, slot: int, is_alike: bool) -> int:
+        """Let every learner decide on the state at the start of the slot."""
+        here = self.ahead_at[t % (2 * AHEAD)] if is_alike else -1
+        for i in range(self.count):
+            row = here
+            if here < 0 or here >= cython.cast(Table, self.seats[i]).used:
+                row = self._locate(i, t, slot)
+                here = row if is_alike else -1
+            else:
+                cython.cast(Table, self.seats[i])._stand_at(row)
+            choice = cython.cast(Table, self.seats[i])._choose(row, slot, False)
+            while choice < 0:
+                self._ledger(i).rows[0] = row
+                self._ask(i, 0, slot)
+                choice = cython.cast(Table, self.seats[i])._choose(row, slot, True)
+            self.rows_at[i] = row
+            self.choices_at[i] = choice
+            who = self.behind_at[self.starts_at[i] + (choice >> 2)]
+            self.helpers_at[i] = who
+            if who >= 0:
+                if not is_alike or row >= cython.cast(Table, self.seats[who]).used:
+                    table = cython.cast(Table, self.seats[i])
+                    row = cython.cast(Table, self.seats[who])._meet(table, row, slot)
+                self.met_at[i] = row
+                self.served_at[i] = cython.cast(Table, self.seats[who])._help(row)
+        return 0
+
+    def _locate(self, i: int, t: int, slot: int) -> int:
+        """Return the row of the cell of a learner's instance."""
+        table = cython.cast(Table, self.seats[i])
+        for n in range(table.dimension):
+            table.context[n] = self.contexts_at[t * self.width + self.columns_at[n]]
+        row: int = table._locate(slot)
+        return row
+
+    def _end_all(self, t: int, slot: int, slots: int, is_alike: bool) -> int:
+        """Count and trace the decisions of a slot, and record their labels."""
+        at = t * self.count
+        number = 0
+        label = self.labels_at[t]
+        for i in range(self.count):
+            choice = self.choices_at[i]
+            arm = choice >> 2
+            who = self.helpers_at[i]
+            function = self.offsets_at[i] + arm
+            shown = function
+            if who >= 0:
+                function = self.offsets_at[who] + self.served_at[i]
+                shown = self.total + who
+            gain = self.predictions_at[function * slots + t] == label
+            row = self.rows_at[i]
+            if i == 0 or not is_alike:
+                if row >= cython.cast(Table, self.seats[i]).numbered:
+                    cython.cast(Table, self.seats[i])._number_rows(0, self.known)
+                number = cython.cast(Table, self.seats[i]).numbers[row]
+            self.cells_at[at] = number
+            self.phases_at[at] = choice & 3
+            self.arms_at[at] = shown
+            self.functions_at[at] = function
+            self.correct_at[at] = gain
+            at += 1
+            cython.cast(Table, self.seats[i])._finish(row, arm, choice & 3, gain, slot)
+            if who >= 0:
+                cython.cast(Table, self.seats[who])._finish_served(
+                    self.met_at[i], self.served_at[i], gain, slot
+                )
         return 0
 
     def _ledger(self, learner: int) -> Ledger:
@@ -363,9 +460,11 @@ class Arena:
             shown = self.offsets[i] + ledger.stand_in
             if gain >= 0:
                 gain = self._gain(self._row(i, shown), t)
-        # Row numbers of different tables are interleaved, so that they are unique.
-        space = ledger.own[ledger.chosen]
-        self.cells[at] = (ledger.rows[ledger.chosen] * self.count + i) * self.spaces + space
+        row = ledger.rows[ledger.chosen]
+        table = ledger._at(ledger.chosen)
+        if row >= table.numbered:
+            table._number_rows(ledger.own[ledger.chosen], self.known)
+        self.cells[at] = table.numbers[row]
         self.phases[at] = ledger.choice & 3
         self.arms[at] = function
         if ledger.helper >= 0:

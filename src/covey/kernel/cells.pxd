@@ -6,11 +6,11 @@ cdef long long MASK, FACTOR, FEW
 
 cdef class Cells:
     cdef int dimension, levels, deepest, labels, stride, found
-    cdef long long most_cells, foreign, used
+    cdef long long most_cells, foreign, used, numbered
     cdef bint is_direct, is_flat, is_layered, inherits
     cdef double[::1] sides, limits, context
     cdef long long[::1] rows, point, fine, path, firsts
-    cdef int[::1] index
+    cdef int[::1] index, marks, numbers
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
     cpdef layers(self, long long row)
@@ -34,6 +34,19 @@ cdef class Cells:
     @cython.final
     @cython.locals(side=cython.longlong, place=cython.longlong, slice_=cython.longlong)
     cdef int _locate(self, long long slot) except -1
+    @cython.final
+    cdef int _number_rows(self, long long space, dict known) except -1
+    @cython.final
+    cdef inline void _stand_at(self, long long row) noexcept
+    @cython.final
+    cdef bint _is_like(self, Cells other, long long first) noexcept
+    @cython.final
+    cdef void _look_ahead(self, double* contexts, long long start, int* columns, long long width, long long* ahead, long long at, long long count) noexcept
+    @cython.final
+    @cython.locals(slice_=cython.longlong)
+    cdef inline void _aim_at(self, double* contexts, int* columns, long long start) noexcept
+    @cython.final
+    cdef inline void _touch(self, long long row) noexcept
     @cython.final
     @cython.locals(value=cython.longlong, side=cython.longlong)
     cdef inline long long _place(self, long long level) noexcept

@@ -11,19 +11,31 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+if cython.compiled:
+    from cython.cimports.covey.kernel.memory import touch
+
 from covey.errors import ContextError, LimitError
+from covey.kernel.memory import zeros
 from covey.kernel.rules import Cell, Rule
 
-# Layout of a row; the cell's coordinates and the counters of its arms follow.
-LEVEL = 0
+# Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
 SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
-ARRIVALS = 2  # reported to peers
-OWN = 3  # own arrivals, which split the cell
+CALM = 3  # before this slot no arm needs exploration or training
+ARRIVALS = 4  # reported to peers
+OWN = 5  # own arrivals, which split the cell
+COORDINATES = 6
+# Integers 0 and 2 are pairs of 32 bits each, counted in such halves (`marks`).
+LEVEL = 0
+PARENT = 1  # row of the parent cell, when all levels are used at once; -1: none
 BEST = 4  # arm with the largest estimate, -1 = recompute
 BEST_OWN = 5  # most accurate own function, -1 = recompute
-CALM = 6  # before this slot no arm needs exploration or training
-PARENT = 7  # row of the parent cell, when all levels are used at once; -1: none
-COORDINATES = 8
 
 # Products stay below 63 bits: C and Python integers give the same results.
 MASK = (1 << 40) - 1
@@ -53,7 +65,7 @@ class Cells:
             self.firsts[k] = places
             places = min(FEW + 1, places + rule.levels[k].side ** rule.dimension)
         self.is_direct = places <= FEW
-        self.index = array("i", bytes(4 * (places if self.is_direct else 16)))
+        self.index = zeros(4 * (places if self.is_direct else 16)).cast("i")
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.fine = array("q", bytes(8 * max(1, self.dimension)))
@@ -62,11 +74,15 @@ class Cells:
         self.labels = COORDINATES + self.dimension
         self.used = 0
         self.stride = 0
+        # In a replay: the number of each row's cell, the same for all learners.
+        self.numbers = zeros(4).cast("i")
+        self.numbered = 0  # so many rows have one
 
     def allocate(self, stride: int) -> None:
         """Make room for the first rows, of `stride` integers each."""
         self.stride = stride
-        self.rows = array("q", bytes(8 * 4 * stride))
+        memory = zeros(8 * 4 * stride)
+        self.rows, self.marks = memory.cast("q"), memory.cast("i")
 
     # -- what inherits -------------------------------------------------------------------------
 
@@ -92,7 +108,7 @@ class Cells:
         base = row * self.stride
         first = base + COORDINATES
         coordinates = tuple([self.rows[first + k] for k in range(self.dimension)])
-        return Cell(self.rows[base + LEVEL], coordinates)
+        return Cell(self.marks[2 * base + LEVEL], coordinates)
 
     def meet(self, cell: Cell, slot: int) -> int:
         """Return the row of a cell named by a peer; create it if needed."""
@@ -128,7 +144,7 @@ class Cells:
         rows = []
         while row >= 0:
             rows.append(row)
-            row = self.rows[row * self.stride + PARENT]
+            row = self.marks[2 * row * self.stride + PARENT]
         return rows
 
     def around(self, context: tuple[float, ...]) -> list[int]:
@@ -150,7 +166,7 @@ class Cells:
     def is_split(self, row: int) -> bool:
         """Return whether the learner uses finer cells here."""
         base = row * self.stride
-        return self.rows[base + OWN] >= self.limits[self.rows[base + LEVEL]]
+        return self.rows[base + OWN] >= self.limits[self.marks[2 * base + LEVEL]]
 
     def own(self, row: int) -> int:
         """Return the learner's own arrivals in `row` while it was its finest cell there."""
@@ -216,7 +232,7 @@ class Cells:
             row = self._open(level, slot)
             self.path[level] = row
             if self.is_layered:
-                self.rows[row * self.stride + PARENT] = self.path[level - 1] if level else -1
+                self.marks[2 * row * self.stride + PARENT] = self.path[level - 1] if level else -1
             self.found = level + 1
             if self.is_flat or self.rows[row * self.stride + OWN] < self.limits[level]:
                 if self.inherits and level + 1 < self.levels:
@@ -230,6 +246,80 @@ class Cells:
                     f"a cell of level {level - 1} is due to be split, and no finer level is "
                     "allowed; raise max-level, or split-power so that cells split later"
                 )
+
+    def _number_rows(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
+        """Set the `numbers` of new rows: those of their cells among the `known` of all learners."""
+        if self.used > len(self.numbers):
+            numbers = zeros(4 * (self.used + self.used // 8)).cast("i")
+            numbers[: len(self.numbers)] = self.numbers
+            self.numbers = numbers
+        for row in range(self.numbered, self.used):
+            self.numbers[row] = known.setdefault((space, self.cell(row)), len(known))
+        self.numbered = self.used
+        return 0
+
+    def _stand_at(self, row: int) -> None:
+        """Take `row` of a flat grid as the cell around the instance."""
+        self.path[0] = row
+        self.found = 1
+
+    def _is_like(self, other: Cells, first: int) -> bool:
+        """Return whether both divide the space alike, and keep the same cells in the same rows.
+
+        Rows before `first` are known to be the same.
+        """
+        if not self.is_flat or not other.is_flat or self.sides[0] != other.sides[0]:
+            return False
+        if self.dimension != other.dimension or self.used != other.used:
+            return False
+        if self.foreign or other.foreign:
+            return False
+        for row in range(first, self.used):
+            for k in range(COORDINATES, self.labels):
+                if self.rows[row * self.stride + k] != other.rows[row * other.stride + k]:
+                    return False
+        return True
+
+    def _look_ahead(
+        self,
+        contexts: Any,
+        start: int,
+        columns: Any,
+        width: int,
+        ahead: Any,
+        at: int,
+        count: int,
+    ) -> None:
+        """Set `ahead`, from `at` on, to the rows of `count` instances of a flat grid.
+
+        -1: not known yet. The memory of all of them is requested before it is needed.
+        """
+        if cython.compiled and not self.is_direct:
+            for k in range(count):
+                self._aim_at(contexts, columns, start + k * width)
+                ahead[at + k] = self._place(0)
+                touch(cython.address(self.index[ahead[at + k]]))
+            for k in range(count):
+                if self.index[ahead[at + k]] > 0:
+                    self._touch(self.index[ahead[at + k]] - 1)
+        for k in range(count):
+            self._aim_at(contexts, columns, start + k * width)
+            ahead[at + k] = max(-1, self._find(0))
+
+    def _aim_at(self, contexts: Any, columns: Any, start: int) -> None:
+        """Set `point` to the cell of level 0 around coordinates that begin at `start`."""
+        side = self.sides[0]
+        for k in range(self.dimension):
+            slice_ = int(contexts[start + columns[k]] * side)
+            self.point[k] = slice_ if slice_ < side else slice_ - 1
+
+    def _touch(self, row: int) -> None:
+        """Request the memory of a row before it is needed."""
+        if cython.compiled:
+            # Two cache lines: what a decision reads, and the counters of the first arms.
+            first = row * self.stride + BEST // 2
+            touch(cython.address(self.rows[first]))
+            touch(cython.address(self.rows[first + 8]))
 
     def _place(self, level: int) -> int:
         """Return where in the index the search for the cell at `point` begins."""
@@ -258,7 +348,7 @@ class Cells:
 
     def _is_at(self, row: int, level: int) -> bool:
         base = row * self.stride
-        if self.rows[base + LEVEL] != level:
+        if self.marks[2 * base + LEVEL] != level:
             return False
         for k in range(self.dimension):
             if self.rows[base + COORDINATES + k] != self.point[k]:
@@ -284,7 +374,7 @@ class Cells:
         for k in range(self.labels, self.stride):
             self.rows[base + k] = 0
         self.rows[base + ARRIVALS] = self.rows[base + OWN] = self.rows[base + CALM] = 0
-        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         self.rows[base + SINCE] = slot
         self._is_reset(row)
         self.foreign -= 1
@@ -306,7 +396,7 @@ class Cells:
                 place = place * side + other.rows[base + COORDINATES + k]
             if self.index[place] > 0:
                 return self.index[place] - 1
-        level = other.rows[base + LEVEL]
+        level = other.marks[2 * base + LEVEL]
         for k in range(self.dimension):
             self.point[k] = other.rows[base + COORDINATES + k]
         found = self._find(level)
@@ -328,7 +418,7 @@ class Cells:
                 self.point[k] = int(self.fine[k] * scale)
             parent = row
             row = self._open(level, slot)
-            self.rows[row * self.stride + PARENT] = parent
+            self.marks[2 * row * self.stride + PARENT] = parent
         return row
 
     def _add(self, level: int, slot: int, place: int) -> int:
@@ -337,10 +427,11 @@ class Cells:
         if slot >= 0:
             self._check_room()
         if base + self.stride > len(self.rows):
-            self._grow(base + max(4, row // 2) * self.stride)
-        self.rows[base + LEVEL] = level
+            self._grow(base + max(4, row // 8) * self.stride)
+        self.marks[2 * base + LEVEL] = level
         self.rows[base + SINCE] = slot
-        self.rows[base + BEST] = self.rows[base + BEST_OWN] = self.rows[base + PARENT] = -1
+        self.marks[2 * base + PARENT] = -1
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         for k in range(self.dimension):
             self.rows[base + COORDINATES + k] = self.point[k]
         self.used += 1
@@ -351,22 +442,22 @@ class Cells:
         return row
 
     def _grow(self, length: int) -> int:
-        old = self.rows
-        self.rows = array("q", bytes(8 * length))
-        for k in range(len(old)):
-            self.rows[k] = old[k]
+        memory = zeros(8 * length)
+        known = memory.cast("q")
+        known[: len(self.rows)] = self.rows
+        self.rows, self.marks = known, memory.cast("i")
         self._has_grown(length // self.stride)
         return 0
 
     def _reindex(self) -> int:
         kept = self.point
-        self.index = array("i", bytes(8 * len(self.index)))
+        self.index = zeros(8 * len(self.index)).cast("i")
         self.point = array("q", bytes(8 * len(kept)))
         for row in range(self.used):
             base = row * self.stride
             for k in range(self.dimension):
                 self.point[k] = self.rows[base + COORDINATES + k]
-            self.index[-2 - self._find(self.rows[base + LEVEL])] = row + 1
+            self.index[-2 - self._find(self.marks[2 * base + LEVEL])] = row + 1
         self.point = kept
         return 0
 

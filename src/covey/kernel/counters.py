@@ -201,7 +201,7 @@ class CellCounters(Cells):
         """Add arrivals, and labels of own functions with how many of them were right."""
         base = row * self.stride
         self.rows[base + ARRIVALS] += arrivals
-        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         for function, (count, right) in enumerate(labels):
             self.rows[base + self.labels + function] += count
             self.rows[base + self.right + function] += right
@@ -210,7 +210,7 @@ class CellCounters(Cells):
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
         self.costs[arm] = cost
         for row in range(self.used):
-            self.rows[row * self.stride + BEST] = -1
+            self.marks[2 * row * self.stride + BEST] = -1
             self.rows[row * self.stride + CALM] = 0
 
     def combine(self, row: int, other: CellCounters, by: int) -> None:
@@ -224,15 +224,15 @@ class CellCounters(Cells):
             base = row * self.stride
             for k in range(self.dimension):
                 other.point[k] = self.rows[base + COORDINATES + k]
-            there = other._find(self.rows[base + LEVEL])
+            there = other._find(self.marks[2 * base + LEVEL])
             if there >= 0:
                 self._combine(row, other, there * other.stride, by)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
 
     def _combine(self, row: int, other: CellCounters, there: int, by: int) -> None:
         base = row * self.stride
         self.rows[base + ARRIVALS] += by * other.rows[there + ARRIVALS]
-        self.rows[base + BEST_OWN] = -1
+        self.marks[2 * base + BEST_OWN] = -1
         for function in range(self.functions):
             self._combine_at(base + self.labels + function, other, there - base, by)
             self._combine_at(base + self.right + function, other, there - base, by)
@@ -299,14 +299,14 @@ class CellCounters(Cells):
         if self.is_closing:
             return self._largest(base, self.arms, True)
         # Rewards can depend on the context: the best arm of a cell cannot be cached.
-        if self.rows[base + BEST] < 0 or self.is_random or self.has_rewards:
-            self.rows[base + BEST] = self._largest(base, self.arms, True)
-        return self.rows[base + BEST]
+        if self.marks[2 * base + BEST] < 0 or self.is_random or self.has_rewards:
+            self.marks[2 * base + BEST] = self._largest(base, self.arms, True)
+        return self.marks[2 * base + BEST]
 
     def _most_accurate(self, base: int) -> int:
-        if self.rows[base + BEST_OWN] < 0 or self.is_random:
-            self.rows[base + BEST_OWN] = self._largest(base, self.functions, False)
-        return self.rows[base + BEST_OWN]
+        if self.marks[2 * base + BEST_OWN] < 0 or self.is_random:
+            self.marks[2 * base + BEST_OWN] = self._largest(base, self.functions, False)
+        return self.marks[2 * base + BEST_OWN]
 
     def _largest(self, base: int, end: int, is_net: bool) -> int:
         chosen = 0
@@ -431,7 +431,7 @@ class CellCounters(Cells):
             base = row * self.stride
             self.rows[base + self.underway + arm] += by
             self._has_changed(row, arm)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
 
     def _release(self, row: int, arm: int, phase: int) -> None:
         """Remove a pending label; the arm can become underexplored again."""
@@ -443,7 +443,7 @@ class CellCounters(Cells):
         if self.learns_costs and paid != UNPAID:
             self.rows[base + self.spent + arm] += paid
             self.rows[base + self.times + arm] += 1
-            self.rows[base + BEST] = -1
+            self.marks[2 * base + BEST] = -1
 
     def _take(self, base: int, function: int, gain: int, slot: int) -> None:
         """Record a label of an own function; one instance counts once, for all askers."""
@@ -461,15 +461,15 @@ class CellCounters(Cells):
             self._record_recent(base, arm, gain)
             return
         if self.unit > 1:
-            self.rows[base + BEST] = -1
+            self.marks[2 * base + BEST] = -1
             if arm < self.functions:
-                self.rows[base + BEST_OWN] = -1
+                self.marks[2 * base + BEST_OWN] = -1
             return
         # The best arm is unchanged if it is correct or another arm is wrong; otherwise recompute.
-        if (self.rows[base + BEST] == arm) != gain:
-            self.rows[base + BEST] = -1
-        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
-            self.rows[base + BEST_OWN] = -1
+        if (self.marks[2 * base + BEST] == arm) != gain:
+            self.marks[2 * base + BEST] = -1
+        if arm < self.functions and (self.marks[2 * base + BEST_OWN] == arm) != gain:
+            self.marks[2 * base + BEST_OWN] = -1
 
     def _record_recent(self, base: int, arm: int, gain: int) -> None:
         """Record a label for estimates: in the window, or with discounted counts."""
@@ -484,7 +484,7 @@ class CellCounters(Cells):
             self.rows[base + self.recent_right + arm] += ONE * gain // self.unit
             for function in range(self.functions):
                 self._has_changed(base // self.stride, function)
-        self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
 
     def _push(self, base: int, arm: int, gain: int) -> None:
         """Put a label into the ring buffer, over the one that leaves the window."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from covey.errors import PolicyError
 from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE
-from covey.kernel.rules import CellState, Rule
+from covey.kernel.rules import CellState, CustomPolicy, Rule
 from covey.kernel.table import Table
 from covey.kernel.thresholds import Clock
 
@@ -23,6 +23,8 @@ class CustomTable(Table):
         self.title = rule.custom.name
         policy = rule.custom.make(self.functions, self.arms - self.functions)
         self.choosing, self.serving = policy.choose, policy.serve
+        # What every policy inherits needs no call of Python.
+        self.serves_best = getattr(type(policy), "serve", None) is CustomPolicy.serve
         self.view = CellState(self.functions, rule.custom.seed, self.cell)
         self.nothing = [0] * self.arms
         self.fixed = list(rule.costs)  # while all arms are available
@@ -37,7 +39,20 @@ class CustomTable(Table):
         return arm << 2 | (EXPLOIT if self._best(row * self.stride) == arm else EXPLORE)
 
     def _help(self, row: int) -> int:
-        return self._call(self.serving, row, self.clock.now, self.functions)
+        if not self.serves_best:
+            return self._call(self.serving, row, self.clock.now, self.functions)
+        base = row * self.stride
+        chosen = 0
+        largest = -1.0
+        for function in range(self.functions):
+            labels = self.rows[base + self.labels + function]
+            value = 0.0
+            if labels > 0:
+                value = float(self.rows[base + self.right + function]) / self.unit / labels
+            if value > largest:
+                largest = value
+                chosen = function
+        return chosen
 
     def _needs(self, row: int, peer: int) -> bool:
         return False

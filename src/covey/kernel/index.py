@@ -27,6 +27,7 @@ else:
 
 from covey.kernel.cells import BEST_OWN, LEVEL, PARENT
 from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE, FOREVER, MILLIONTHS, ONE
+from covey.kernel.memory import zeros
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
 from covey.kernel.thresholds import Clock
@@ -80,17 +81,16 @@ class IndexTable(Table):
         # Per row what own functions may be worth, then what peers said of themselves, then the
         # most of the first; and when each was worked out.
         self.bounds = self.asked + 1
-        self.values = array("d", [0.0])
-        self.stamps = array("q", [0])
+        self.values = zeros(8).cast("d")
+        self.stamps = zeros(8).cast("q")
         self._has_grown(4)
 
     def _has_grown(self, rows: int) -> int:
-        values, stamps = self.values, self.stamps
-        self.values = array("d", bytes(8 * rows * self.bounds))
-        self.stamps = array("q", bytes(8 * rows * self.bounds))
-        for k in range(len(values)):
-            self.values[k] = values[k]
-            self.stamps[k] = stamps[k]
+        values = zeros(8 * rows * self.bounds).cast("d")
+        stamps = zeros(8 * rows * self.bounds).cast("q")
+        values[: len(self.values)] = self.values
+        stamps[: len(self.stamps)] = self.stamps
+        self.values, self.stamps = values, stamps
         return 0
 
     def _is_reset(self, row: int) -> int:
@@ -196,9 +196,11 @@ class IndexTable(Table):
             base = row * self.stride
             under_way = self.rows[base + self.underway + arm]
             if under_way > 0:
-                value = self._bound_by(base, arm, under_way) + self.bias[self.rows[base + LEVEL]]
+                value = (
+                    self._bound_by(base, arm, under_way) + self.bias[self.marks[2 * base + LEVEL]]
+                )
                 smallest = min(smallest, value)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
         return smallest
 
     def _upper_in(self, row: int, arm: int) -> float:
@@ -239,9 +241,9 @@ class IndexTable(Table):
         smallest = FOREVER
         while row >= 0:
             base = row * self.stride
-            value = self._upper_in(row, arm) + self.bias[self.rows[base + LEVEL]]
+            value = self._upper_in(row, arm) + self.bias[self.marks[2 * base + LEVEL]]
             smallest = min(smallest, value)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
         return smallest
 
     def _upper_by_labels(self, row: int, function: int) -> float:
@@ -249,9 +251,9 @@ class IndexTable(Table):
         smallest = FOREVER
         while row >= 0:
             base = row * self.stride
-            value = self._bound_by(base, function, 0) + self.bias[self.rows[base + LEVEL]]
+            value = self._bound_by(base, function, 0) + self.bias[self.marks[2 * base + LEVEL]]
             smallest = min(smallest, value)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
         return smallest
 
     def _outdate(self, row: int, arm: int) -> None:
@@ -285,7 +287,7 @@ class IndexTable(Table):
         at = (row + 1) * self.bounds - 1
         base = row * self.stride
         if self.stamps[at] == self.clock.rounded and not self.is_layered:
-            return self.rows[base + BEST_OWN]
+            return self.marks[2 * base + BEST_OWN]
         chosen = 0
         largest = 0.0
         for function in range(self.functions):
@@ -293,7 +295,7 @@ class IndexTable(Table):
             if function == 0 or value > largest:
                 largest = value
                 chosen = function
-        self.rows[base + BEST_OWN] = chosen
+        self.marks[2 * base + BEST_OWN] = chosen
         self.values[at] = largest
         self.stamps[at] = self.clock.rounded
         return chosen
@@ -322,9 +324,10 @@ class IndexTable(Table):
         """Return the log-likelihood ratio of a label for a lower accuracy against the estimate."""
         base = row * self.stride
         while self.rows[base + self.labels + arm] < ENOUGH:
-            if self.rows[base + PARENT] < 0:
+            if self.marks[2 * base + PARENT] < 0:
                 break
-            base = self.rows[base + PARENT] * self.stride
+            row = self.marks[2 * base + PARENT]
+            base = row * self.stride
         labels = self.rows[base + self.labels + arm]
         if labels < ENOUGH:
             return 0

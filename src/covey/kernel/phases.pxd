@@ -20,6 +20,8 @@ cdef class PhaseTable(Table):
 
 
 cdef class PlainPhaseTable(PhaseTable):
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    cdef int _help(self, long long row) except? -2
     cdef int _finish(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
     cdef int _finish_served(self, long long row, long long function, long long gain, long long slot) except -1
     @cython.final

@@ -123,7 +123,23 @@ class PhaseTable(Table):
 
 
 class PlainPhaseTable(PhaseTable):
-    """The same over a grid, without options that change how labels are counted."""
+    """The same over a grid, without options that change how labels are counted or compared."""
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        base = row * self.stride
+        if slot >= self.rows[base + CALM] or self.is_closing:
+            return PhaseTable._choose(self, row, slot, is_fresh)
+        if self.marks[2 * base + BEST] < 0:
+            self.marks[2 * base + BEST] = self._largest(base, self.arms, True)
+        return self.marks[2 * base + BEST] << 2 | EXPLOIT
+
+    def _help(self, row: int) -> int:
+        base = row * self.stride
+        if self.clock.now >= self.rows[base + CALM]:
+            return PhaseTable._help(self, row)
+        if self.marks[2 * base + BEST_OWN] < 0:
+            self.marks[2 * base + BEST_OWN] = self._largest(base, self.functions, False)
+        return self.marks[2 * base + BEST_OWN]
 
     def _finish(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         base = row * self.stride
@@ -142,10 +158,10 @@ class PlainPhaseTable(PhaseTable):
     def _add_label(self, base: int, arm: int, gain: int) -> None:
         self.rows[base + self.labels + arm] += 1
         self.rows[base + self.right + arm] += gain
-        if (self.rows[base + BEST] == arm) != gain:
-            self.rows[base + BEST] = -1
-        if arm < self.functions and (self.rows[base + BEST_OWN] == arm) != gain:
-            self.rows[base + BEST_OWN] = -1
+        if (self.marks[2 * base + BEST] == arm) != gain:
+            self.marks[2 * base + BEST] = -1
+        if arm < self.functions and (self.marks[2 * base + BEST_OWN] == arm) != gain:
+            self.marks[2 * base + BEST_OWN] = -1
 
 
 class EliminationTable(PhaseTable):
@@ -221,7 +237,7 @@ class EliminationTable(PhaseTable):
             best = max(best, self.low[arm] - self._price(base, arm))
         for arm in range(self.arms):
             self.active[arm] = self.high[arm] - self._price(base, arm) + 2 * self.slack >= best
-        self.rows[base + BEST] = -1
+        self.marks[2 * base + BEST] = -1
         self.cap = level / (2 * self.slack * self.slack) if self.slack > 0 else FOREVER
         return int(self.cap) if self.cap < FAR else FAR
 

@@ -395,7 +395,7 @@ class Table(CellCounters):
             for arm in range(end):
                 self.rows[base + self.labels + arm] = 0
                 self.rows[base + self.right + arm] = 0
-            self.rows[base + BEST] = self.rows[base + BEST_OWN] = -1
+            self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         return 0
 
     # -- labels --------------------------------------------------------------------------------
@@ -454,10 +454,10 @@ class Table(CellCounters):
         paid: int,
     ) -> None:
         """Record a peer's label also for the later split of the cell of `row`."""
-        level = self.rows[row * self.stride + LEVEL] + 1
+        level = self.marks[2 * row * self.stride + LEVEL] + 1
         for k in range(self.found):
             base = self.path[k] * self.stride
-            if self.rows[base + LEVEL] == level and self._since(base) <= slot:
+            if self.marks[2 * base + LEVEL] == level and self._since(base) <= slot:
                 self._record(base, arm, gain)
                 self._spend(base, arm, paid)
 
@@ -468,7 +468,7 @@ class Table(CellCounters):
             if self._since(base) <= slot:
                 self._record(base, arm, gain)
                 self._has_changed(row, arm)
-            row = self.rows[base + PARENT]
+            row = self.marks[2 * base + PARENT]
 
     def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
         base = row * self.stride
@@ -480,4 +480,4 @@ class Table(CellCounters):
         self.rows[base + ARRIVALS] += self.counted != ARRIVED
         while row >= 0:
             self._take(row * self.stride, function, gain, slot)
-            row = self.rows[row * self.stride + PARENT]
+            row = self.marks[2 * row * self.stride + PARENT]

@@ -17,8 +17,6 @@ from covey.kernel import Arena, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
-_BLOCK = 65_536
-
 
 class CellView(msgspec.Struct, frozen=True):
     """Summary of one of a learner's own cells, for display."""
@@ -147,8 +145,7 @@ class ReplayEngine:
         seats = _seats(sites, setup.cost_columns)
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._costs = _costs(sites)
-        self._cells: list[list[int]] = [[] for _ in sites for _ in self._spaces]
-        self._cell_numbers: dict[str, int] = {}
+        self._cell_names: list[str] = []  # by their number in the trace
         functions = [name for site in sites for name in site.functions]
         learners = [site.name for site in sites]
         has_streams = any(site.stream for site in sites)
@@ -211,7 +208,8 @@ class ReplayEngine:
         )
         first_slot = self.slots + 1
         self._arena.run(log, first_slot, decided)
-        self._number_cells(np.asarray(decided.cell))
+        for space, cell in self._arena.cells_since(len(self._cell_names)):
+            self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
         return Trace(
             decided,
@@ -220,27 +218,9 @@ class ReplayEngine:
             costs=self._costs,
             unit=self._unit,
             receivers=[index for index, site in enumerate(self.sites) if site.receives],
-            names={**self._names, "cell": list(self._cell_numbers)},
+            names={**self._names, "cell": list(self._cell_names)},
             blocks=self._blocks,
         )
-
-    def _number_cells(self, cell: np.ndarray) -> None:
-        """Replace each learner's row numbers by cell numbers that all learners share."""
-        tables = [(space, t) for ledger in self.ledgers for space, t in enumerate(ledger.tables)]
-        most = max(1, *(len(table) for _, table in tables))
-        alike = np.repeat(np.arange(most, dtype=np.int32), len(tables)).reshape(most, -1)
-        numbers = alike.copy()
-        for column, ((space, table), known) in enumerate(zip(tables, self._cells, strict=True)):
-            for new in range(len(known), len(table)):
-                name = self.cell_name(space, table.cell(new))
-                known.append(self._cell_numbers.setdefault(name, len(self._cell_numbers)))
-            numbers[: len(known), column] = known
-        if np.array_equal(numbers, alike):
-            np.floor_divide(cell, len(tables), out=cell)
-            return
-        for first in range(0, len(cell), _BLOCK):  # `np.take` copies indices of 32 bits
-            block = cell[first : first + _BLOCK]
-            np.take(numbers.reshape(-1), block, out=block, mode="clip")
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""
