@@ -6,6 +6,7 @@ network can run in one process under a virtual one.
 
 import asyncio
 import contextlib
+import logging
 import random
 import re
 from collections import Counter
@@ -66,6 +67,7 @@ from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
 from covey.types import Context, Label
 
+log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The outcome of a label that a peer delivered and that could not be settled.
@@ -137,11 +139,14 @@ class Node:
         self.starts = loaded.starts  # this one included
         self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
         self.counters = self._state.counters  # what was decided and labelled so far
+        self.alarms = self._state.alarms  # of the change detection, by context space
+        self._alarms_logged = 0
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
             for peer, one in _peers_of(learner, dependencies.peers).items()
         }
+        self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id
         )
@@ -180,10 +185,17 @@ class Node:
 
     def state(self) -> State:
         """Return the status of a started node."""
+        asked = self.counters.asked
         peers = [
-            PeerState(peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer))
+            PeerState(
+                peer,
+                "resting" if one.is_open else "open",
+                self._delivery.undelivered(peer),
+                asked[peer],
+            )
             for peer, one in self._breakers.items()
         ]
+        peers += [PeerState(peer, "not asked", 0, asked[peer]) for peer in self._others]
         served = self._state.served_state()
         return State(
             name=self.name,
@@ -191,6 +203,8 @@ class Node:
             starts=self.starts,
             uptime_s=asyncio.get_running_loop().time() - self._started_s,
             slot=self.learner.slot,
+            alarms=self.alarms.total(),
+            alarm_slot=self._state.alarm_slot,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters),
             peers=peers,
@@ -516,6 +530,10 @@ class Node:
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
+        if self.alarms.total() > self._alarms_logged:
+            self._alarms_logged = self.alarms.total()
+            slot = self._state.alarm_slot
+            log.warning("change detected up to slot %d: arms start again without labels", slot)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             self._delivery.add(one)

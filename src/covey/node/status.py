@@ -12,26 +12,29 @@ from covey.bandit.learner import Learner
 from covey.node.requests import FEW, Counts, Request, is_own
 
 ArmKind = Literal["own", "peer", "context_only"]
+FOR_PEERS = ("serve", "recall")  # phases of rows that peers ask
 
 
 class ArmState(msgspec.Struct, frozen=True):
-    """An arm: its decisions since the start, and the labels of own clients."""
+    """An arm: what it answered since the start, and the labels of own clients."""
 
     name: str
     kind: ArmKind
     price: float | None  # of one answer; None: the arm is not used
-    decisions: int
+    decisions: int  # rows of own clients
+    served: int  # rows of peers
     spent: float  # on answers since the start
     labels: int  # over all cells, and over all starts
     right: int
 
 
 class PeerState(msgspec.Struct, frozen=True):
-    """A peer that may be asked: `resting` while its circuit is open."""
+    """A peer: `resting` while its circuit is open, `not asked` if it is in no arm."""
 
     name: str
-    state: Literal["open", "resting"]
+    state: Literal["open", "resting", "not asked"]
     owed: int  # undelivered labels
+    asked: int  # rows that it asked since the start
 
 
 class ServedState(msgspec.Struct, frozen=True):
@@ -50,6 +53,8 @@ class State(msgspec.Struct, frozen=True):
     starts: int  # of its store, this one included
     uptime_s: float
     slot: int
+    alarms: int  # of the change detection, since the start
+    alarm_slot: int  # of the latest alarm, over all starts; 0: there was none
     phases: dict[str, int]  # decisions since the start, those for peers included
     arms: list[ArmState]
     peers: list[PeerState]
@@ -66,6 +71,7 @@ class Counters:
         """Continue from labels by cell, source and arm."""
         self.peer_labels = 0  # over all starts
         self.decisions: Counter[tuple[str, str]] = Counter()  # by phase and arm
+        self.asked: Counter[str] = Counter()  # rows of each peer
         self.spent: dict[str, float] = {}
         self.labels: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
@@ -78,6 +84,8 @@ class Counters:
         """Count the rows of a request."""
         groups = request.groups
         counts = [len(request)]
+        if not is_own(request.source):
+            self.asked[request.source] += len(request)
         if len(groups) > 1:
             counts = np.bincount(request.group_of, minlength=len(groups)).tolist()
         for group, count in zip(groups, counts, strict=True):
@@ -126,15 +134,16 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
 
 def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
     """Return the state of each arm."""
-    chosen: Counter[str] = Counter()
-    for (_, arm), count in counters.decisions.items():
-        chosen[arm] += count
+    chosen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    for (phase, arm), count in counters.decisions.items():
+        chosen[phase in FOR_PEERS][arm] += count
     return [
         ArmState(
             arm,
             kind,
             cost if math.isfinite(cost) else None,
-            chosen[arm],
+            chosen[False][arm],
+            chosen[True][arm],
             counters.spent.get(arm, 0.0),
             counters.labels[arm],
             counters.right[arm],

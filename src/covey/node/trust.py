@@ -59,6 +59,7 @@ class DirtyCells:
             for space, policy in learner.policies.items()
         }
         self._names: dict[tuple[str, int], str] = {}
+        self.alarms: Counter[str] = Counter()  # by context space; those of one commit count once
         self.clear()
 
     def clear(self) -> None:
@@ -121,6 +122,7 @@ class DirtyCells:
             changed |= adopted
         if forgotten(table) != self._forgotten[space]:
             self._forgotten[space] = forgotten(table)
+            self.alarms[space] += 1
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 

@@ -44,7 +44,8 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
-        metrics = Metrics(paths | dict(zip(PATHS, PATHS, strict=True)))
+        asked = [name for name, one in served.neighbours.items() if one.url is not None]
+        metrics = Metrics(paths, PATHS, asked)
         store, threads = _threads(served, stack, metrics)
         peers = _peers(served, stack)
         observed: dict[str, Peer] = {}
@@ -57,7 +58,7 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
         stack.callback(stopped.cancel)
-        metrics.follow(node)
+        metrics.follow(node, store=served.store)
         node.start()
         listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
