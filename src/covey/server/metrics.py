@@ -102,7 +102,7 @@ class Metrics(Observer):
         peers: Sequence[str] = (),
     ) -> None:
         """`front` maps paths for clients to label values; `back` are the paths for peers."""
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -246,8 +246,9 @@ class _NodeCollector(Collector):
         decisions = CounterMetricFamily(
             "covey_decisions", "Decisions since the start.", labels=["phase", "arm", "arm_kind"]
         )
-        values = {(*key, kinds.get(key[1], "own")): count for key, count in counts.items()}
-        yield _filled(decisions, values)
+        for (phase, arm), count in counts.items():
+            decisions.add_metric([phase, arm, kinds.get(arm, "own")], count)
+        yield decisions
         yield CounterMetricFamily(
             "covey_decisions_alone",
             "Rows decided as if there were no peers, since one failed or was late.",

@@ -115,6 +115,10 @@ except ImportError as missing:
 
 AT_ONCE = 8  # connections to one peer
 IDLE_S = 15.0  # after which a connection is closed
+REMEDIES = {  # for what OpenSSL finds in the certificate of a peer
+    "certificate has expired": "; its operator must renew it, or the clock here is ahead",
+    "certificate is not yet valid": "; the clock here is behind, or that of its authority ahead",
+}
 log = logging.getLogger(__name__)
 
 
@@ -126,9 +130,15 @@ class HttpsPeers:
         neighbours: Mapping[str, PeerConfig],
         identify: Callable[[], ssl.SSLContext],
         chance: random.Random,
+        *,
+        fault: Callable[[], str] = str,
     ) -> None:
-        """`identify` is `keys.client_context` with the files of the own identity."""
+        """`identify` is `keys.client_context` with the files of the own identity.
+
+        `fault` says why every peer refuses this site, if so: peers only disconnect.
+        """
         self._identify = identify
+        self._fault = fault
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
@@ -177,7 +187,11 @@ class HttpsPeers:
                 body = await _read(response)
                 return HttpResponse(response.status, body, peer_messages.KIND, response.headers)
         except (aiohttp.ClientError, ValueError) as error:
-            raise _failure(error) from error
+            is_reached = not isinstance(error, aiohttp.ClientConnectorError) or isinstance(
+                error, aiohttp.ClientSSLError
+            )
+            fault = self._fault() if is_reached else ""
+            raise (PeerRefused(fault) if fault else _failure(error)) from error
 
 
 def _failure(error: Exception) -> CoveyError:
@@ -190,7 +204,7 @@ def _failure(error: Exception) -> CoveyError:
     reason = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
     reason = str(reason or cause or type(cause).__name__)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return PeerRefused(f"certificate refused: {reason}")
+        return PeerRefused(f"certificate refused: {reason}{REMEDIES.get(reason, '')}")
     if isinstance(cause, ssl.SSLError):
         return PeerRefused(
             f"no TLS connection ({reason}); check that both sites have the same authority, and "
