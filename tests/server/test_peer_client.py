@@ -228,11 +228,13 @@ def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_hang_up(
 ) -> None:
     async def main() -> str:
         async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
-            url = url if is_up else "https://127.0.0.1:1"
-            known = {"south": PeerConfig(name="south", key=key_of(sites), url=url, share="data")}
+            where = url if is_up else "https://127.0.0.1:1"
+            south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
             identify = partial(keys.client_context, *files(sites, "north"))
             chance = random.Random(2)  # noqa: S311
-            peers = HttpsPeers(known, identify, chance, fault=lambda: "own certificate expired")
+            peers = HttpsPeers(
+                {"south": south}, identify, chance, fault=lambda: "own certificate expired"
+            )
             with pytest.raises(PeerError) as refused:
                 await peers.by_name["south"].hello()
             await peers.close()

@@ -6,7 +6,6 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -347,7 +346,7 @@ class OwnCertificate:
         key: Path,
         authority: Path,
         *,
-        now: Callable[[], datetime] = partial(datetime.now, UTC),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Raise `ConfigError` if it cannot be used."""
         self._files = certificate, key, authority

@@ -336,19 +336,20 @@ async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Pro
     peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _talk(peer.name, peers, asks)
+            return await _talk(peer.name, peers, asks, keys.show(identity.certificate))
     except TimeoutError:
         raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
     finally:
         await peers.close()
 
 
-def shown_key(address: Address, identity: Identity, *, name: str) -> str:
-    """Return the hash of the key that the server at an address shows for `name`."""
-    context = keys.client_context(*identity)
+def shown_key(address: Address) -> str:
+    """Return the hash of the key of the server at an address; its certificate may have expired."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(address, timeout=TIMEOUT_S) as plain,
-        context.wrap_socket(plain, server_hostname=name) as connection,
+        context.wrap_socket(plain) as connection,
     ):
         return keys.peer_name_and_hash(connection)[1]
 
@@ -365,12 +366,15 @@ def is_model(address: Address, *, name: str) -> bool:
         return False
 
 
-async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Probe:
+async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyInfo) -> Probe:
     hello = peer_messages.HelloQuery(version=VERSION, request="doctor", deadline_ms=PATIENCE_MS)
     reply = await _sent(name, peers, "hello", hello)
     ahead_s = _ahead_s(reply.headers.get("Date"), time.time())
     if reply.status == 403:
-        raise PeerRefused("it does not know this site; its operator must list it as [[peer]]")
+        raise PeerRefused(
+            "it does not know this site; its operator must list it as [[peer]] with "
+            f"name = {own.name!r} and key = {own.key_hash!r}"
+        )
     versions, software = peer_messages.announced(reply.headers)
     if reply.status != 200:
         code, _ = read_refusal(reply.body)
