@@ -296,7 +296,7 @@ def add(commands: Commands, *, finish: Finish) -> None:
     )
     site_help = "TOML: node, policy, learner, functions, peers"
     serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
-    serve.add_argument("--log", choices=FORMS, help="log events to standard error")
+    serve.add_argument("--log", choices=FORMS, help="log events to standard error; --json is json")
     finish(serve, _serve)
 
     status = add_command(
@@ -355,13 +355,14 @@ def _serve(options: argparse.Namespace) -> None:
 
     from covey.server import app, config
 
-    if options.log:
-        set_up_logging(options.log)
+    form = options.log or ("json" if options.json else None)
+    if form:
+        set_up_logging(form)
     log = logging.getLogger("covey")
 
     def is_up(url: str, *for_peers: str) -> None:
         log.info("serves clients at %s%s", url, "".join(f", peers at {peer}" for peer in for_peers))
-        if options.log != "json":  # there every line is JSON
+        if form != "json":  # there every line is JSON
             lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
             print(*lines, sep="\n", file=sys.stderr, flush=True)
 

@@ -381,6 +381,7 @@ def functions_from(
             raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
         if isinstance(table, Taught):
             _check_lessons(table, folder, files)
+        log.info("loading function %r (%s)", table.name, table.kind)
         functions[table.name] = _function(table, owner, folder, remember)
     return functions
 

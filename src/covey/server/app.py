@@ -61,6 +61,7 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         ends = dict if certificate is None else certificate.ends
         metrics.follow(node, store=served.store, ends=ends)
         node.start()
+        _log_start(node)
         listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
             address, identity = served.peer_address, served.identity
@@ -87,6 +88,21 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         ) from failed.result()
 
 
+def _log_start(node: Node) -> None:
+    state, labels = node.state(), node.counters.labels.total()
+    log.info(
+        "store read: start %d, slot %d, %d labels of own clients, %d of peers, %d cells, "
+        "%d pending labels, %d undelivered",
+        state.starts,
+        state.slot,
+        labels,
+        state.for_peers.labels,
+        state.cells,
+        state.open_tickets,
+        state.owed,
+    )
+
+
 def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
     """Return the certificate; raise `ConfigError` if peers would refuse it."""
     if served.identity is None:
@@ -103,6 +119,8 @@ def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
 def _threads(
     served: SiteConfig, stack: AsyncExitStack, watcher: Observer
 ) -> tuple[Store, ThreadWorkers]:
+    size = served.store.stat().st_size if served.store.exists() else 0
+    log.info("reading store %s (%.1f MiB)", served.store, size / 2**20)
     store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
     if store.copy is not None:
