@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from covey.errors import LateLabel, PeerBusy
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Assistance, is_own
-from covey.node.status import Counters
+from covey.node.status import Counters, PeerState
 from covey.node.tables import ALL
 from covey.node.workers import Observer
 from covey.server.metrics import MOST_BITS, Metrics, ObservedPeer, _cumulated
@@ -309,12 +310,43 @@ def check(world: World, name: str) -> None:
         assert (one.labels, one.right) == (len(right), sum(right))
     if state.starts == 1:
         assert sum(state.phases.values()) == len(rows)
+        answered = Counter(
+            (request.group(row).arm, is_own(request.source)) for request, row in rows
+        )
+        for one in state.arms:
+            assert (one.decisions, one.served) == (
+                answered[one.name, True],
+                answered[one.name, False],
+            )
+        asked = Counter(request.source for request, _ in rows)
+        assert {peer.name: peer.asked for peer in state.peers} == {
+            other: asked[other] for other in world.nodes if other != name
+        }
+        assert sum(one.served for one in state.arms) > 10
         spent = sum(request.group(row).price for request, row in rows)
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
     own_cells = {cell.name for cell in store._load().cells[""] if cell.counters[0] >= 0}
     assert state.cells == len(own_cells)
     assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
+
+
+def test_status_shows_peers_that_ask_and_are_not_asked() -> None:
+    async def main() -> None:
+        learner = {"name": "site0", "functions": ["f00"]}
+        config = {"policy": CONFIG["policy"], "learner": [learner]}
+        world = World(config, FUNCTIONS, dimension=1, trust={"site0": {"east": "isolated"}})
+        node = world.nodes["site0"]
+        await node.assist([AskRow(str(k), "g2:1", 1, 1) for k in range(3)], source="east")
+        metrics = Metrics({})
+        metrics.follow(node)
+
+        assert node.state().peers == [PeerState("east", "not asked", owed=0, asked=3)]
+        assert (node.state().arms[0].decisions, node.state().arms[0].served) == (0, 3)
+        assert samples(metrics)["covey_peer_rows_total", "east"] == 3
+        assert ("covey_peer_open", "east") not in samples(metrics)
+
+    virtual.run(main())
 
 
 def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:
