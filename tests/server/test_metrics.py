@@ -171,8 +171,8 @@ def test_an_alarm_of_the_change_detection_is_counted_and_logged(
         assert state.alarms >= 1
         assert samples(metrics)["covey_alarms_total", ""] == state.alarms
         assert 200 < state.alarm_slot <= 300
-        assert caplog.text.count("change detected up to slot") == state.alarms
-        assert f"up to slot {state.alarm_slot}:" in caplog.text
+        assert caplog.text.count("change detected at slot") == state.alarms
+        assert f"at slot {state.alarm_slot}:" in caplog.text
         world.crash("site0")
         world.boot("site0")
         again = world.nodes["site0"].state()

@@ -61,7 +61,7 @@ from covey.node.requests import (
     schema_fingerprint,
 )
 from covey.node.state import Settlements
-from covey.node.status import PeerState, State, arms_of
+from covey.node.status import State, arms_of, peers_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
@@ -139,8 +139,6 @@ class Node:
         self.starts = loaded.starts  # this one included
         self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
         self.counters = self._state.counters  # what was decided and labelled so far
-        self.alarms = self._state.alarms  # of the change detection, by context space
-        self._alarms_logged = 0
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
@@ -185,17 +183,6 @@ class Node:
 
     def state(self) -> State:
         """Return the status of a started node."""
-        asked = self.counters.asked
-        peers = [
-            PeerState(
-                peer,
-                "resting" if one.is_open else "open",
-                self._delivery.undelivered(peer),
-                asked[peer],
-            )
-            for peer, one in self._breakers.items()
-        ]
-        peers += [PeerState(peer, "not asked", 0, asked[peer]) for peer in self._others]
         served = self._state.served_state()
         return State(
             name=self.name,
@@ -203,11 +190,11 @@ class Node:
             starts=self.starts,
             uptime_s=asyncio.get_running_loop().time() - self._started_s,
             slot=self.learner.slot,
-            alarms=self.alarms.total(),
+            alarms=self.counters.alarms.total(),
             alarm_slot=self._state.alarm_slot,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters),
-            peers=peers,
+            peers=peers_of(self._breakers, self._others, self._delivery.undelivered, self.counters),
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
             owed=self.undelivered,
@@ -530,10 +517,8 @@ class Node:
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
-        if self.alarms.total() > self._alarms_logged:
-            self._alarms_logged = self.alarms.total()
-            slot = self._state.alarm_slot
-            log.warning("change detected up to slot %d: arms start again without labels", slot)
+        if self.counters.is_alarmed():
+            log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             self._delivery.add(one)

@@ -62,8 +62,7 @@ class RecordedState(SiteState):
             where: count if learner.counts_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
         }
-        self._dirty = DirtyCells(learner)
-        self.alarms = self._dirty.alarms
+        self._dirty = DirtyCells(learner, alarms=self.counters.alarms)
         self._load(loaded)
         self._latest_slot = learner.slot
 

@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -64,6 +64,13 @@ class State(msgspec.Struct, frozen=True):
     for_peers: ServedState
 
 
+class Breaker(Protocol):
+    """A circuit breaker, as far as the status knows it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+
 class Counters:
     """Counts decisions and labels."""
 
@@ -72,6 +79,8 @@ class Counters:
         self.peer_labels = 0  # over all starts
         self.decisions: Counter[tuple[str, str]] = Counter()  # by phase and arm
         self.asked: Counter[str] = Counter()  # rows of each peer
+        self.alarms: Counter[str] = Counter()  # of the change detection, by context space
+        self._alarms_seen = 0
         self.spent: dict[str, float] = {}
         self.labels: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
@@ -116,6 +125,11 @@ class Counters:
             else:
                 self.peer_labels += labels
 
+    def is_alarmed(self) -> bool:
+        """Return whether there was an alarm since this was last asked."""
+        before, self._alarms_seen = self._alarms_seen, self.alarms.total()
+        return self._alarms_seen > before
+
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
         phases: Counter[str] = Counter()
@@ -130,6 +144,20 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
     own: list[ArmKind] = ["own"] * (len(learner.arms) - len(behind))
     others: list[ArmKind] = ["context_only" if is_blind else "peer" for _, is_blind in behind]
     return dict(zip(learner.arms, own + others, strict=True))
+
+
+def peers_of(
+    breakers: Mapping[str, Breaker],
+    others: Sequence[str],
+    undelivered: Callable[[str], int],
+    counters: Counters,
+) -> list[PeerState]:
+    """Return the state of the peers that are asked, and of others that may ask."""
+    asked = counters.asked
+    return [
+        PeerState(peer, "resting" if one.is_open else "open", undelivered(peer), asked[peer])
+        for peer, one in breakers.items()
+    ] + [PeerState(peer, "not asked", 0, asked[peer]) for peer in others]
 
 
 def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:

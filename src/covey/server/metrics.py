@@ -16,7 +16,7 @@ from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
-from covey.node.status import kinds_of
+from covey.node.status import State
 from covey.node.workers import Observer
 from covey.server.http import HttpResponse
 from covey.types import Label
@@ -193,12 +193,12 @@ class _NodeCollector(Collector):
         yield InfoMetricFamily(
             "covey_build", "What runs.", {"version": version("covey"), "kernel": kernel}
         )
-        yield from self._arms()
+        yield from self._arms(state)
         yield from self._labels()
         alarms = CounterMetricFamily(
             "covey_alarms", "Alarms of the change detection since the start.", labels=["space"]
         )
-        counted = self._node.alarms
+        counted = self._node.counters.alarms
         yield _filled(alarms, {(space,): counted[space] for space in self._node.learner.tables})
         for name, says, value in (
             ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
@@ -240,8 +240,8 @@ class _NodeCollector(Collector):
                 size.add_metric([], self._store.stat().st_size + log.stat().st_size)
         yield from (size, free)
 
-    def _arms(self) -> Iterator[Metric]:
-        ledger, kinds = self._node.counters, kinds_of(self._node.learner)
+    def _arms(self, state: State) -> Iterator[Metric]:
+        ledger, kinds = self._node.counters, {arm.name: arm.kind for arm in state.arms}
         counts = {(phase, arm): 0 for arm in kinds for phase in PHASES} | ledger.decisions
         decisions = CounterMetricFamily(
             "covey_decisions", "Decisions since the start.", labels=["phase", "arm", "arm_kind"]
@@ -254,13 +254,13 @@ class _NodeCollector(Collector):
             "Rows decided as if there were no peers, since one failed or was late.",
             ledger.alone,
         )
-        for name, says, by_arm in (
-            ("covey_cost", "What answers have cost since the start.", ledger.spent),
-            ("covey_arm_labels", "Labels of own clients, over all starts.", ledger.labels),
-            ("covey_arm_labels_right", "Those that the arm got right.", ledger.right),
+        for name, says, field in (
+            ("covey_cost", "What answers have cost since the start.", "spent"),
+            ("covey_arm_labels", "Labels of own clients, over all starts.", "labels"),
+            ("covey_arm_labels_right", "Those that the arm got right.", "right"),
         ):
             family = CounterMetricFamily(name, says, labels=["arm", "arm_kind"])
-            yield _filled(family, {key: by_arm.get(key[0], 0) for key in kinds.items()})
+            yield _filled(family, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms})
         failures = CounterMetricFamily(
             "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
         )
