@@ -57,6 +57,16 @@ def test_the_table_is_not_modified() -> None:
             {"frame-number": 7, "front": {"size": 28, "spoke": 1}},
             "unknown key 'spoke' in [bicycle] front; did you mean 'spokes'?",
         ),
+        (
+            {"frame-numbr": 7, "front": {"spoke": 1}},
+            "unknown key 'frame-numbr' in [bicycle]; did you mean 'frame-number'?; "
+            "unknown key 'spoke' in [bicycle] front; did you mean 'spokes'?",
+        ),
+        (
+            {"owners": "ann", "front": {"size": "28"}},
+            "[bicycle]: missing required field frame-number; [bicycle] front.size: expected "
+            "float, got str; [bicycle] owners: expected array, got str",
+        ),
         ({3: 7}, "unknown key 3 in [bicycle]; known: frame-number, front, owners, prices"),
         ({}, "[bicycle]: missing required field frame-number"),
         ({"frame-number": "7"}, "[bicycle] frame-number: expected int, got str"),

@@ -168,9 +168,9 @@ class NetworkConfig(NamedTuple):
 def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
     """Raise `ConfigError` for a table that is neither in `TABLES` nor in `more`."""
     known = (*TABLES, *more)
-    for key in table:
-        if key not in known:
-            raise ConfigError(f"unknown table [{key}]{toml.nearest(key, known)}")
+    unknown = [f"unknown table [{key}]{toml.nearest(key, known)}" for key in table.keys() - known]
+    if unknown:
+        raise ConfigError("; ".join(sorted(unknown)))
 
 
 class Tables(NamedTuple):

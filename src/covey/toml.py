@@ -5,7 +5,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,14 +39,18 @@ Ranges = Mapping[str, tuple[float, float]]  # attribute -> minimum, maximum
 def read(table: object, kind: type[Record], *, where: str) -> Record:
     """Return `table` as a record of `kind`.
 
-    Raises `ConfigError` for an unknown key (with the nearest known one), a missing key or a value
-    of the wrong type.
+    Raises `ConfigError` that names all unknown keys (with the nearest known ones), or else all
+    missing keys and values of the wrong type.
     """
-    _check_keys(table, kind, where)
+    unknown = list(_unknown_keys(table, kind, where))
+    if unknown:
+        raise ConfigError("; ".join(unknown))
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(_sentence(str(error), where) + _allowed(str(error), kind)) from None
+        wrong = list(_wrong_values(table, kind)) or [str(error)]
+        sentences = [_sentence(one, where) + _allowed(one, kind) for one in wrong]
+        raise ConfigError("; ".join(sentences)) from None
 
 
 def moved(
@@ -101,15 +105,32 @@ def _check_is_table(table: object, where: str) -> None:
         raise ConfigError(f"{where} is not a table of keys and values")
 
 
-def _check_keys(table: Any, kind: type[msgspec.Struct], where: str) -> None:
+def _unknown_keys(table: Any, kind: type[msgspec.Struct], where: str) -> Iterator[str]:
+    """Yield a sentence for each unknown key."""
     _check_is_table(table, where)
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in table.items():
         if key not in fields:
-            raise ConfigError(f"unknown key {key!r} in {where}{nearest(str(key), fields)}")
+            yield f"unknown key {key!r} in {where}{nearest(str(key), fields)}"
+            continue
         inner = _record_in(fields[key])
         if inner is not None and isinstance(value, Mapping):
-            _check_keys(value, inner, f"{where} {key}")
+            yield from _unknown_keys(value, inner, f"{where} {key}")
+
+
+def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the error of msgspec for each key by itself."""
+    for field in msgspec.structs.fields(kind):
+        key = field.encode_name
+        if key not in table:
+            if field.required:
+                yield f"Object missing required field `{key}`"
+            continue
+        try:
+            msgspec.convert(table[key], field.type)
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$")
+            yield f"{problem} - at `$.{key}{path or '`'}"
 
 
 def _record_in(kind: Any) -> type[msgspec.Struct] | None:

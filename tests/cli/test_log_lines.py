@@ -3,11 +3,17 @@
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from covey.cli import serve
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run
+from support.site_processes import SRC
 
 LOG = logging.getLogger("covey.server.listener")
 
@@ -62,3 +68,51 @@ def test_of_a_failure_the_kind_and_the_place_are_written_and_no_message(form: st
 
 def test_a_long_sentence_is_cut() -> None:
     assert len(written("plain", "y" * 10_000)) < 700
+
+
+def events(folder: Path, *options: str) -> list[str]:
+    """Start a site in a process, stop it when it serves, and return its events."""
+    lines: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "covey", "serve", "site.toml", *options],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(json.loads(line)["event"])
+            if lines[-1].startswith("serves clients"):
+                process.terminate()
+    assert process.returncode == 0
+    return lines
+
+
+@pytest.mark.parametrize("options", [["--log", "json"], ["--json"]])
+def test_a_start_says_what_it_is_doing(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    first = events(tmp_path, *options)
+
+    async def story(client: Client) -> None:
+        for id_ in "ab":
+            await client.post(INFER, infer(id_))
+        await client.post(FEEDBACK, {"id": "a", "truth": 0})
+
+    run(tmp_path, story)
+    second = events(tmp_path, *options)
+
+    assert first[:3] == [
+        "loading function 'zero' (constant)",
+        "loading function 'one' (constant)",
+        "reading store north.store (0.0 MiB)",
+    ]
+    assert first[3] == (
+        "store read: start 1, slot 0, 0 labels of own clients, 0 of peers, 0 cells, "
+        "0 pending labels, 0 undelivered"
+    )
+    assert first[4].startswith("serves clients at http://")
+    assert second[3] == (
+        "store read: start 3, slot 2, 1 labels of own clients, 0 of peers, 1 cells, "
+        "1 pending labels, 0 undelivered"
+    )

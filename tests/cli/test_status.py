@@ -28,6 +28,8 @@ FULL = {
     "starts": 3,
     "uptime_s": 93784.2,
     "slot": 12345,
+    "alarms": 2,
+    "alarm_slot": 12001,
     "phases": {"exploit": 900, "train": 60, "explore": 40},
     "arms": [
         {
@@ -35,6 +37,7 @@ FULL = {
             "kind": "own",
             "price": 0.0,
             "decisions": 700,
+            "served": 1650,
             "labels": 640,
             "right": 512,
         },
@@ -43,7 +46,8 @@ FULL = {
     ],
     "peers": [
         {"name": "south", "state": "open", "owed": 0},
-        {"name": "west", "state": "resting", "owed": 17},
+        {"name": "west", "state": "resting", "owed": 17, "asked": 1650},
+        {"name": "east", "state": "not asked", "owed": 0, "asked": 0},
     ],
     "open_tickets": 42,
     "cells": 8,
@@ -60,6 +64,8 @@ up for                1 d 2 h 3 min 4 s
 known cells           8
 open tickets          42
 undelivered labels    17
+alarms*               2
+slot of last alarm    12,001
 labels from peers     1,650
 open tickets of peers 3
 extra cells for peers 2
@@ -70,17 +76,19 @@ train            60   6.0 %
 explore          40   4.0 %
 exploit         900  90.0 %
 
-arm            kind  price  chosen*  spent*  labels   right
------------------------------------------------------------
-rules           own      0      700       ~     640  80.0 %
-south          peer   0.05      300   15.00       ~       ~
-west   context only      ~        ~       ~       ~       ~
-* since the start; labels are of all starts
+arm            kind  price  chosen*  for peers*  spent*  labels   right
+-----------------------------------------------------------------------
+rules           own      0      700       1,650       ~     640  80.0 %
+south          peer   0.05      300           ~   15.00       ~       ~
+west   context only      ~        ~           ~       ~       ~       ~
 
-peer     state  undelivered labels
-----------------------------------
-south     open                   0
-west   resting                  17""".replace("~", NONE)
+peer       state  rows asked*  undelivered labels
+-------------------------------------------------
+south       open            ~                   0
+west     resting        1,650                  17
+east   not asked            0                   0
+
+* since the start; labels are of all starts""".replace("~", NONE)
 
 
 def test_a_state_is_printed_as_tables() -> None:

@@ -42,7 +42,7 @@ def test_created_models_learn_unless_learns_is_false(tmp_path: Path) -> None:
     ("entry", "said"),
     [
         ("models", "entry is 'models'; write package.module:name"),
-        ("no_such_module:f", "No module named 'no_such_module'; install it where covey is"),
+        ("no_such_module:f", "No module named 'no_such_module'; put the module beside"),
         ("support.models:by_sing", "support.models has no by_sing"),
         ("support.models:Majority.guess", "support.models has no Majority.guess"),
     ],

@@ -13,10 +13,10 @@ import pytest
 
 from covey import cli
 from covey.node.store import Store
-from covey.server import config
+from covey.server import config, doctor
 from support.examined import examine, states
 from support.served import SITE
-from support.site_processes import SRC
+from support.site_processes import SRC, table
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -39,6 +39,78 @@ def test_a_file_that_cannot_be_loaded_is_one_failure_with_the_sentence_of_serve(
     assert capsys.readouterr().out == (
         "failure  file  unknown key 'stroe' in [node]; did you mean 'store'?\n"
     )
+
+
+def test_all_invalid_tables_of_a_file_are_named_in_one_run(tmp_path: Path) -> None:
+    text = SITE.replace("store =", "stroe =").replace("dimension", "dimention")
+    text = text.replace("slices", "slizes").replace("json-kib", "jason-kib")
+    text = text.replace('kind = "constant"', 'kind = "konstant"')
+    peer = '[[peer]]\nname = "south"\nkey = "sha256:12"\n[[peer]]\nkey = "sha256:34"\n'
+    (tmp_path / "site.toml").write_text(f"{text}{peer}[polizy]\n")
+
+    found = doctor.examine(tmp_path / "site.toml")
+
+    assert [(one.what, one.state, one.message) for one in found] == [
+        ("file", "failure", "unknown table [polizy]; did you mean 'policy'?"),
+        (
+            "file",
+            "failure",
+            "unknown key 'stroe' in [node]; did you mean 'store'?; "
+            "unknown key 'dimention' in [node]; did you mean 'dimension'?",
+        ),
+        ("file", "failure", "unknown key 'jason-kib' in [limits]; did you mean 'json-kib'?"),
+        ("file", "failure", "unknown key 'slizes' in [policy]; did you mean 'slices'?"),
+        *(
+            (
+                f"function {name}",
+                "failure",
+                f"[[function]] {number}: unknown kind 'konstant'; did you mean 'constant'?",
+            )
+            for number, name in enumerate(("zero", "one"), 1)
+        ),
+        (
+            "peer south",
+            "failure",
+            "[[peer]] key of south: not a key hash; use the output of `covey keys show`: "
+            '"sha256:" and 64 hexadecimal digits',
+        ),
+        ("peer 2", "failure", "[[peer]] 2: missing required field name"),
+    ]
+
+
+def test_what_invalid_functions_leave_is_looked_at_in_the_same_run(tmp_path: Path) -> None:
+    functions = [
+        table("[[function]]", {"name": "zero", "kind": "python", "entry": "no_such_module:f"}),
+        table("[[function]]", {"name": "one", "kind": "python", "entry": "operator:truediv"}),
+        table("[[function]]", {"name": "two", "kind": "onnx", "file": "none.onnx"}),
+    ]
+    text = SITE.partition("[[function]]")[0].replace('"one"]', '"one", "two"]')
+    text = text.replace("north.store", "elsewhere/north.store") + "\n".join(functions)
+
+    found = examine(tmp_path, text)
+
+    assert states(found) == {
+        "function zero": "failure",
+        "function one": "failure",
+        "function two": "failure",
+        "store": "failure",
+    }
+    assert found["function zero"].message == (
+        "function 'zero': No module named 'no_such_module'; put the module beside the "
+        "configuration, or install it where covey is installed"
+    )
+    assert "no answer to a made-up instance" in found["function one"].message
+
+
+def test_a_python_function_beside_the_file_of_the_site_is_found(tmp_path: Path) -> None:
+    (tmp_path / "rules_of_this_site.py").write_text("def cloudy(instance):\n    return 7\n")
+    entry = 'kind = "python"\nentry = "rules_of_this_site:cloudy"'
+    text = SITE.replace('kind = "constant"\nlabel = 1', entry)
+
+    found = examine(tmp_path, text)
+
+    assert states(found) == {}
+    assert found["function one"].message == "answers made-up instances with 7 and 7"
 
 
 def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_training_logs_are_not_created_and_their_paths_must_be_usable(tmp_path: 
     before = seen(tmp_path / "kept")
     empty = examine(tmp_path, LESSONS)
 
-    assert states(missing) == {"file": "failure"}
-    assert "cannot keep the training log" in missing["file"].message
+    assert states(missing) == {"function one": "failure"}
+    assert "cannot keep the training log" in missing["function one"].message
     assert states(empty) == {}
     assert seen(tmp_path / "kept") == before

@@ -9,7 +9,9 @@ import pytest
 
 from covey.errors import ConfigError
 from covey.server import app, config, keys, tokens
+from covey.server.doctor import Finding
 from support.examined import FEATURES, FUNCTION, examine, states
+from support.served import serving
 from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -87,6 +89,56 @@ def test_a_clock_before_the_start_of_the_certificate_is_a_failure(offices: Offic
     keys.new_site("north", authority=offices.folder / "office", folder=offices.folder, now=later)
 
     assert "check the clock" in examine(offices.folder, alone(offices))["certificate"].message
+
+
+def test_a_certificate_that_expired_while_the_site_serves_is_said_once(offices: Offices) -> None:
+    port = offices.ports["north"]
+    text = "\n".join(
+        [
+            alone(
+                offices, address=f"127.0.0.1:{port}", tls=True, **{"peer-address": "127.0.0.1:0"}
+            ),
+            offices.peer("south"),
+        ]
+    )
+
+    async def main() -> dict[str, Finding]:
+        async with serving(offices.folder, text, authority=offices.folder / "office" / "ca.crt"):
+            before = datetime.now(UTC) - timedelta(days=9)
+            office, own = offices.folder / "office", offices.folder / "north.crt"
+            keys.renew(own, authority=office, days=2, now=before)
+            return await asyncio.to_thread(examine, offices.folder, text)
+
+    found = asyncio.run(main())
+
+    assert states(found) == {"certificate": "failure", "peer south": "warning"}
+    assert "expired on" in found["certificate"].message
+    assert "covey keys renew" in found["certificate"].message
+    assert found["address"].message == f"127.0.0.1:{port} is served by this site already"
+    assert found["peer south"].message.startswith("not asked, as the certificate of this site")
+
+
+def test_what_an_invalid_peer_leaves_is_looked_at_in_the_same_run(offices: Offices) -> None:
+    lasting(offices.folder, 3)
+    asked = {"name": "north", "functions": ["zero"], "peers": {"south": 0.1, "east": 0.1}}
+    text = "\n".join(
+        [
+            offices.node("north", features=FEATURES, dimension=1, tokens="none.json"),
+            table("[[learner]]", asked),
+            FUNCTION,
+            offices.peer("south", share="data"),
+            table("[[peer]]", {"name": "east", "key": "sha256:0", "share": "data"}),
+        ]
+    )
+
+    found = examine(offices.folder, text)
+
+    assert states(found) == {
+        "peer east": "failure",  # its key
+        "peer south": "warning",  # it is down
+        "certificate": "warning",
+        "tokens": "failure",
+    }
 
 
 def test_files_that_others_can_read_are_reported(offices: Offices) -> None:

@@ -4,19 +4,23 @@ import asyncio
 import contextlib
 import random
 import re
+import shutil
+import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from covey.bandit.learner import UNKNOWN
 from covey.errors import LateLabel, PeerBusy
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Assistance, is_own
-from covey.node.status import Counters
+from covey.node.status import Counters, PeerState
 from covey.node.tables import ALL
 from covey.node.workers import Observer
 from covey.server.metrics import MOST_BITS, Metrics, ObservedPeer, _cumulated
@@ -52,9 +56,14 @@ def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
 
         told = await metrics_of(client)
 
-        assert told["covey_decisions_total", "own", "explore"] == 3
+        assert told["covey_decisions_total", "zero", "own", "explore"] == 2
+        assert told["covey_decisions_total", "one", "own", "explore"] == 1
         for word in ("joined", "repeated", "conflict", "unknown"):
             assert told["covey_labels_total", word] == 1
+        assert told["covey_arm_labels_total", "zero", "own"] == 1
+        assert told["covey_arm_labels_right_total", "zero", "own"] == 1
+        assert told["covey_store_bytes",] > 4096
+        assert told["covey_store_free_bytes",] > 0
         assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 3
         assert told["covey_http_requests_total", "other", "front", "404"] == 2
         assert told["covey_http_request_duration_seconds_count", "other", "front"] == 2
@@ -66,24 +75,123 @@ def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
         assert told["covey_ready",] == 1
         assert told["covey_store_write_duration_seconds_count",] >= 2
         assert told["covey_store_write_failures_total",] == 0
-        assert told["covey_cost_total", "own"] == 0.0
+        assert told["covey_cost_total", "zero", "own"] == 0.0
 
     run(tmp_path, story)
 
 
+def test_series_are_zero_before_the_first_event() -> None:
+    async def main() -> None:
+        world = World(CONFIG, FUNCTIONS, dimension=1)
+        metrics = Metrics({"/v2/models/site0/infer": "/v2/models/{model}/infer"}, ["/ask"], ["s"])
+        metrics.follow(world.nodes["site0"])
+        told = samples(metrics)
+
+        for arm, kind in (("f00", "own"), ("f01", "own"), ("site1", "peer"), ("site2", "peer")):
+            for name in ("covey_arm_labels_total", "covey_arm_labels_right_total"):
+                assert told[name, arm, kind] == 0
+            assert told["covey_decisions_total", arm, kind, "explore"] == 0
+            assert told["covey_cost_total", arm, kind] == 0
+        for outcome in ("answered", "failed", "busy", "given_up"):
+            assert told["covey_peer_requests_total", outcome, "s"] == 0
+        for state in ("joined", "repeated", "late", "unknown", "conflict", "unfit"):
+            assert told["covey_labels_total", state] == 0
+        assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 0
+        assert told["covey_http_requests_total", "/ask", "back", "200"] == 0
+        assert told["covey_http_connections_refused_total", "back"] == 0
+        assert told["covey_alarms_total", ""] == 0
+        assert told["covey_function_failures_total", "f00"] == 0
+        assert told["covey_peer_rows_total", "site1"] == 0
+
+    virtual.run(main())
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *map(sample.labels.get, sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(metrics.page().body.decode())
+        for sample in family.samples
+    }
+
+
+def test_the_process_is_measured_and_no_series_says_when_it_was_created(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        told = await metrics_of(client)
+
+        assert told["process_start_time_seconds",] > 0
+        assert told["process_resident_memory_bytes",] > 0
+        assert [name for name in told if name[0].startswith("python_info")]
+        assert [name for name in told if name[0].endswith("_created")] == []
+
+    run(tmp_path, story)
+
+
+PROMTOOL = shutil.which("promtool")
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool (package prometheus) is not installed")
+def test_promtool_finds_nothing_to_say_of_the_metrics(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        async with client.session.get(client.root + "/metrics") as response:
+            page = await response.text()
+        done = subprocess.run(
+            [str(PROMTOOL), "check", "metrics"],
+            input=page,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    run(tmp_path, story)
+
+
+def test_an_alarm_of_the_change_detection_is_counted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each function is right for a long time, then wrong."""
+    policy = {"preset": "auto", "slices": 1, "alarm": 9.0}
+    learner = {"name": "site0", "functions": ["f00", "f01"]}
+
+    async def main() -> None:
+        world = World({"policy": policy, "learner": [learner]}, FUNCTIONS, dimension=1)
+        node = world.nodes["site0"]
+        metrics = Metrics({})
+        metrics.follow(node)
+        for k in range(300):
+            await world.predict("site0", str(k), 0, (0.5,))
+            await world.learn("site0", str(k), 2 * (k >= 200))
+            if k == 199:
+                assert samples(metrics)["covey_alarms_total", ""] == 0
+                assert (node.state().alarms, node.state().alarm_slot) == (0, 0)
+        state = node.state()
+
+        assert state.alarms >= 1
+        assert samples(metrics)["covey_alarms_total", ""] == state.alarms
+        assert 200 < state.alarm_slot <= 300
+        assert caplog.text.count("change detected at slot") == state.alarms
+        assert f"at slot {state.alarm_slot}:" in caplog.text
+        world.crash("site0")
+        world.boot("site0")
+        again = world.nodes["site0"].state()
+        assert (again.alarms, again.alarm_slot) == (0, state.alarm_slot)
+
+    virtual.run(main())
+
+
 def test_documented_metrics_and_metrics_agree() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations" / "operating.md").read_text()
-    documented = set(re.findall(r"^\| `(covey_[a-z_]+)", text, re.MULTILINE))
+    documented = set(re.findall(r"^\| `((?:covey|process|python)_[a-z_]+)", text, re.MULTILINE))
 
     async def main() -> None:
         world = World(CONFIG, FUNCTIONS, dimension=1)
         metrics = Metrics({})
         metrics.follow(world.nodes["site0"])
-        told = re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE)
-        made = {one for one in told if not one.endswith("_created")}
+        made = set(re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE))
 
         assert made == documented
-        assert all(one.startswith("covey_") for one in made)
 
     virtual.run(main())
 
@@ -127,6 +235,8 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "is_ready": True,
             "starts": 1,
             "slot": 3,
+            "alarms": 0,
+            "alarm_slot": 0,
             "phases": {"explore": 3},
             "arms": [arm("zero", 2, 1, 1), arm("one", 1, 0, 0)],
             "peers": [],
@@ -152,6 +262,7 @@ def arm(name: str, decisions: int, labels: int, right: int) -> dict[str, Any]:
         "kind": "own",
         "price": 0.0,
         "decisions": decisions,
+        "served": 0,
         "spent": 0.0,
         "labels": labels,
         "right": right,
@@ -199,12 +310,43 @@ def check(world: World, name: str) -> None:
         assert (one.labels, one.right) == (len(right), sum(right))
     if state.starts == 1:
         assert sum(state.phases.values()) == len(rows)
+        answered = Counter(
+            (request.group(row).arm, is_own(request.source)) for request, row in rows
+        )
+        for one in state.arms:
+            assert (one.decisions, one.served) == (
+                answered[one.name, True],
+                answered[one.name, False],
+            )
+        asked = Counter(request.source for request, _ in rows)
+        assert {peer.name: peer.asked for peer in state.peers} == {
+            other: asked[other] for other in world.nodes if other != name
+        }
+        assert sum(one.served for one in state.arms) > 10
         spent = sum(request.group(row).price for request, row in rows)
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
     own_cells = {cell.name for cell in store._load().cells[""] if cell.counters[0] >= 0}
     assert state.cells == len(own_cells)
     assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
+
+
+def test_status_shows_peers_that_ask_and_are_not_asked() -> None:
+    async def main() -> None:
+        learner = {"name": "site0", "functions": ["f00"]}
+        config = {"policy": CONFIG["policy"], "learner": [learner]}
+        world = World(config, FUNCTIONS, dimension=1, trust={"site0": {"east": "isolated"}})
+        node = world.nodes["site0"]
+        await node.assist([AskRow(str(k), "g2:1", 1, 1) for k in range(3)], source="east")
+        metrics = Metrics({})
+        metrics.follow(node)
+
+        assert node.state().peers == [PeerState("east", "not asked", owed=0, asked=3)]
+        assert (node.state().arms[0].decisions, node.state().arms[0].served) == (0, 3)
+        assert samples(metrics)["covey_peer_rows_total", "east"] == 3
+        assert ("covey_peer_open", "east") not in samples(metrics)
+
+    virtual.run(main())
 
 
 def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:

@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from covey.errors import PeerError
+from covey.errors import PeerError, PeerRefused
 from covey.node.peers import CircuitBreaker, PeerTimeouts
 from covey.node.requests import AskRow
 from covey.server import keys, peer_messages
@@ -193,6 +194,61 @@ def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
     first, second, third = shown
     assert (first != second, second == third) == (True, True)
     assert "certificate not reloaded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "said"),
+    [
+        (9, "certificate has expired; its operator must renew it, or the clock here is ahead"),
+        (-9, "certificate is not yet valid; the clock here is behind"),
+    ],
+)
+def test_a_peer_whose_certificate_is_not_valid_now_is_refused_with_what_to_do(
+    sites: Path, tmp_path: Path, days_ago: int, said: str
+) -> None:
+    moment = datetime.now(UTC) - timedelta(days=days_ago)
+    keys.new_site("south", authority=sites / "office", folder=tmp_path, days=3, now=moment)
+
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "south.crt", tmp_path / "south.key")
+        async with (
+            site(context) as (url, _, _),
+            north(sites, url, key_of(tmp_path)) as peer,
+        ):
+            await peer.hello()
+
+    with pytest.raises(PeerRefused, match=said):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_hang_up(
+    sites: Path, is_up: bool
+) -> None:
+    async def main() -> str:
+        async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
+            where = url if is_up else "https://127.0.0.1:1"
+            south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
+            identify = partial(keys.client_context, *files(sites, "north"))
+            chance = random.Random(2)  # noqa: S311
+            peers = HttpsPeers(
+                {"south": south}, identify, chance, fault=lambda: "own certificate expired"
+            )
+            with pytest.raises(PeerError) as refused:
+                await peers.by_name["south"].hello()
+            await peers.close()
+            return str(refused.value)
+
+    said = asyncio.run(main())
+
+    assert (said == "own certificate expired") == is_up
+
+
+async def _hang_up(request: web.Request, body: bytes) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
 
 
 def test_an_address_without_a_listener_is_a_peer_error(sites: Path) -> None:

@@ -185,7 +185,7 @@ class World:
         self.timeouts = timeouts
         names = [site.name for site in self.setup.sites]
         self.trust = (
-            {site: dict.fromkeys(names, trust) for site in names}
+            {site: {name: trust for name in names if name != site} for site in names}
             if isinstance(trust, str)
             else {site: dict(others) for site, others in trust.items()}
         )

@@ -105,14 +105,9 @@ def token_in(path: Path) -> str:
 def status_text(body: bytes) -> str:
     """Return a state as tables."""
     state = _read(body)
-    arms = _table(_arms(state))
-    parts = [
-        _head(state),
-        _table(_phases(state)),
-        f"{arms}\n{SINCE}" if arms else "",
-        _table(_peers(state)),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    parts = [_head(state), *map(_table, (_phases(state), _arms(state), _peers(state)))]
+    text = "\n\n".join(part for part in parts if part)
+    return f"{text}\n\n{SINCE}" if "*" in text else text
 
 
 def _read(body: bytes) -> Status:
@@ -156,6 +151,8 @@ def _head(state: Status) -> str:
         ("known cells", _count(state.cells)),
         ("open tickets", _count(state.open_tickets)),
         ("undelivered labels", _count(state.owed)),
+        ("alarms*", _count(state.alarms)),
+        ("slot of last alarm", _count(state.alarm_slot or None)),
         ("labels from peers", _count(state.for_peers.labels)),
         ("open tickets of peers", _count(state.for_peers.open_tickets)),
         ("extra cells for peers", _count(state.for_peers.cells)),
@@ -180,13 +177,14 @@ def _phases(state: Status) -> Sequence[Sequence[str]]:
 
 def _arms(state: Status) -> Sequence[Sequence[str]]:
     return [
-        ("arm", "kind", "price", "chosen*", "spent*", "labels", "right"),
+        ("arm", "kind", "price", "chosen*", "for peers*", "spent*", "labels", "right"),
         *(
             (
                 _plain(arm.name),
                 _plain(arm.kind).replace("_", " "),
                 number(arm.price, "g"),
                 number(arm.decisions, ",d"),
+                number(arm.served, ",d"),
                 number(arm.spent, ",.2f"),
                 number(arm.labels, ",d"),
                 _share(arm.right, arm.labels),
@@ -198,9 +196,10 @@ def _arms(state: Status) -> Sequence[Sequence[str]]:
 
 def _peers(state: Status) -> Sequence[Sequence[str]]:
     lines = [
-        (_plain(peer.name), _plain(peer.state), number(peer.owed, ",d")) for peer in state.peers
+        (_plain(peer.name), _plain(peer.state), number(peer.asked, ",d"), number(peer.owed, ",d"))
+        for peer in state.peers
     ]
-    return [("peer", "state", "undelivered labels"), *lines]
+    return [("peer", "state", "rows asked*", "undelivered labels"), *lines]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -297,7 +296,7 @@ def add(commands: Commands, *, finish: Finish) -> None:
     )
     site_help = "TOML: node, policy, learner, functions, peers"
     serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
-    serve.add_argument("--log", choices=FORMS, help="log events to standard error")
+    serve.add_argument("--log", choices=FORMS, help="log events to standard error; --json is json")
     finish(serve, _serve)
 
     status = add_command(
@@ -356,13 +355,14 @@ def _serve(options: argparse.Namespace) -> None:
 
     from covey.server import app, config
 
-    if options.log:
-        set_up_logging(options.log)
+    form = options.log or ("json" if options.json else None)
+    if form:
+        set_up_logging(form)
     log = logging.getLogger("covey")
 
     def is_up(url: str, *for_peers: str) -> None:
         log.info("serves clients at %s%s", url, "".join(f", peers at {peer}" for peer in for_peers))
-        if options.log != "json":  # there every line is JSON
+        if form != "json":  # there every line is JSON
             lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
             print(*lines, sep="\n", file=sys.stderr, flush=True)
 

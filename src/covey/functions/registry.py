@@ -76,7 +76,10 @@ def _found(table: Entry) -> Any:
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{where}: {error}; install it where covey is installed") from error
+        raise ConfigError(
+            f"{where}: {error}; put the module beside the configuration, or install it where "
+            "covey is installed"
+        ) from error
     except Exception as error:
         raised = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{where}: importing {module} raised {raised}") from error
@@ -354,25 +357,31 @@ KINDS: dict[str, FunctionKind] = {
 
 
 def functions_from(
-    tables: object, *, owner: str, folder: Path, remember: Remember = with_training_log
+    tables: object,
+    *,
+    owner: str,
+    folder: Path,
+    remember: Remember = with_training_log,
+    first: int = 1,
 ) -> dict[str, Function]:
     """Return the functions of a site's `[[function]]` tables, by name.
 
     File paths are relative to `folder`, that of the configuration; `remember` handles training
-    logs. Raises `ConfigError` if a table is not valid, and `MissingExtra` if its library is not
-    installed.
+    logs; `first` is the number of the first table. Raises `ConfigError` if a table is not valid,
+    and `MissingExtra` if its library is not installed.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         raise ConfigError("function is not a list of tables; write [[function]] in double brackets")
     functions: dict[str, Function] = {}
     files: dict[Path, str] = {}
-    for number, raw in enumerate(tables, 1):
+    for number, raw in enumerate(tables, first):
         where = f"[[function]] {number}"
         table = _table(raw, where)
         if table.name in functions:
             raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
         if isinstance(table, Taught):
             _check_lessons(table, folder, files)
+        log.info("loading function %r (%s)", table.name, table.kind)
         functions[table.name] = _function(table, owner, folder, remember)
     return functions
 

@@ -6,6 +6,7 @@ network can run in one process under a virtual one.
 
 import asyncio
 import contextlib
+import logging
 import random
 import re
 from collections import Counter
@@ -60,12 +61,13 @@ from covey.node.requests import (
     schema_fingerprint,
 )
 from covey.node.state import Settlements
-from covey.node.status import PeerState, State, arms_of
+from covey.node.status import State, arms_of, peers_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
 from covey.types import Context, Label
 
+log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The outcome of a label that a peer delivered and that could not be settled.
@@ -142,6 +144,7 @@ class Node:
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
             for peer, one in _peers_of(learner, dependencies.peers).items()
         }
+        self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id
         )
@@ -180,10 +183,6 @@ class Node:
 
     def state(self) -> State:
         """Return the status of a started node."""
-        peers = [
-            PeerState(peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer))
-            for peer, one in self._breakers.items()
-        ]
         served = self._state.served_state()
         return State(
             name=self.name,
@@ -191,9 +190,11 @@ class Node:
             starts=self.starts,
             uptime_s=asyncio.get_running_loop().time() - self._started_s,
             slot=self.learner.slot,
+            alarms=self.counters.alarms.total(),
+            alarm_slot=self._state.alarm_slot,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters),
-            peers=peers,
+            peers=peers_of(self._breakers, self._others, self._delivery.undelivered, self.counters),
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
             owed=self.undelivered,
@@ -516,6 +517,8 @@ class Node:
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
+        if self.counters.is_alarmed():
+            log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             self._delivery.add(one)

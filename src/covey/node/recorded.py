@@ -27,7 +27,7 @@ from covey.node.requests import (
 )
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
-from covey.node.trust import DirtyCells, SourceStatistics, Trust
+from covey.node.trust import DirtyCells, SourceStatistics, Trust, forgotten
 from covey.types import Context, Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -62,7 +62,7 @@ class RecordedState(SiteState):
             where: count if learner.counts_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
         }
-        self._dirty = DirtyCells(learner)
+        self._dirty = DirtyCells(learner, alarms=self.counters.alarms)
         self._load(loaded)
         self._latest_slot = learner.slot
 
@@ -250,6 +250,11 @@ class RecordedState(SiteState):
     def cells(self) -> int:
         """How many cells the site itself knows."""
         return sum(len(one) - one.foreign_cells() for one in self.learner.tables.values())
+
+    @property
+    def alarm_slot(self) -> int:
+        """The slot of the latest alarm of the change detection; 0: there was none."""
+        return max(0, *map(forgotten, self.learner.tables.values()))
 
     def served_state(self) -> ServedState:
         """Return what there is of peers that ask this site."""

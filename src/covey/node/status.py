@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -12,26 +12,29 @@ from covey.bandit.learner import Learner
 from covey.node.requests import FEW, Counts, Request, is_own
 
 ArmKind = Literal["own", "peer", "context_only"]
+FOR_PEERS = ("serve", "recall")  # phases of rows that peers ask
 
 
 class ArmState(msgspec.Struct, frozen=True):
-    """An arm: its decisions since the start, and the labels of own clients."""
+    """An arm: what it answered since the start, and the labels of own clients."""
 
     name: str
     kind: ArmKind
     price: float | None  # of one answer; None: the arm is not used
-    decisions: int
+    decisions: int  # rows of own clients
+    served: int  # rows of peers
     spent: float  # on answers since the start
     labels: int  # over all cells, and over all starts
     right: int
 
 
 class PeerState(msgspec.Struct, frozen=True):
-    """A peer that may be asked: `resting` while its circuit is open."""
+    """A peer: `resting` while its circuit is open, `not asked` if it is in no arm."""
 
     name: str
-    state: Literal["open", "resting"]
+    state: Literal["open", "resting", "not asked"]
     owed: int  # undelivered labels
+    asked: int  # rows that it asked since the start
 
 
 class ServedState(msgspec.Struct, frozen=True):
@@ -50,6 +53,8 @@ class State(msgspec.Struct, frozen=True):
     starts: int  # of its store, this one included
     uptime_s: float
     slot: int
+    alarms: int  # of the change detection, since the start
+    alarm_slot: int  # of the latest alarm, over all starts; 0: there was none
     phases: dict[str, int]  # decisions since the start, those for peers included
     arms: list[ArmState]
     peers: list[PeerState]
@@ -59,6 +64,13 @@ class State(msgspec.Struct, frozen=True):
     for_peers: ServedState
 
 
+class Breaker(Protocol):
+    """A circuit breaker, as far as the status knows it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+
 class Counters:
     """Counts decisions and labels."""
 
@@ -66,6 +78,9 @@ class Counters:
         """Continue from labels by cell, source and arm."""
         self.peer_labels = 0  # over all starts
         self.decisions: Counter[tuple[str, str]] = Counter()  # by phase and arm
+        self.asked: Counter[str] = Counter()  # rows of each peer
+        self.alarms: Counter[str] = Counter()  # of the change detection, by context space
+        self._alarms_seen = 0
         self.spent: dict[str, float] = {}
         self.labels: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
@@ -78,6 +93,8 @@ class Counters:
         """Count the rows of a request."""
         groups = request.groups
         counts = [len(request)]
+        if not is_own(request.source):
+            self.asked[request.source] += len(request)
         if len(groups) > 1:
             counts = np.bincount(request.group_of, minlength=len(groups)).tolist()
         for group, count in zip(groups, counts, strict=True):
@@ -108,6 +125,11 @@ class Counters:
             else:
                 self.peer_labels += labels
 
+    def is_alarmed(self) -> bool:
+        """Return whether there was an alarm since this was last asked."""
+        before, self._alarms_seen = self._alarms_seen, self.alarms.total()
+        return self._alarms_seen > before
+
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
         phases: Counter[str] = Counter()
@@ -124,17 +146,32 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
     return dict(zip(learner.arms, own + others, strict=True))
 
 
+def peers_of(
+    breakers: Mapping[str, Breaker],
+    others: Sequence[str],
+    undelivered: Callable[[str], int],
+    counters: Counters,
+) -> list[PeerState]:
+    """Return the state of the peers that are asked, and of others that may ask."""
+    asked = counters.asked
+    return [
+        PeerState(peer, "resting" if one.is_open else "open", undelivered(peer), asked[peer])
+        for peer, one in breakers.items()
+    ] + [PeerState(peer, "not asked", 0, asked[peer]) for peer in others]
+
+
 def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
     """Return the state of each arm."""
-    chosen: Counter[str] = Counter()
-    for (_, arm), count in counters.decisions.items():
-        chosen[arm] += count
+    chosen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    for (phase, arm), count in counters.decisions.items():
+        chosen[phase in FOR_PEERS][arm] += count
     return [
         ArmState(
             arm,
             kind,
             cost if math.isfinite(cost) else None,
-            chosen[arm],
+            chosen[False][arm],
+            chosen[True][arm],
             counters.spent.get(arm, 0.0),
             counters.labels[arm],
             counters.right[arm],

@@ -43,8 +43,13 @@ RECALL = "recall"
 class DirtyCells:
     """Which cells of a source's tables have changed since the last commit."""
 
-    def __init__(self, learner: Learner, source: str = OWN) -> None:
-        """Without a source, the tables are the learner's own."""
+    def __init__(
+        self, learner: Learner, source: str = OWN, *, alarms: Counter[str] | None = None
+    ) -> None:
+        """Without a source, the tables are the learner's own.
+
+        `alarms` counts those of the change detection by context space; those of one commit once.
+        """
         self.tables: dict[str, Table] = learner.tables
         if source != OWN:
             # Which labels an overlay keeps depends on the site's labels too: see `settle`.
@@ -59,6 +64,7 @@ class DirtyCells:
             for space, policy in learner.policies.items()
         }
         self._names: dict[tuple[str, int], str] = {}
+        self._alarms: Counter[str] = Counter() if alarms is None else alarms
         self.clear()
 
     def clear(self) -> None:
@@ -121,6 +127,7 @@ class DirtyCells:
             changed |= adopted
         if forgotten(table) != self._forgotten[space]:
             self._forgotten[space] = forgotten(table)
+            self._alarms[space] += 1
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 

@@ -40,13 +40,14 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     if the store cannot be written, after requests in progress are answered; with a full disk the
     node continues and refuses requests.
     """
-    _check_certificate(served)
+    certificate = _own_certificate(served)
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
-        metrics = Metrics(paths | dict(zip(PATHS, PATHS, strict=True)))
+        asked = [name for name, one in served.neighbours.items() if one.url is not None]
+        metrics = Metrics(paths, PATHS, asked)
         store, threads = _threads(served, stack, metrics)
-        peers = _peers(served, stack)
+        peers = _peers(served, stack, certificate)
         observed: dict[str, Peer] = {}
         if peers is not None:
             observed = {
@@ -57,8 +58,10 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
         stack.callback(stopped.cancel)
-        metrics.follow(node)
+        ends = dict if certificate is None else certificate.ends
+        metrics.follow(node, store=served.store, ends=ends)
         node.start()
+        _log_start(node)
         listeners = [_for_clients(served, node, metrics)]
         if served.peer_address is not None and served.identity is not None:
             address, identity = served.peer_address, served.identity
@@ -67,7 +70,11 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        readers: list[Listener | HttpsPeers] = [*listeners, *([] if peers is None else [peers])]
+        readers: list[Listener | HttpsPeers | keys.OwnCertificate] = [*listeners]
+        readers += [one for one in (peers, certificate) if one is not None]
+        if certificate is not None:
+            watching = asyncio.ensure_future(certificate.watch())
+            stack.callback(watching.cancel)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, readers)
         gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
         gc.set_threshold(50_000, 20, 20)
@@ -81,21 +88,39 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
         ) from failed.result()
 
 
-def _check_certificate(served: SiteConfig) -> None:
-    """Raise `ConfigError` if the certificate is that of another site, which peers refuse."""
+def _log_start(node: Node) -> None:
+    state, labels = node.state(), node.counters.labels.total()
+    log.info(
+        "store read: start %d, slot %d, %d labels of own clients, %d of peers, %d cells, "
+        "%d pending labels, %d undelivered",
+        state.starts,
+        state.slot,
+        labels,
+        state.for_peers.labels,
+        state.cells,
+        state.open_tickets,
+        state.owed,
+    )
+
+
+def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
+    """Return the certificate; raise `ConfigError` if peers would refuse it."""
     if served.identity is None:
-        return
+        return None
     certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
     if name != served.serving.name:
         raise ConfigError(
             f"[node] certificate: {certificate} is of site {name!r}, and this one is "
             f"{served.serving.name!r}; peers would refuse it: name the file of this site"
         )
+    return keys.OwnCertificate(*served.identity)
 
 
 def _threads(
     served: SiteConfig, stack: AsyncExitStack, watcher: Observer
 ) -> tuple[Store, ThreadWorkers]:
+    size = served.store.stat().st_size if served.store.exists() else 0
+    log.info("reading store %s (%.1f MiB)", served.store, size / 2**20)
     store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
     if store.copy is not None:
@@ -107,12 +132,15 @@ def _threads(
     return store, threads
 
 
-def _peers(served: SiteConfig, stack: AsyncExitStack) -> HttpsPeers | None:
+def _peers(
+    served: SiteConfig, stack: AsyncExitStack, certificate: keys.OwnCertificate | None
+) -> HttpsPeers | None:
     """Return the clients of the peers with a url; None for a site without keys."""
-    if served.identity is None:
+    if served.identity is None or certificate is None:
         return None
     identify = partial(keys.client_context, *served.identity)
-    peers = HttpsPeers(served.neighbours, identify, random.SystemRandom())
+    chance = random.SystemRandom()
+    peers = HttpsPeers(served.neighbours, identify, chance, fault=certificate.fault)
     stack.push_async_callback(peers.close)
     return peers
 
@@ -174,7 +202,7 @@ def _for_peers(
     )
 
 
-def _reload(readers: Sequence[Listener | HttpsPeers]) -> None:
+def _reload(readers: Sequence[Listener | HttpsPeers | keys.OwnCertificate]) -> None:
     log.info("reloading certificates")
     for reader in readers:
         reader.reload()

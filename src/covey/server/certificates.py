@@ -206,15 +206,15 @@ def read_verified(der: bytes) -> CertificateReading:
         return _read_certificate(x509.load_der_x509_certificate(der))
 
 
-def is_signed(pem: bytes, authorities: bytes) -> bool:
-    """Return whether one of the authorities in a file signed a certificate."""
+def issuer_of(pem: bytes, authorities: bytes) -> CertificateReading | None:
+    """Return the authority in a file that signed a certificate; None: none of them did."""
     with _sentences():
         found = x509.load_pem_x509_certificate(pem)
         for one in x509.load_pem_x509_certificates(authorities):
             with contextlib.suppress(ValueError, TypeError, InvalidSignature):
                 found.verify_directly_issued_by(one)
-                return True
-    return False
+                return _read_certificate(one)
+    return None
 
 
 def _read_certificate(found: x509.Certificate) -> CertificateReading:

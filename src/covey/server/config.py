@@ -54,17 +54,17 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return SHARES.index(self.share) >= SHARES.index(needed)
 
 
-def read_peers(tables: object, *, own_name: str) -> dict[str, PeerConfig]:
-    """Return the peers by name, in the order of the file.
+def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, PeerConfig]:
+    """Return the peers by name, in the order of the file; `first` is the number of the first.
 
     Raises `ConfigError` that names the table and the key.
     """
     if not isinstance(tables, list):
         raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
     known: dict[str, PeerConfig] = {}
-    for place, table in enumerate(tables):
+    for number, table in enumerate(tables, first):
         name = table.get("name") if isinstance(table, Mapping) else None
-        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {place + 1}"
+        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {number}"
         one = _checked(toml.read(table, PeerConfig, where=where), where)
         if one.name == own_name:
             raise ConfigError(f"{where} is this site itself; list other sites only")
@@ -184,6 +184,7 @@ def _own(
     return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
 
 
+TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
@@ -262,8 +263,13 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
 
     `remember` opens the training logs; the default opens them for writing.
     """
-    table = toml.read_toml(path)
-    config.check_tables(table, ("node", "function", "limits", "peer"))
+    return from_table(toml.read_toml(path), path, remember=remember)
+
+
+def from_table(given_table: Mapping[str, Any], path: Path, *, remember: Remember) -> SiteConfig:
+    """Return the site of the content of a file."""
+    table = dict(given_table)
+    config.check_tables(table, TABLES)
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = toml.read(table.pop("node"), NodeTable, where="[node]")

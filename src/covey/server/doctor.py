@@ -4,7 +4,7 @@ import ipaddress
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from covey import config as network_config
+from covey import toml
 from covey.data.inputs import ALL, cut, plain_label, shown
 from covey.errors import (
     ConfigError,
@@ -25,17 +27,19 @@ from covey.errors import (
     StoreError,
 )
 from covey.functions.function import Function
-from covey.functions.registry import replay_training
+from covey.functions.registry import functions_from, replay_training
 from covey.node.store import Store
 from covey.server import config, keys, peer_client, tokens
-from covey.server.config import Identity, PeerConfig, SiteConfig
-from covey.server.http import Address
+from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig
+from covey.server.http import Address, SiteLimits
 
-SOON_DAYS = 14
+SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
 LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
 AT_ONCE = 16  # peers that are probed together
 MADE_UP = {"BOOL": (False, True), "INT64": (0, 1), "FP64": (0.0, 1.0), "BYTES": ("", "a")}
+STAND_IN_FUNCTION = {"kind": "constant", "label": 0}
+STAND_IN_PEER = {"key": f"sha256:{'0' * 64}", "url": "https://127.0.0.1:1", "share": "data"}
 OK: Literal["ok"] = "ok"
 WARNING: Literal["warning"] = "warning"
 FAILURE: Literal["failure"] = "failure"
@@ -75,10 +79,85 @@ def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findin
 
 
 def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
-    site = config.load(path, remember=replay_training)
+    table = toml.read_toml(path)
+    try:
+        site = config.from_table(table, path, remember=replay_training)
+    except CoveyError as error:
+        yield from _tables(table, path, error, served)
+        return
     served.append(site)
     counts = f"{len(site.functions)} functions, {len(site.neighbours)} peers"
     yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
+
+
+def _tables(
+    table: Mapping[str, Any], path: Path, first: CoveyError, served: list[SiteConfig]
+) -> Iterator[Finding]:
+    """Check each table of an invalid file by itself; the site is served by the valid ones.
+
+    Invalid functions and peers are replaced while the site is made, so that it has the same arms.
+    """
+    known = (*config.TABLES, *network_config.TABLES)
+    rest = {key: value for key, value in table.items() if key in network_config.TABLES}
+    found = [
+        *_failures("file", partial(network_config.check_tables, table, config.TABLES)),
+        *_failures("file", partial(toml.read, table.get("node", {}), NodeTable, where="[node]")),
+        *_failures(
+            "file", partial(toml.read, table.get("limits", {}), SiteLimits, where="[limits]")
+        ),
+        *_failures("file", partial(network_config.read, rest)),
+    ]
+    node = table.get("node")
+    owner = str(node.get("name", "")) if isinstance(node, Mapping) else ""
+    repaired = {key: value for key, value in table.items() if key in known}
+    bad: dict[str, set[str]] = {}
+    for key, read, stand_in in (
+        ("function", partial(_function_table, owner, path), STAND_IN_FUNCTION),
+        ("peer", partial(config.read_peers, own_name=owner), STAND_IN_PEER),
+    ):
+        tables, bad[key] = table.get(key, []), set()
+        repaired[key] = kept = list(tables) if isinstance(tables, list) else []
+        for place, one in enumerate(kept):
+            name = one.get("name") if isinstance(one, Mapping) else None
+            what = f"{key} {name if isinstance(name, str) else place + 1}"
+            failed = _failures(what, partial(read, [one], first=place + 1))
+            if failed:
+                found += failed
+                bad[key].add(str(name))
+                kept[place] = {**stand_in, "name": name}
+    yield from found or [Finding("file", FAILURE, str(first))]
+    if not any(bad.values()):
+        return
+    try:
+        site = config.from_table(repaired, path, remember=replay_training)
+    except CoveyError as error:
+        if str(error) not in {one.message for one in found}:
+            yield Finding("file", FAILURE, str(error))
+        return
+    served.append(
+        site._replace(
+            functions=[one for one in site.functions if one.name not in bad["function"]],
+            neighbours={
+                name: one for name, one in site.neighbours.items() if name not in bad["peer"]
+            },
+        )
+    )
+
+
+def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
+    """Return the error of a look as a finding; none if there is no error."""
+
+    def only_errors() -> Iterator[Finding]:
+        look()
+        yield from ()
+
+    return list(_safely(what, only_errors))
+
+
+def _function_table(owner: str, path: Path, tables: list[Any], first: int) -> object:
+    return functions_from(
+        tables, owner=owner, folder=path.parent, remember=replay_training, first=first
+    )
 
 
 def _certificate(site: SiteConfig) -> Iterator[Finding]:
@@ -92,7 +171,7 @@ def _certificate(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("certificate", FAILURE, f"{text}; peers would refuse it")
     renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
     yield _lasting("certificate", str(certificate), info.days_left, renew)
-    left = keys.show(authority).days_left
+    left = keys.issuer(certificate, authority).days_left
     advice = "make a new one in time (docs/operations/keys.md)"
     yield _lasting("authority", str(authority), left, advice)
     if site.has_tls and not info.hosts:
@@ -129,7 +208,7 @@ def _ports(site: SiteConfig) -> Iterator[Finding]:
     yield _port("address", site.address, lambda: _is_for_clients(site))
     if site.peer_address is not None and site.identity is not None:
         address, identity = site.peer_address, site.identity
-        yield _port("peer-address", address, lambda: _is_own_key(site, address, identity))
+        yield _port("peer-address", address, lambda: _is_own_key(address, identity))
 
 
 def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
@@ -149,13 +228,12 @@ def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
 
 def _is_for_clients(site: SiteConfig) -> bool:
     if site.has_tls and site.identity is not None:
-        return _is_own_key(site, site.address, site.identity)
+        return _is_own_key(site.address, site.identity)
     return peer_client.is_model(_near(site.address), name=site.serving.name)
 
 
-def _is_own_key(site: SiteConfig, address: Address, identity: Identity) -> bool:
-    shown = peer_client.shown_key(_near(address), identity, name=site.serving.name)
-    return shown == keys.show(identity.certificate).key_hash
+def _is_own_key(address: Address, identity: Identity) -> bool:
+    return peer_client.shown_key(_near(address)) == keys.show(identity.certificate).key_hash
 
 
 def _near(address: Address) -> Address:
@@ -271,6 +349,13 @@ def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
 
 
 def _peers(site: SiteConfig) -> Iterator[Finding]:
+    if site.identity is not None:
+        certificate, key, authority = site.identity
+        unusable = _failures("", partial(keys.check, certificate, key=key, authority=authority))
+        if unusable:
+            text = "not asked, as the certificate of this site cannot be used (see above)"
+            yield from (Finding(f"peer {name}", WARNING, text) for name in site.neighbours)
+            return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         looks = pool.map(lambda one: list(_peer(site, one)), site.neighbours.values())
         yield from chain.from_iterable(looks)
@@ -285,9 +370,7 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
     try:
         seen = peer_client.probe(peer, site.identity, asks=asks)
     except PeerRefused as error:
-        own = keys.show(site.identity.certificate)
-        hint = f"; its table of this site: name = {own.name!r}, key = {own.key_hash!r}"
-        yield Finding(what, FAILURE, f"{peer.url}: {error}{hint}")
+        yield Finding(what, FAILURE, f"{peer.url}: {error}")
     except PeerError as error:
         yield Finding(what, WARNING, f"{peer.url}: {error}; the site works without it")
     except CoveyError as error:

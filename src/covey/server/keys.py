@@ -1,8 +1,10 @@
 """Key files of sites and of their authority, and TLS contexts made from them."""
 
+import asyncio
 import contextlib
+import logging
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,9 @@ _SECRET, _PUBLIC = 0o600, 0o644
 _MOST_BYTES = 1 << 20
 # A certificate must be valid immediately, also at a site with a slow clock.
 _BACKDATED = timedelta(hours=1)
+SOON = timedelta(days=14)  # before its end a certificate is reported
+DAY = timedelta(days=1)  # after which that is repeated
+log = logging.getLogger(__name__)
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,16 +159,22 @@ def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
     return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
 
 
-def _check_issuer(path: Path, authority: Path) -> None:
+def issuer(path: Path, authority: Path, *, now: datetime | None = None) -> KeyInfo:
+    """Return the authority of a certificate, of those in a file; raise `ConfigError` if none is."""
+    return _info(_check_issuer(path, authority), now, [authority])
+
+
+def _check_issuer(path: Path, authority: Path) -> CertificateReading:
     if _read(authority).kind != "authority":
         raise ConfigError(f"{authority} is not an authority certificate")
     with _sentences(path):
-        is_ours = certificates.is_signed(_bytes(path), _bytes(authority))
-    if not is_ours:
+        found = certificates.issuer_of(_bytes(path), _bytes(authority))
+    if found is None:
         raise ConfigError(
             f"{path} was not signed by {authority}; it belongs to another network "
             "or to an earlier authority"
         )
+    return found
 
 
 def _read(path: Path) -> CertificateReading:
@@ -324,3 +335,77 @@ def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ss
             f"{certificate}, {key} and {authority} cannot be used for TLS: {error}"
         ) from None
     return context
+
+
+class OwnCertificate:
+    """The certificate that a site uses, which says in the log when its end is near."""
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        authority: Path,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Raise `ConfigError` if it cannot be used."""
+        self._files = certificate, key, authority
+        self._now = now
+        self._ends = self._read()
+
+    def ends(self) -> Mapping[str, datetime]:
+        """Return when the certificate (`site`) and its authority (`authority`) expire."""
+        return self._ends
+
+    def fault(self) -> str:
+        """Return why peers refuse it; empty if they do not."""
+        of = min(self._ends, key=self._ends.__getitem__)
+        return f"this site's own {self._problem(of)}" if self._now() > self._ends[of] else ""
+
+    def reload(self) -> None:
+        """Take over a renewed file; one that cannot be used is reported where it is loaded."""
+        with contextlib.suppress(ConfigError):
+            self._ends = self._read()
+            log.info("certificate in use until %s", _moment(self._ends["site"]))
+
+    async def watch(self) -> None:
+        """Log the end of the certificate: at once, every day, and when it comes."""
+        while True:
+            self._log()
+            now = self._now()
+            waits = [end - now for end in self._ends.values() if end >= now]
+            wait = min([DAY, *waits]).total_seconds()
+            await asyncio.sleep(wait + 1)  # so that it has expired, and not just about
+
+    def _read(self) -> dict[str, datetime]:
+        certificate, key, authority = self._files
+        found = check(certificate, key=key, authority=authority, now=self._now())
+        above = issuer(certificate, authority)
+        assert found.valid_until is not None  # as of all certificates
+        assert above.valid_until is not None
+        return {"site": found.valid_until, "authority": above.valid_until}
+
+    def _log(self) -> None:
+        for of, end in self._ends.items():
+            left = end - self._now()
+            if left < SOON:
+                level = logging.ERROR if left < timedelta(0) else logging.WARNING
+                log.log(level, "the %s", self._problem(of))
+
+    def _problem(self, of: str) -> str:
+        path = self._files[0 if of == "site" else 2]
+        what = "certificate" if of == "site" else "authority's certificate"
+        end, now = self._ends[of], self._now()
+        left = f"expires in {(end - now).days} days, on" if now <= end else "expired on"
+        text = f"{what} {path} {left} {_moment(end)}; peers refuse this site "
+        text += "now" if now > end else "then"
+        if of == "authority":
+            return f"{text}: make a new authority"
+        with contextlib.suppress(ConfigError):
+            if self._read()["site"] > end:
+                return f"{text}: the file is renewed, but not in use; send SIGHUP"
+        return f"{text}: run `covey keys renew` where the authority is, then send SIGHUP"
+
+
+def _moment(end: datetime) -> str:
+    return f"{end:%Y-%m-%d %H:%M} UTC"

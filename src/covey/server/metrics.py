@@ -1,10 +1,13 @@
 """Metrics of a node for Prometheus."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeVar
 
 from covey import kernel as kernel_module
@@ -13,7 +16,7 @@ from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
-from covey.node.status import kinds_of
+from covey.node.status import State
 from covey.node.workers import Observer
 from covey.server.http import HttpResponse
 from covey.types import Label
@@ -59,7 +62,15 @@ class ObservedPeer:
 
 
 try:
-    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+    from prometheus_client import (
+        CollectorRegistry,
+        Counter,
+        Histogram,
+        PlatformCollector,
+        ProcessCollector,
+        disable_created_metrics,
+        generate_latest,
+    )
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -75,15 +86,27 @@ except ImportError as missing:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MOST_BITS = 24  # of the slots that a label was waited for; longer ones count as endless
 OTHER = "other"  # unknown paths share one label value (bounded cardinality)
+LABEL_STATES = ("joined", "repeated", "late", "unknown", "conflict", "unfit")
+OUTCOMES = ("answered", "failed", "busy", "given_up")  # of calls to peers
+PHASES = ("train", "explore", "exploit")  # of own clients' rows
+Ends = Callable[[], Mapping[str, datetime]]  # when the own certificate and its authority expire
 
 
 class Metrics(Observer):
-    """The metrics of one node, in its own registry."""
+    """The metrics of one node, in its own registry; series exist before the first event."""
 
-    def __init__(self, paths: Mapping[str, str]) -> None:
-        """`paths` maps the paths of the site to label values."""
-        self._paths = dict(paths)
+    def __init__(
+        self,
+        front: Mapping[str, str],
+        back: Sequence[str] = (),
+        peers: Sequence[str] = (),
+    ) -> None:
+        """`front` maps paths for clients to label values; `back` are the paths for peers."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry, buckets=SECONDS)
         self._requests = counter(
@@ -113,10 +136,20 @@ class Metrics(Observer):
             "covey_store_write_failures",
             "Batches that were not written; the node stops at the first.",
         )
+        for side, labels in (("front", front.values()), ("back", back)):
+            self._refused.labels(side)
+            for path in labels:
+                self._requests.labels(side, path, "200")
+        for state in LABEL_STATES:
+            self._labels.labels(state)
+        for peer in peers:
+            self._peer_s.labels(peer)
+            for outcome in OUTCOMES:
+                self._peer_calls.labels(peer, outcome)
 
-    def follow(self, node: Node) -> None:
-        """Include the state of a node."""
-        self._registry.register(_NodeCollector(node))
+    def follow(self, node: Node, *, store: Path | None = None, ends: Ends = dict) -> None:
+        """Include the state of a node, its file and its certificate."""
+        self._registry.register(_NodeCollector(node, store, ends))
 
     def page(self) -> HttpResponse:
         """Return all metrics as text."""
@@ -146,8 +179,10 @@ class Metrics(Observer):
 class _NodeCollector(Collector):
     """Values that the node counts itself, read for every scrape."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, store: Path | None, ends: Ends) -> None:
         self._node = node
+        self._store = store
+        self._ends = ends
 
     def describe(self) -> list[Metric]:
         return []
@@ -158,15 +193,15 @@ class _NodeCollector(Collector):
         yield InfoMetricFamily(
             "covey_build", "What runs.", {"version": version("covey"), "kernel": kernel}
         )
-        yield from self._decisions()
+        yield from self._arms(state)
         yield from self._labels()
-        failures = CounterMetricFamily(
-            "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
+        alarms = CounterMetricFamily(
+            "covey_alarms", "Alarms of the change detection since the start.", labels=["space"]
         )
-        yield _filled(failures, {(name,): count for name, count in self._node.failures.items()})
+        counted = self._node.counters.alarms
+        yield _filled(alarms, {(space,): counted[space] for space in self._node.learner.tables})
         for name, says, value in (
             ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
-            ("covey_uptime_seconds", "Since the start.", state.uptime_s),
             ("covey_slot", "The latest slot.", state.slot),
             ("covey_pending_labels", "Tickets with a pending label.", state.open_tickets),
             ("covey_active_cells", "Cells that are known.", state.cells),
@@ -177,33 +212,59 @@ class _NodeCollector(Collector):
             "0 while the circuit of a peer that failed or is busy is open.",
             labels=["peer"],
         )
-        yield _filled(is_open, {(peer.name,): peer.state == "open" for peer in state.peers})
+        asked = [peer for peer in state.peers if peer.state != "not asked"]
+        yield _filled(is_open, {(peer.name,): peer.state == "open" for peer in asked})
         owed = GaugeMetricFamily(
             "covey_outbox_labels", "Undelivered labels to a peer.", labels=["peer"]
         )
-        yield _filled(owed, {(peer.name,): peer.owed for peer in state.peers})
-
-    def _decisions(self) -> Iterator[Metric]:
-        ledger, kinds = self._node.counters, kinds_of(self._node.learner)
-        counts: dict[tuple[str, ...], float] = defaultdict(int)
-        for (phase, arm), count in ledger.decisions.items():
-            counts[phase, kinds.get(arm, "own")] += count
-        decisions = CounterMetricFamily(
-            "covey_decisions", "Decisions since the start.", labels=["phase", "arm_kind"]
+        yield _filled(owed, {(peer.name,): peer.owed for peer in asked})
+        rows = CounterMetricFamily(
+            "covey_peer_rows", "Rows that a peer has asked since the start.", labels=["peer"]
         )
-        yield _filled(decisions, dict(sorted(counts.items())))
+        yield _filled(rows, {(peer.name,): peer.asked for peer in state.peers})
+        yield from self._files()
+
+    def _files(self) -> Iterator[Metric]:
+        ends = GaugeMetricFamily(
+            "covey_certificate_expiry_timestamp_seconds",
+            "When the certificate that is in use, and its authority, expire.",
+            labels=["of"],
+        )
+        yield _filled(ends, {(of,): end.timestamp() for of, end in self._ends().items()})
+        size = GaugeMetricFamily("covey_store_bytes", "Size of the store, its log included.")
+        free = GaugeMetricFamily("covey_store_free_bytes", "Free space on the disk of the store.")
+        if self._store is not None:
+            log = self._store.with_name(f"{self._store.name}-wal")
+            with contextlib.suppress(OSError):  # a file that is gone has no size
+                free.add_metric([], shutil.disk_usage(self._store.parent).free)
+                size.add_metric([], self._store.stat().st_size + log.stat().st_size)
+        yield from (size, free)
+
+    def _arms(self, state: State) -> Iterator[Metric]:
+        ledger, kinds = self._node.counters, {arm.name: arm.kind for arm in state.arms}
+        counts = {(phase, arm): 0 for arm in kinds for phase in PHASES} | ledger.decisions
+        decisions = CounterMetricFamily(
+            "covey_decisions", "Decisions since the start.", labels=["phase", "arm", "arm_kind"]
+        )
+        for (phase, arm), count in counts.items():
+            decisions.add_metric([phase, arm, kinds.get(arm, "own")], count)
+        yield decisions
         yield CounterMetricFamily(
             "covey_decisions_alone",
             "Rows decided as if there were no peers, since one failed or was late.",
             ledger.alone,
         )
-        spent: dict[tuple[str, ...], float] = {(kind,): 0.0 for kind in kinds.values()}
-        for arm, price in ledger.spent.items():
-            spent[kinds[arm],] += price
-        cost = CounterMetricFamily(
-            "covey_cost", "What answers have cost since the start.", labels=["arm_kind"]
+        for name, says, field in (
+            ("covey_cost", "What answers have cost since the start.", "spent"),
+            ("covey_arm_labels", "Labels of own clients, over all starts.", "labels"),
+            ("covey_arm_labels_right", "Those that the arm got right.", "right"),
+        ):
+            family = CounterMetricFamily(name, says, labels=["arm", "arm_kind"])
+            yield _filled(family, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms})
+        failures = CounterMetricFamily(
+            "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
         )
-        yield _filled(cost, spent)
+        yield _filled(failures, {(name,): count for name, count in self._node.failures.items()})
 
     def _labels(self) -> Iterator[Metric]:
         ledger = self._node.counters

@@ -115,6 +115,10 @@ except ImportError as missing:
 
 AT_ONCE = 8  # connections to one peer
 IDLE_S = 15.0  # after which a connection is closed
+REMEDIES = {  # for what OpenSSL finds in the certificate of a peer
+    "certificate has expired": "; its operator must renew it, or the clock here is ahead",
+    "certificate is not yet valid": "; the clock here is behind, or that of its authority ahead",
+}
 log = logging.getLogger(__name__)
 
 
@@ -126,9 +130,15 @@ class HttpsPeers:
         neighbours: Mapping[str, PeerConfig],
         identify: Callable[[], ssl.SSLContext],
         chance: random.Random,
+        *,
+        fault: Callable[[], str] = str,
     ) -> None:
-        """`identify` is `keys.client_context` with the files of the own identity."""
+        """`identify` is `keys.client_context` with the files of the own identity.
+
+        `fault` says why every peer refuses this site, if so: peers only disconnect.
+        """
         self._identify = identify
+        self._fault = fault
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
@@ -177,7 +187,11 @@ class HttpsPeers:
                 body = await _read(response)
                 return HttpResponse(response.status, body, peer_messages.KIND, response.headers)
         except (aiohttp.ClientError, ValueError) as error:
-            raise _failure(error) from error
+            is_reached = not isinstance(error, aiohttp.ClientConnectorError) or isinstance(
+                error, aiohttp.ClientSSLError
+            )
+            fault = self._fault() if is_reached else ""
+            raise (PeerRefused(fault) if fault else _failure(error)) from error
 
 
 def _failure(error: Exception) -> CoveyError:
@@ -190,7 +204,7 @@ def _failure(error: Exception) -> CoveyError:
     reason = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
     reason = str(reason or cause or type(cause).__name__)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return PeerRefused(f"certificate refused: {reason}")
+        return PeerRefused(f"certificate refused: {reason}{REMEDIES.get(reason, '')}")
     if isinstance(cause, ssl.SSLError):
         return PeerRefused(
             f"no TLS connection ({reason}); check that both sites have the same authority, and "
@@ -322,19 +336,20 @@ async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Pro
     peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _talk(peer.name, peers, asks)
+            return await _talk(peer.name, peers, asks, keys.show(identity.certificate))
     except TimeoutError:
         raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
     finally:
         await peers.close()
 
 
-def shown_key(address: Address, identity: Identity, *, name: str) -> str:
-    """Return the hash of the key that the server at an address shows for `name`."""
-    context = keys.client_context(*identity)
+def shown_key(address: Address) -> str:
+    """Return the hash of the key of the server at an address; its certificate may have expired."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(address, timeout=TIMEOUT_S) as plain,
-        context.wrap_socket(plain, server_hostname=name) as connection,
+        context.wrap_socket(plain) as connection,
     ):
         return keys.peer_name_and_hash(connection)[1]
 
@@ -351,12 +366,15 @@ def is_model(address: Address, *, name: str) -> bool:
         return False
 
 
-async def _talk(name: str, peers: HttpsPeers, asks: Asks | None) -> Probe:
+async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyInfo) -> Probe:
     hello = peer_messages.HelloQuery(version=VERSION, request="doctor", deadline_ms=PATIENCE_MS)
     reply = await _sent(name, peers, "hello", hello)
     ahead_s = _ahead_s(reply.headers.get("Date"), time.time())
     if reply.status == 403:
-        raise PeerRefused("it does not know this site; its operator must list it as [[peer]]")
+        raise PeerRefused(
+            "it does not know this site; its operator must list it as [[peer]] with "
+            f"name = {own.name!r} and key = {own.key_hash!r}"
+        )
     versions, software = peer_messages.announced(reply.headers)
     if reply.status != 200:
         code, _ = read_refusal(reply.body)

@@ -1,0 +1,222 @@
+"""The files of deploy/: the tools that read them accept them, and they say what is true."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.beside_the_kernel
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+OPERATING = ROOT / "docs" / "operations" / "operating.md"
+MOST_EXPOSED = 2.0  # of 10, as systemd-analyze rates it
+PROMTOOL, SYSTEMD = shutil.which("promtool"), shutil.which("systemd-analyze")
+with_promtool = pytest.mark.skipif(
+    PROMTOOL is None, reason="promtool (Debian package prometheus) is not installed"
+)
+with_systemd = pytest.mark.skipif(
+    SYSTEMD is None, reason="systemd-analyze (Debian package systemd) is not installed"
+)
+
+
+def run(*words: object, **more: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, **more
+    )
+
+
+@with_systemd
+def test_the_service_is_little_exposed() -> None:
+    done = run(SYSTEMD, "security", "--offline=true", DEPLOY / "covey.service")
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze cannot rate a file (it is older than 250)")
+
+    level = re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert level is not None, done.stderr
+    assert float(level[1]) <= MOST_EXPOSED
+
+
+@with_systemd
+def test_systemd_finds_nothing_wrong_in_the_service(tmp_path: Path) -> None:
+    text = (DEPLOY / "covey.service").read_text()
+    here = text.replace("/opt/covey/bin/covey", sys.executable)
+    assert here != text
+    (tmp_path / "covey.service").write_text(here)
+
+    done = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
+
+    assert "covey.service" not in done.stderr
+
+
+def expressions() -> list[str]:
+    """Return the queries of the dashboard, with its variables filled in."""
+    board = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(found) > 15
+    return [one.replace("$__rate_interval", "5m").replace("$site", ".*") for one in found]
+
+
+def test_alerts_and_dashboard_use_metrics_that_are_documented() -> None:
+    text = OPERATING.read_text()
+    documented = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
+    alerts = (DEPLOY / "alerts.yml").read_text()
+    queries = re.findall(r"`([^`]*\b(?:covey|process)_[^`]*)`", text)
+    used = {
+        name.removesuffix("_bucket")
+        for one in [alerts, *expressions(), *queries]
+        for name in re.findall(r"\b(?:covey|process)_[a-z_]+", one)
+    }
+
+    assert len(used) > 20
+    assert used <= documented
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+@with_promtool
+def test_prometheus_takes_the_configuration_the_alerts_and_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:number_{k}", "expr": expr} for k, expr in enumerate(expressions())]
+    (tmp_path / "board.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
+
+    for words in (
+        ("rules", DEPLOY / "alerts.yml"),
+        ("rules", tmp_path / "board.yml"),
+        ("config", "--syntax-only", DEPLOY / "prometheus.yml"),
+    ):
+        done = run(PROMTOOL, "check", *words)
+        assert done.returncode == 0, done.stderr
+
+
+STEPS, BAD = 2_304, 144  # of 5 minutes: eight days, and the last half of a day
+CALM = {
+    "up": "1+0x2304",
+    "covey_ready": "1+0x2304",
+    "covey_store_free_bytes": "100000000000+0x2304",
+    'covey_certificate_expiry_timestamp_seconds{of="site"}': "9000000+0x2304",
+    'covey_peer_open{peer="south"}': "1+0x2304",
+    'covey_outbox_labels{peer="south"}': "0+0x2304",
+    'covey_function_failures_total{function="rules"}': "0+0x2304",
+    'covey_labels_total{state="joined"}': "0+10x2304",
+    'covey_decisions_total{phase="explore"}': "0+10x2304",
+    'covey_arm_labels_total{arm="rules"}': "0+10x2304",
+    'covey_arm_labels_right_total{arm="rules"}': "0+9x2304",
+    'covey_alarms_total{space=""}': "0+0x2304",
+    'covey_http_requests_total{side="front", status="200"}': "0+100x2304",
+    'covey_http_requests_total{side="front", status="500"}': "0+0x2304",
+}
+SOON = 8 * 86_400 + 10 * 86_400
+ALERTS: dict[str, tuple[str, str]] = {
+    "CoveySiteDown": ("up", "1+0x2160 0+0x144"),
+    "CoveyNotReady": ("covey_ready", "1+0x2160 0+0x144"),
+    "CoveyDiskAlmostFull": ("covey_store_free_bytes", "500000000+0x2304"),
+    "CoveyCertificateExpiresSoon": (
+        'covey_certificate_expiry_timestamp_seconds{of="site"}',
+        f"{SOON}+0x2304",
+    ),
+    "CoveyCertificateExpiresNow": (
+        'covey_certificate_expiry_timestamp_seconds{of="site"}',
+        "600000+0x2304",
+    ),
+    "CoveyPeerUnavailable": ('covey_peer_open{peer="south"}', "1+0x2160 0+0x144"),
+    "CoveyLabelsUndelivered": ('covey_outbox_labels{peer="south"}', "0+0x2160 3+0x144"),
+    "CoveyFunctionFails": (
+        'covey_function_failures_total{function="rules"}',
+        "0+0x2160 1+1x144",
+    ),
+    "CoveyLabelsStopped": (
+        'covey_labels_total{state="joined"}',
+        "0+10x2160 21600+0x144",
+    ),
+    "CoveyErrorRateRose": (
+        'covey_arm_labels_right_total{arm="rules"}',
+        "0+9x2160 19440+5x144",
+    ),
+    "CoveyManyAlarms": ('covey_alarms_total{space=""}', "0+0x2160 1+1x144"),
+    "CoveyServerErrors": (
+        'covey_http_requests_total{side="front", status="500"}',
+        "0+0x2160 2+2x144",
+    ),
+}
+
+
+@with_promtool
+@pytest.mark.parametrize("alert", ["", *ALERTS])
+def test_an_alert_fires_for_its_cause_and_not_without(tmp_path: Path, alert: str) -> None:
+    series = CALM | dict([ALERTS[alert]] if alert else [])
+    fired = {alert} - {""}
+    if alert == "CoveyCertificateExpiresNow":
+        fired.add("CoveyCertificateExpiresSoon")
+    test = {
+        "rule_files": [str(DEPLOY / "alerts.yml")],
+        "evaluation_interval": "2h",
+        "tests": [
+            {
+                "interval": "5m",
+                "input_series": [
+                    {"series": _at_a_site(name), "values": values}
+                    for name, values in series.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": "8d",
+                        "exp_samples": [
+                            {"labels": f'{{alertname="{name}"}}', "value": 1}
+                            for name in sorted(fired)
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+
+    done = run(PROMTOOL, "test", "rules", tmp_path / "test.yml")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _at_a_site(series: str) -> str:
+    name, _, labels = series.partition("{")
+    return f'{name}{{job="covey", instance="north:8080", {labels or "}"}'
+
+
+def test_every_alert_has_a_cause_that_is_tested() -> None:
+    found = re.findall(r"- alert: (\w+)", (DEPLOY / "alerts.yml").read_text())
+
+    assert found
+    assert sorted(found) == sorted(ALERTS)
+
+
+def test_the_image_is_built_from_files_that_are_there() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    copied = [
+        word for line in re.findall(r"^COPY (?!--)(.+)$", text, re.M) for word in line.split()
+    ]
+    admitted = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M)
+
+    sources = [word for word in copied if word != "./"]
+    assert sorted(set(sources)) == sorted(admitted)
+    assert all((ROOT / word).exists() for word in sources)
+
+
+def test_the_page_on_operating_names_every_file() -> None:
+    text = OPERATING.read_text()
+    files = {path.name for path in DEPLOY.iterdir()} - {"Dockerfile.dockerignore"}
+
+    assert len(files) >= 6
+    assert {name for name in files if f"deploy/{name}" not in text} == set()
