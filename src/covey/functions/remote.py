@@ -196,6 +196,7 @@ Datatype = Literal[
     "FP64",
     "BYTES",
 ]
+Parameters = dict[str, Any] | None  # clients and servers send null, and nested ones
 Sent = Literal["FP64", "FP32", "INT64", "INT32"]
 NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
 
@@ -224,7 +225,7 @@ class RemoteTensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     shape: list[Annotated[int, Meta(ge=0)]]
     datatype: Datatype
     data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class Output(msgspec.Struct, omit_defaults=True):
@@ -234,7 +235,7 @@ class Output(msgspec.Struct, omit_defaults=True):
     shape: list[int]
     datatype: str
     data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class Outputs(msgspec.Struct):
