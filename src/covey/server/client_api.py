@@ -198,13 +198,20 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
             "schema": {
                 "allOf": [
                     {"$ref": "#/components/schemas/ProblemBody"},
-                    {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
+                    {
+                        "properties": {
+                            "status": {"type": "integer", "enum": [status]},
+                            "code": {"type": "string", "enum": codes},
+                        }
+                    },
                 ],
                 "title": HTTPStatus(status).phrase,
             }
         }
+    # Generators name models after it, and drop marks: /v2 and /v2/ must differ in letters.
+    name = f"{route.method}{route.path}{'slash' if route.path.endswith('/') else ''}"
     operation: Schema = {
-        "operationId": re.sub(r"[^a-z0-9]", "_", f"{route.method}{route.path}".lower()),
+        "operationId": re.sub(r"[^a-z0-9]", "_", name.lower()),
         "summary": route.says,
         "responses": responses,
     }
