@@ -94,6 +94,83 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
     assert [row.record for row in rows(body(*apart))] == [{"size": 1.0, "count": 2.0}]
 
 
+@pytest.mark.parametrize("name", ["instances", "input-0", "x"])
+def test_one_tensor_of_rows_may_have_any_name(name: str) -> None:
+    found = rows(body(tensor(name=name, shape=[2, 2], data=[1, 2, 3, 4])))
+
+    assert [list(row.record.values()) for row in found] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (tensor(name="sise", shape=[2], data=[1, 2]), "unknown feature 'sise'; known: size, count"),
+        (tensor(name="size", shape=[2, 1], data=[1, 2]), "input 'count' is missing"),
+        (tensor(name="x", shape=[1, 3], data=[1, 2, 3]), "'x' has shape [1, 3]; expected [rows, 2"),
+    ],
+)
+def test_one_tensor_that_has_not_all_features_is_refused(sent: Any, says: str) -> None:
+    with pytest.raises(HttpProblem, match=re.escape(says)):
+        rows(body(sent))
+
+
+NESTED = {"content_type": "np", "headers": {"x": ["y"]}, "binary_data_output": None}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_name": "north", "model_version": None, "id": "", "outputs": None},
+        {"parameters": None},
+        {"parameters": NESTED, "outputs": [{"name": "label", "parameters": None}]},
+    ],
+)
+def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
+    plain = oip.inference(body(tensor()), depth=DEPTH)
+    found = oip.inference(body(tensor(), **fields), depth=DEPTH)
+
+    assert found.digest == plain.digest
+    assert not found.request.id
+    assert rows(body(tensor(parameters=NESTED), **fields)) == rows(body(tensor()))
+    assert rows(body(tensor(parameters=None), **fields)) == rows(body(tensor()))
+
+
+@pytest.mark.parametrize(
+    ("classes", "datatype"),
+    [
+        (("a", "b"), "BYTES"),
+        ((0, 1), "INT64"),
+        ((False, True), "BOOL"),
+        ((0.5, 1.5), "FP64"),
+        ((0, "a"), "BYTES"),
+        ((), "BYTES"),
+    ],
+)
+def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -> None:
+    found = oip.metadata(SERVING, dimension=1, classes=classes)
+
+    assert [(one.name, one.datatype) for one in found.outputs[:2]] == [
+        ("label", datatype),
+        ("ticket", "BYTES"),
+    ]
+    assert [(one.name, one.shape) for one in found.inputs] == [
+        ("size", [-1]),
+        ("count", [-1]),
+        ("context", [-1, 1]),
+        ("instances", [-1, 2]),
+    ]
+    assert found.versions == ["1"]
+
+
+def test_features_of_several_datatypes_cannot_be_sent_in_one_tensor() -> None:
+    mixed = msgspec.structs.replace(SERVING, features={"size": "FP64", "kind": "BYTES"})
+
+    assert [one.name for one in oip.metadata(mixed, dimension=None, classes=()).inputs] == [
+        "size",
+        "kind",
+    ]
+
+
 @pytest.mark.parametrize(
     ("sent", "says"),
     [

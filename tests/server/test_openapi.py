@@ -110,6 +110,20 @@ def test_references_lead_somewhere() -> None:
     assert len(found) > 10
 
 
+def test_every_array_says_what_it_holds() -> None:
+    def arrays(tree: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(tree, dict):
+            if tree.get("type") == "array":
+                yield tree
+            tree = list(tree.values())
+        for one in tree if isinstance(tree, list) else ():
+            yield from arrays(one)
+
+    found = list(arrays(DOCUMENT))
+    assert len(found) > 10
+    assert [one for one in found if "items" not in one and "prefixItems" not in one] == []
+
+
 def test_without_tokens_no_client_needs_one() -> None:
     told = msgspec.json.encode(client_api.openapi_document("north", has_tokens=False))
 

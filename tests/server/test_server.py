@@ -301,6 +301,42 @@ def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: 
     assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
+def test_an_answer_has_the_datatypes_of_the_metadata(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        _, metadata = await client.get("/v2/models/north")
+        outputs = [{"name": one["name"]} for one in metadata["outputs"]]
+        _, told = await client.post(INFER, infer(outputs=outputs))
+
+        kinds = [
+            [(one["name"], one["datatype"]) for one in found["outputs"]]
+            for found in (metadata, told)
+        ]
+        assert kinds[0] == kinds[1]
+        assert len(kinds[0]) == 6
+
+    run(tmp_path, story, SITE.replace("dimension", "classes = [0, 1]\ndimension"))
+
+
+def test_a_version_may_be_named_in_the_path(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        model = "/v2/models/north"
+        _, plain = await client.get(model)
+        assert await client.get(f"{model}/versions/1") == (200, plain)
+        assert (await client.get(f"{model}/versions/1/ready"))[0] == 200
+        _, told = await client.post(f"{model}/versions/1/infer", infer("a"))
+        assert (await client.post(INFER, infer("a")))[1] == told
+        for path, code in {
+            f"{model}/versions/2": "model_unknown",
+            f"{model}/versions/2/infer": "model_unknown",
+            f"{model}/versions/1/state": "not_found",
+            f"{model}/states": "not_found",
+            "/v2/models/south/versions/1": "model_unknown",
+        }.items():
+            assert (await client.get(path))[1]["code"] == code
+
+    run(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     "body",
     [
