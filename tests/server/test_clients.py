@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,10 +107,17 @@ def test_a_foreign_client_gets_the_labels_in_every_way_it_asks(
         assert metadata["outputs"][0] == {"name": "label", "datatype": "INT64", "shape": [-1]}
 
 
-def test_curl_needs_no_headers(ports: dict[str, int]) -> None:
-    data = {"name": "x", "shape": [1, 2], "datatype": "FP64", "data": [2, 1]}
-    url = f"http://127.0.0.1:{ports['rows']}/v2/models/rows/infer"
-    command = [program("curl"), "--silent", "--fail", "-d", json.dumps({"inputs": [data]}), url]
-    done = subprocess.run(command, capture_output=True, check=True)
+def test_the_curl_commands_of_the_page_work(tmp_path: Path) -> None:
+    program("curl")
+    page = (ROOT / "docs" / "operations" / "node.md").read_text()
+    (text,) = re.findall(r'Path\("site.toml"\).write_text\("""(.*?)"""', page, re.DOTALL)
+    (block,) = re.findall(r"^```console\n(\$ curl .*?)^```", page, re.DOTALL | re.MULTILINE)
+    with site(tmp_path, text) as served:
+        told = []
+        for command in block.replace("8080", str(served.port)).split("$ curl ")[1:]:
+            sent = ["curl", "--silent", "--fail", *shlex.split(command)]
+            done = subprocess.run(sent, capture_output=True, check=True)
+            told.append(json.loads(done.stdout))
 
-    assert json.loads(done.stdout)["outputs"][0]["data"] == [1]
+    assert told[0]["outputs"][1]["data"] == ["flow-18"]
+    assert told[1]["new"] is True
