@@ -25,10 +25,10 @@ ci-tools: clients
 # Other projects' clients, an environment each: their dependencies conflict.
 clients: $(CLIENTS:%=.clients/%/.made)
 
-.clients/%/.made: tests/clients/%.txt
+.clients/%/.made: tests/clients/%.txt | $(VENV)/.covey
 	@echo "setting up .clients/$* (once)"
-	@$(PYTHON) -m venv --clear .clients/$*
-	@.clients/$*/bin/pip install --quiet --no-deps --no-compile --requirement $<
+	@$(PYTHON) -m venv --clear --without-pip .clients/$*
+	@$(BIN)/pip --python .clients/$*/bin/python install --quiet --no-deps --no-compile --requirement $<
 	@touch $@
 
 check: $(VENV)/.tools
