@@ -233,6 +233,15 @@ def test_values_may_be_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
         assert loaded(table(url), tmp_path).answer_many(ROWS[:3]) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("parameters", [None, {"content_type": None, "headers": {"x": ["y"]}}])
+def test_parameters_of_an_answer_may_be_null_or_nested(
+    parameters: Table | None, tmp_path: Path
+) -> None:
+    told = {**output([1], [1]), "parameters": parameters}
+    with serving(saying(200, {"outputs": [told], "parameters": parameters})) as (url, _):
+        assert loaded(table(url), tmp_path).answer(ROWS[0]) == 1
+
+
 def test_the_named_output_is_used(tmp_path: Path) -> None:
     both = [output([1], [1], "first"), output([2], [1], "second")]
     with serving(saying(200, {"outputs": both})) as (url, _):
