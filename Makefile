@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
+CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
+PROGRAMS = curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test check unit unit-plain hostile bench load paper regret picture prove teeth kills clean
+.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret picture prove teeth kills clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -14,6 +16,20 @@ sites: $(VENV)/.node
 	$(BIN)/python examples/sites/run.py
 
 test: check unit unit-plain
+
+# What tests need beyond the packages of the project: without it they are skipped, in CI they fail.
+ci-tools: clients
+	@missing=$$(for tool in $(PROGRAMS); do command -v $${tool%%:*} > /dev/null || echo $${tool##*:}; done); \
+	if [ -n "$$missing" ]; then apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends $$missing; fi
+
+# Other projects' clients, an environment each: their dependencies conflict.
+clients: $(CLIENTS:%=.clients/%/.made)
+
+.clients/%/.made: tests/clients/%.txt | $(VENV)/.covey
+	@echo "setting up .clients/$* (once)"
+	@$(PYTHON) -m venv --clear --without-pip .clients/$*
+	@$(BIN)/pip --python .clients/$*/bin/python install --quiet --no-deps --no-compile --requirement $<
+	@touch $@
 
 check: $(VENV)/.tools
 	$(BIN)/ruff check .
@@ -65,7 +81,7 @@ picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py
 
 clean:
-	rm -rf $(VENV) build dist demo-report src/covey/kernel/*.so src/*.egg-info
+	rm -rf $(VENV) .clients build dist demo-report src/covey/kernel/*.so src/*.egg-info
 
 $(VENV)/.covey: pyproject.toml setup.py $(wildcard src/covey/kernel/*.py src/covey/kernel/*.pxd)
 	@echo "setting up $(VENV) (once; a minute or two)"

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from covey.errors import ConfigError, FunctionError
 from covey.functions import remote
+from covey.server import keys
 from support.models import COLUMNS, ROWS, Answer, Table, as_protocol, loaded, serving, trained
 
 MODEL = trained()
@@ -75,6 +77,149 @@ def test_a_request_follows_the_protocol(tmp_path: Path) -> None:
     assert seen[0]["body"] == {"inputs": [tensor], "outputs": [{"name": "predict"}]}
 
 
+def test_requests_share_a_connection_and_start_no_timer(tmp_path: Path) -> None:
+    timers: list[threading.Thread] = []
+
+    def answer(request: Table) -> Answer:
+        timers.extend(one for one in threading.enumerate() if isinstance(one, threading.Timer))
+        return as_protocol(MODEL.predict)(request)
+
+    with serving(answer) as (url, seen):
+        function = loaded(table(url), tmp_path)
+        answers = [function.answer(row) for row in ROWS[:5]]
+
+    assert answers == MODEL.predict(ROWS[:5]).tolist()
+    assert (len(seen), len({one["port"] for one in seen})) == (5, 1)
+    assert timers == []
+
+
+def test_requests_share_a_connection_over_tls(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("f", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    ca = tmp_path / "ca" / "ca.crt"
+    tls = keys.open_context(tmp_path / "f.crt", tmp_path / "f.key", ca)
+    with serving(as_protocol(MODEL.predict), tls) as (url, seen):
+        function = loaded(table(url, ca="ca/ca.crt"), tmp_path)
+        many = np.tile(ROWS, (100, 1))  # more than a socket buffers
+        assert function.answer_many(many) == MODEL.predict(many).tolist()
+        assert [function.answer(row) for row in ROWS[:3]] == MODEL.predict(ROWS[:3]).tolist()
+        with pytest.raises(FunctionError, match=r"certificate not trusted .*; give the CA file"):
+            loaded(table(url), tmp_path).answer(ROWS[0])
+
+    assert (len(seen), len({one["port"] for one in seen})) == (4, 1)
+
+
+def test_threads_that_ask_at_once_have_a_connection_each_and_one_is_kept(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=30)
+    is_first = True
+
+    def answer(request: Table) -> Answer:
+        if is_first:
+            both.wait()
+        return as_protocol(lambda rows: [7] * len(rows))(request)
+
+    with serving(answer) as (url, seen):
+        function = loaded(table(url), tmp_path)
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(function.answer, ROWS[:2])) == [7, 7]
+        is_first = False
+        assert [function.answer(row) for row in ROWS[:3]] == [7] * 3
+
+    first, later = ({one["port"] for one in some} for some in (seen[:2], seen[2:]))
+    assert (len(first), len(later), later <= first) == (2, 1, True)
+
+
+@pytest.mark.parametrize("reads_first", [False, True], ids=["idle", "in a request"])
+def test_a_request_is_sent_again_if_the_server_closed_the_connection(
+    reads_first: bool, tmp_path: Path
+) -> None:
+    content = json.dumps({"outputs": [output([7], [1])]}).encode()
+    is_closed = threading.Event()
+
+    def serve(server: socket.socket) -> None:
+        for _ in range(2):
+            with server.accept()[0] as connection:
+                connection.recv(2**16)
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(content), content)
+                )
+                if reads_first:
+                    connection.recv(2**16)  # the next request, which gets no answer
+            is_closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve, server)
+        function = loaded(table(f"http://127.0.0.1:{server.getsockname()[1]}/f"), tmp_path)
+        assert function.answer(ROWS[0]) == 7
+        if not reads_first:
+            is_closed.wait()
+        assert function.answer(ROWS[0]) == 7
+        del function  # closes its connection
+        served.result()
+
+
+def test_tensors_can_be_several_and_of_text(tmp_path: Path) -> None:
+    inputs = [
+        {"name": "dense", "datatype": "FP32", "columns": ["size", "age"]},
+        {"name": "colour", "datatype": "BYTES"},
+        {"name": "is_new", "datatype": "BOOL"},
+        {"name": "age", "datatype": "UINT8"},
+    ]
+    records = [
+        {"colour": "red", "size": 1.5, "age": 3, "is_new": True},
+        {"colour": "grün", "size": 2, "age": 4, "is_new": False},
+    ]
+    columns = ["size", "age", "colour", "is_new"]
+    rows = [[one[name] for name in columns] for one in records]
+    answer = saying(200, {"outputs": [output(["a", "b"], [2])]})
+    with serving(answer) as (url, seen):
+        assert loaded(table(url, inputs=inputs), tmp_path).answer_many(records) == ["a", "b"]
+        by_row = loaded(table(url, inputs=inputs, columns=columns), tmp_path)
+        assert by_row.answer_many(rows) == ["a", "b"]
+
+    assert seen[0]["body"] == seen[1]["body"]
+    assert seen[0]["body"]["inputs"] == [
+        {"name": "dense", "shape": [2, 2], "datatype": "FP32", "data": [1.5, 3.0, 2.0, 4.0]},
+        {"name": "colour", "shape": [2, 1], "datatype": "BYTES", "data": ["red", "grün"]},
+        {"name": "is_new", "shape": [2, 1], "datatype": "BOOL", "data": [True, False]},
+        {"name": "age", "shape": [2, 1], "datatype": "UINT8", "data": [3, 4]},
+    ]
+
+
+def test_one_tensor_may_hold_text(tmp_path: Path) -> None:
+    answer = saying(200, {"outputs": [output([1, 2], [2])]})
+    with serving(answer) as (url, seen):
+        function = loaded(table(url, datatype="BYTES"), tmp_path)
+        assert function.answer_many([["a", "b"], ["c", "d"]]) == [1, 2]
+        with pytest.raises(FunctionError, match="row 0 has 1.5, but the model takes text"):
+            function.answer([1.5, "b"])
+        with pytest.raises(FunctionError, match="an instance has 1 values, but .* takes 2"):
+            function.answer_many([["a", "b"], ["c"]])
+
+    sent = {"name": "input-0", "shape": [2, 2], "datatype": "BYTES", "data": ["a", "b", "c", "d"]}
+    assert [one["body"]["inputs"] for one in seen] == [[sent]]
+
+
+@pytest.mark.parametrize(
+    ("instance", "said"),
+    [
+        ({"size": 1.0}, "row 0 has no 'colour', which columns names"),
+        ({"size": "x", "colour": "red"}, "has 'x', which is not a number"),
+        ({"size": 1.0, "colour": 2}, "row 0 has 2, but the model takes text in 'colour'"),
+        ([1.0, "red"], "is a list, but the model needs named values"),
+    ],
+)
+def test_values_that_do_not_fit_their_tensor_are_not_sent(
+    instance: Any, said: str, tmp_path: Path
+) -> None:
+    inputs = [{"name": "size"}, {"name": "colour", "datatype": "BYTES"}]
+    with serving(saying(500, b"")) as (url, seen):
+        with pytest.raises(FunctionError, match=said):
+            loaded(table(url, inputs=inputs), tmp_path).answer(instance)
+
+        assert seen == []
+
+
 def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
     with serving(as_protocol(MODEL.predict_proba)) as (url, _):
         answers = loaded(table(url, classes=CLASSES), tmp_path).answer_many(ROWS)
@@ -86,6 +231,15 @@ def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
 def test_values_may_be_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
     with serving(saying(200, {"outputs": [output(data, [3, 1])]})) as (url, _):
         assert loaded(table(url), tmp_path).answer_many(ROWS[:3]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("parameters", [None, {"content_type": None, "headers": {"x": ["y"]}}])
+def test_parameters_of_an_answer_may_be_null_or_nested(
+    parameters: Table | None, tmp_path: Path
+) -> None:
+    told = {**output([1], [1]), "parameters": parameters}
+    with serving(saying(200, {"outputs": [told], "parameters": parameters})) as (url, _):
+        assert loaded(table(url), tmp_path).answer(ROWS[0]) == 1
 
 
 def test_the_named_output_is_used(tmp_path: Path) -> None:
@@ -235,6 +389,9 @@ def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
         ({"url": "http://host/a b"}, "url is"),
         ({"url": "http://host/f?version=3"}, "url is"),
         ({"url": "https://me:pw@host/f"}, "contains a user name or a password"),
+        ({"inputs": []}, "give inputs for several tensors, or input and datatype for one"),
+        ({"inputs": [{"name": "x"}], "input": "y"}, "for one, not both"),
+        ({"inputs": [{"name": "x", "type": "FP64"}]}, r"inputs\[0\]: .*unknown field type"),
         ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
         ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),
         ({"datatype": "FP8"}, "datatype: invalid enum value 'FP8'"),

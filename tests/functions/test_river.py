@@ -66,7 +66,7 @@ def test_two_tables_of_one_entry_are_two_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
-        ([1.0], "an instance is a list, but River needs named values"),
+        ([1.0], "an instance is a list, but the model needs named values"),
         ({"bytes": float("inf")}, "an instance has inf for 'bytes'; omit missing values"),
         ({"bytes": np.float32("nan")}, "an instance has nan for 'bytes'"),
         ({"bytes": None}, "an instance has a NoneType for 'bytes'; give a number or text"),

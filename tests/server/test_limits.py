@@ -225,9 +225,13 @@ def test_a_body_in_the_same_packet_does_not_count_as_head() -> None:
         ("application/json", 1_024, b"200"),
         ("application/json", 1_025, b"413"),
         ("application/json; charset=utf-8", 1_025, b"413"),
-        ("application/octet-stream", 2_048, b"200"),
-        ("application/octet-stream", 2_049, b"413"),
-        ("", 2_049, b"413"),
+        ("application/octet-stream", 1_024, b"200"),
+        ("application/octet-stream", 1_025, b"413"),
+        ("", 1_025, b"413"),
+        ("\r\nInference-Header-Content-Length: 9", 2_048, b"200"),
+        ("\r\nInference-Header-Content-Length: 9", 2_049, b"413"),
+        ("application/msgpack", 2_048, b"200"),
+        ("application/msgpack", 2_049, b"413"),
     ],
 )
 @pytest.mark.parametrize("is_chunked", [False, True])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ def digest(sent: bytes) -> str:
 
 @given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
 def test_any_bytes_are_refused_with_a_status_below_500(sent: bytes) -> None:
-    for read in (oip.inference, oip.feedback):
+    for read in (oip.inference, partial(oip.feedback, most=4)):
         with pytest.raises(HttpProblem) as refused:
             read(sent, depth=DEPTH)
 
@@ -91,6 +92,83 @@ def test_features_may_be_sent_one_by_one_in_any_order() -> None:
     ]
 
     assert [row.record for row in rows(body(*apart))] == [{"size": 1.0, "count": 2.0}]
+
+
+@pytest.mark.parametrize("name", ["instances", "input-0", "x"])
+def test_one_tensor_of_rows_may_have_any_name(name: str) -> None:
+    found = rows(body(tensor(name=name, shape=[2, 2], data=[1, 2, 3, 4])))
+
+    assert [list(row.record.values()) for row in found] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (tensor(name="sise", shape=[2], data=[1, 2]), "unknown feature 'sise'; known: size, count"),
+        (tensor(name="size", shape=[2, 1], data=[1, 2]), "input 'count' is missing"),
+        (tensor(name="x", shape=[1, 3], data=[1, 2, 3]), "'x' has shape [1, 3]; expected [rows, 2"),
+    ],
+)
+def test_one_tensor_that_has_not_all_features_is_refused(sent: Any, says: str) -> None:
+    with pytest.raises(HttpProblem, match=re.escape(says)):
+        rows(body(sent))
+
+
+NESTED = {"content_type": "np", "headers": {"x": ["y"]}, "binary_data_output": None}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_name": "north", "model_version": None, "id": "", "outputs": None},
+        {"parameters": None},
+        {"parameters": NESTED, "outputs": [{"name": "label", "parameters": None}]},
+    ],
+)
+def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
+    plain = oip.inference(body(tensor()), depth=DEPTH)
+    found = oip.inference(body(tensor(), **fields), depth=DEPTH)
+
+    assert found.digest == plain.digest
+    assert not found.request.id
+    assert rows(body(tensor(parameters=NESTED), **fields)) == rows(body(tensor()))
+    assert rows(body(tensor(parameters=None), **fields)) == rows(body(tensor()))
+
+
+@pytest.mark.parametrize(
+    ("classes", "datatype"),
+    [
+        (("a", "b"), "BYTES"),
+        ((0, 1), "INT64"),
+        ((False, True), "BOOL"),
+        ((0.5, 1.5), "FP64"),
+        ((0, "a"), "BYTES"),
+        ((), "BYTES"),
+    ],
+)
+def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -> None:
+    found = oip.metadata(SERVING, dimension=1, classes=classes)
+
+    assert [(one.name, one.datatype) for one in found.outputs[:2]] == [
+        ("label", datatype),
+        ("ticket", "BYTES"),
+    ]
+    assert [(one.name, one.shape) for one in found.inputs] == [
+        ("size", [-1]),
+        ("count", [-1]),
+        ("context", [-1, 1]),
+        ("instances", [-1, 2]),
+    ]
+    assert found.versions == ["1"]
+
+
+def test_features_of_several_datatypes_cannot_be_sent_in_one_tensor() -> None:
+    mixed = msgspec.structs.replace(SERVING, features={"size": "FP64", "kind": "BYTES"})
+
+    assert [one.name for one in oip.metadata(mixed, dimension=None, classes=()).inputs] == [
+        "size",
+        "kind",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +228,7 @@ def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
     sent = json.dumps(tree, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
 
     with pytest.raises(HttpProblem) as refused:
-        oip.feedback(sent, depth=most)
+        oip.feedback(sent, depth=most, most=4)
 
     is_too_deep = "deep" in refused.value.detail
     assert is_too_deep == (depth_of(tree) > most)
@@ -168,7 +246,7 @@ def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
 )
 def test_what_only_looks_deep_is_no_work_either(sent: bytes) -> None:
     with pytest.raises(HttpProblem) as refused:
-        oip.feedback(sent, depth=DEPTH)
+        oip.feedback(sent, depth=DEPTH, most=4)
 
     assert refused.value.code == "bad_json"
 

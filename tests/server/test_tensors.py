@@ -170,6 +170,27 @@ def call(body: bytes, length: Any, kind: str = "application/octet-stream") -> Ht
     return HttpRequest("POST", INFER, headers, body)
 
 
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/octet-stream", "application/x-www-form-urlencoded"]
+)
+def test_the_length_of_the_json_decides_what_a_body_is(kind: str) -> None:
+    both = call(b"{}ab", 2, kind)
+    missing = HttpRequest("POST", INFER, {"inference-header-content-length": "2"}, b"{}ab")
+
+    for one in (both, missing):
+        assert oip.halves(one, SiteLimits()) == (b"{}", b"ab")
+    for headers in ({}, {"content-type": kind}, {"content-type": f"{kind.upper()}; charset=x"}):
+        assert oip.halves(HttpRequest("POST", INFER, headers, b"{}"), SiteLimits()) == (b"{}", None)
+
+
+@pytest.mark.parametrize("more", [{}, {"inference-header-content-length": "2"}])
+def test_another_content_type_is_415(more: dict[str, str]) -> None:
+    with pytest.raises(HttpProblem) as refused:
+        oip.halves(HttpRequest("POST", INFER, {"content-type": "text/plain", **more}), SiteLimits())
+
+    assert (refused.value.status, refused.value.code) == (415, "media_type")
+
+
 @pytest.mark.parametrize("length", ["", "x", "-1", "3", "+1", "1.0", "²", "9" * 30])
 def test_a_wrong_binary_size_is_400(length: str) -> None:
     with pytest.raises(HttpProblem) as refused:
@@ -201,6 +222,12 @@ def rows_of(count: int) -> list[tuple[Any, bytes]]:
         tensor("kind", "BYTES", [f"kind {k}" for k in range(count)]),
         tensor("context", "FP64", [k / count for k in range(count)], 1),
     ]
+
+
+def unread(count: int) -> list[tuple[Any, bytes]]:
+    """Tensors whose texts are none, which is found only if they are read."""
+    size, kind, context = rows_of(count)
+    return [size, (kind[0], b"\xff" * len(kind[1])), context]
 
 
 def as_json(parts: list[tuple[Any, bytes]]) -> list[Any]:
@@ -349,6 +376,7 @@ def broken() -> dict[str, tuple[list[tuple[Any, bytes]], int]]:
         "bytes cut off": ([size, kind, (context[0], context[1][:-1])], 400),
         "bytes left over": ([size, kind, (context[0], context[1] + b"\0")], 400),
         "too many rows": (rows_of(101), 413),
+        "too many rows, which are not read": (unread(101), 413),
         "no rows": (rows_of(0), 422),
         "neither data nor bytes": (
             [({**size[0], "parameters": {}}, b""), kind, context],
@@ -372,6 +400,9 @@ def test_invalid_bytes_are_rejected_without_a_decision(tmp_path: Path) -> None:
         assert (await post(client, INFER, {"parameters": {"binary_data_output": 1}}, rows_of(2)))[
             0
         ] == 422
+        rows = [tensor("rows", "INT64", list(range(101))), tensor("truth", "BYTES", ["a"] * 101)]
+        unread_ = [rows[0], (rows[1][0], b"\xff" * len(rows[1][1]))]
+        assert (await post(client, FEEDBACK, {"id": "a"}, unread_))[0] == 413
         _, state = await client.get("/v2/models/north/state")
         assert state["slot"] == 0
 

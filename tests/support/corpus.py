@@ -109,7 +109,6 @@ CORPUS: dict[str, bytes] = {
         b"", more=b"Expect: 100-continue\r\n", length=len(VALID)
     ),
     "another type": post(VALID).replace(b"application/json", b"text/html"),
-    "no type": post(VALID).replace(JSON, b""),
     "a form": post(b"id=a&truth=0", path=FEEDBACK),
     "empty": post(b""),
     "NaN": with_data("NaN"),
@@ -129,7 +128,7 @@ CORPUS: dict[str, bytes] = {
     "a key twice": post(b'{"id": "a", "id": "b", "inputs": []}'),
     "100,000 lists": post(b'{"inputs": ' + b"[" * 10_000),
     "100,000 objects": post(b'{"a":' * 3_000),
-    "an unknown field": sent(infer("a", __proto__={})),
+    "an unknown field": sent(infer("a", inputs=[{**INPUTS[0], "__proto__": {}}])),
     "a million features": sent(infer("a", inputs=[WIDE])),
     "no features": sent(infer("a", inputs=[])),
     "a context just outside": with_data("1.5").replace(b"[0.3]", b"[1.0000000000000002]"),

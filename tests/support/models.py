@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -104,14 +105,19 @@ def as_protocol(predict: Callable[[np.ndarray], Any]) -> Callable[[Table], Answe
 
 
 @contextmanager
-def serving(answer: Callable[[Table], Answer]) -> Iterator[tuple[str, list[Table]]]:
+def serving(
+    answer: Callable[[Table], Answer], tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[Table]]]:
     """Serve at the address that is given, and list the requests that came."""
     seen: list[Table] = []
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections stay open
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append({"path": self.path, "headers": dict(self.headers), "body": body})
+            told = {"path": self.path, "headers": dict(self.headers), "body": body}
+            seen.append({**told, "port": self.client_address[1]})
             status, content = answer(seen[-1])
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
@@ -123,10 +129,13 @@ def serving(answer: Callable[[Table], Answer]) -> Iterator[tuple[str, list[Table
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v2/models/f", seen
+        yield f"{scheme}://127.0.0.1:{server.server_port}/v2/models/f", seen
     finally:
         server.shutdown()
         thread.join()

@@ -53,6 +53,20 @@ def picked(instances: Any, columns: Columns) -> Any:
     ]
 
 
+def named(instance: Any, columns: Columns) -> Mapping[str, Any]:
+    """Return an instance by name; `columns` name the values of one that is a row."""
+    if isinstance(instance, Mapping):
+        return instance
+    if columns is None:
+        raise DataError(
+            f"an instance is a {type(instance).__name__}, but the model needs named values; send "
+            "mappings, or name the values of a row with columns = [...]"
+        )
+    if len(instance) != len(columns):
+        raise DataError(f"an instance has {len(instance)} values, but columns names {len(columns)}")
+    return dict(zip(columns, instance, strict=True))
+
+
 def numbers(instances: Any, columns: Columns, *, width: int | None, kind: Any) -> np.ndarray:
     """Return the instances as an array of rows of `kind`.
 

@@ -26,7 +26,7 @@ from covey.functions.function import (
     frozen,
     untrained,
 )
-from covey.functions.model_files import Columns, Onnx, Skops, load_onnx, load_skops
+from covey.functions.model_files import Columns, Onnx, Skops, load_onnx, load_skops, named
 from covey.functions.remote import Remote, load_remote
 from covey.toml import nearest, read
 from covey.types import Label
@@ -110,24 +110,12 @@ class RiverModel:
         self.model.learn_one(self._features(instance), label)
 
     def _features(self, instance: Any) -> dict[str, Any]:
-        record = instance if isinstance(instance, Mapping) else self._named(instance)
+        record = named(instance, self.columns)
         columns = record if self.columns is None else self.columns
         for column in columns:
             if column not in record:
                 raise DataError(f"an instance has no {column!r}, which columns names")
         return {column: _value(column, record[column]) for column in columns}
-
-    def _named(self, row: Any) -> dict[str, Any]:
-        if self.columns is None:
-            raise DataError(
-                f"an instance is a {type(row).__name__}, but River needs named values; send "
-                "mappings, or name the values of a row with columns = [...]"
-            )
-        if len(row) != len(self.columns):
-            raise DataError(
-                f"an instance has {len(row)} values, but columns names {len(self.columns)}"
-            )
-        return dict(zip(self.columns, row, strict=True))
 
 
 def load_river(table: River, folder: Path) -> RiverModel:

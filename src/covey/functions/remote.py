@@ -1,15 +1,16 @@
 """A remote model as a function, called by the Open Inference Protocol over HTTP."""
 
 import http.client
+import io
 import ipaddress
 import math
 import os
+import queue
+import select
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -20,7 +21,7 @@ from msgspec import Meta
 
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Named, Scalar
-from covey.functions.model_files import numbers, winners
+from covey.functions.model_files import named, numbers, picked, winners
 
 MOST_CODE, MOST_SENTENCE = 40, 200  # characters of a refusal that are read
 
@@ -48,13 +49,24 @@ def read_refusal(body: bytes) -> tuple[str, str]:
 MOST_BYTES = 64 * 2**20  # of a response
 
 
-class HttpClient(NamedTuple):
-    """A base URL with timeout, token and TLS settings."""
+class HttpClient:
+    """A base URL with timeout, token and TLS settings; it keeps one connection open.
 
-    url: str
-    timeout_s: float
-    token: str | None = None
-    tls: ssl.SSLContext | None = None
+    Threads may share it: one that finds the connection in use opens another for its request.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = url
+        self._timeout_s = timeout_s
+        self._token = token
+        self._tls = tls
+        self._kept: queue.LifoQueue[_Connection] = queue.LifoQueue(maxsize=1)
 
     @classmethod
     def at(
@@ -74,47 +86,146 @@ class HttpClient(NamedTuple):
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Return status and body of the response to a request for `path` below the URL.
 
-        Raises `PeerError` if there is none in time, or if it is too long.
+        A server may close a connection that it has kept; the request is then sent once more. Raises
+        `PeerError` if there is no response in time, or if it is too long.
         """
-        end = time.monotonic() + self.timeout_s
-        connection = self._connection()
+        end = time.monotonic() + self._timeout_s
         try:
-            connection.connect()
-            with _cut_at(end, connection.sock):
-                response = self._exchange(connection, method, path, body)
-            if time.monotonic() >= end:
-                raise TimeoutError  # a truncated response may look complete
-            return response
+            kept = self._take()
+            if kept is not None:
+                with suppress(ConnectionResetError, BrokenPipeError):
+                    return self._exchange(kept, end, method, path, body)
+            return self._exchange(self._connect(end), end, method, path, body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             is_late = time.monotonic() >= end or isinstance(error, TimeoutError)
-            late = f"no complete response within {self.timeout_s:g} s"
+            late = f"no complete response within {self._timeout_s:g} s"
             raise PeerError(f"{self.url}: {late if is_late else _reason(error)}") from error
-        finally:
+
+    def close(self) -> None:
+        """Close the connection that is kept, if any."""
+        with suppress(queue.Empty):
+            self._kept.get_nowait().http.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _take(self) -> "_Connection | None":
+        """Return the connection that is kept if it is idle and the server has not closed it."""
+        try:
+            connection = self._kept.get_nowait()
+        except queue.Empty:
+            return None
+        if not connection.sock.has_input():
+            return connection
+        connection.http.close()
+        return None
+
+    def _connect(self, end: float) -> "_Connection":
+        parts = urlsplit(self.url)
+        host, port, left_s = parts.hostname or "", parts.port, end - time.monotonic()
+        connection = http.client.HTTPConnection(host, port, timeout=left_s)
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(host, port, timeout=left_s, context=self._tls)
+        try:
+            connection.connect()
+        except BaseException:
             connection.close()
+            raise
+        connection.sock = timed = _TimedSocket(connection.sock)
+        return _Connection(connection, timed)
 
     def _exchange(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+        self,
+        kept: "_Connection",
+        end: float,
+        method: str,
+        path: str,
+        body: bytes | None,
     ) -> tuple[int, bytes]:
+        """Return status and body of a response; keep the connection if both sides can."""
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        if self.token is not None:
-            headers["Authorization"] = f"Bearer {self.token}"
-        connection.request(method, urlsplit(self.url).path + path, body, headers)
-        response = connection.getresponse()
-        content = response.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"the response has more than {MOST_BYTES} bytes")
-        if response.length:
-            raise http.client.IncompleteRead(content, response.length)
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection, kept.sock.end = kept.http, end
+        try:
+            connection.request(method, urlsplit(self.url).path + path, body, headers)
+            response = connection.getresponse()
+            content = response.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"the response has more than {MOST_BYTES} bytes")
+            if response.length:
+                raise http.client.IncompleteRead(content, response.length)
+            if response.isclosed() and not response.will_close:
+                self._kept.put_nowait(kept)
+                return response.status, content
+        except queue.Full:
+            pass  # another thread was faster; one is enough
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
         return response.status, content
 
-    def _connection(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self.url)
-        host, port, timeout_s = parts.hostname or "", parts.port, self.timeout_s
-        if self.tls is None:
-            return http.client.HTTPConnection(host, port, timeout=timeout_s)
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
+
+class _TimedSocket:
+    """A socket of `http.client` with one deadline: single bytes reset the socket's own timeout."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.end = math.inf
+
+    def sendall(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.in_time().send(rest) :]
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReader(self))
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def in_time(self) -> socket.socket:
+        """Return the socket with the time that is left as its timeout."""
+        left_s = self.end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self.sock.settimeout(left_s)
+        return self.sock
+
+    def has_input(self) -> bool:
+        """Return whether something arrived, which between requests is the end of a connection."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+class _Connection(NamedTuple):
+    """A connection that is open, and its socket."""
+
+    http: http.client.HTTPConnection
+    sock: _TimedSocket
+
+
+class _TimedReader(io.RawIOBase):
+    """The bytes that a socket receives before its deadline."""
+
+    def __init__(self, timed: _TimedSocket) -> None:
+        self._timed = timed
+        self._file = timed.sock.makefile("rb", buffering=0)  # keeps the socket open until closed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._timed.in_time()
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def checked(url: str) -> SplitResult:
@@ -153,24 +264,6 @@ def _trusting(authority: Path | None) -> ssl.SSLContext:
         raise ConfigError(f"cannot read certificates from {authority}: {reason}") from None
 
 
-@contextmanager
-def _cut_at(end: float, sock: socket.socket) -> Iterator[None]:
-    """Close the connection at the deadline: single bytes reset the socket's own timeout."""
-
-    def cut() -> None:
-        with suppress(OSError):  # it may be closed already
-            # The base method: that of a TLS socket also frees objects that the reader uses.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-    timer = threading.Timer(max(0.0, end - time.monotonic()), cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
@@ -196,8 +289,24 @@ Datatype = Literal[
     "FP64",
     "BYTES",
 ]
-Sent = Literal["FP64", "FP32", "INT64", "INT32"]
-NUMBERS = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
+Parameters = dict[str, Any] | None  # clients and servers send null, and nested ones
+NUMBERS = {
+    "BOOL": np.bool_,
+    **{
+        f"{sign}INT{bits}": np.dtype(f"{sign}int{bits}".lower())
+        for sign in ("", "U")
+        for bits in (8, 16, 32, 64)
+    },
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+}
+
+
+class RemoteInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor of a request: the values of some columns, by default of the one with its name."""
+
+    name: str
+    datatype: Datatype = "FP64"
+    columns: list[str] | None = None
 
 
 class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
@@ -207,8 +316,9 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
     timeout_s: float = 5.0
     token_variable: str | None = None  # the environment variable that holds the bearer token
     ca: str | None = None  # file of the CA certificates to trust
-    input: str = "input-0"
-    datatype: Sent = "FP64"
+    input: str | None = None  # of a single tensor; "input-0"
+    datatype: Datatype | None = None  # of a single tensor; FP64
+    inputs: list[RemoteInput] | None = None  # several tensors
     output: str | None = None
     columns: list[str] | None = None
     classes: list[Scalar] | None = None
@@ -224,7 +334,7 @@ class RemoteTensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     shape: list[Annotated[int, Meta(ge=0)]]
     datatype: Datatype
     data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class Output(msgspec.Struct, omit_defaults=True):
@@ -234,7 +344,7 @@ class Output(msgspec.Struct, omit_defaults=True):
     shape: list[int]
     datatype: str
     data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class Outputs(msgspec.Struct):
@@ -253,10 +363,7 @@ class RemoteModel(NamedTuple):
         """Return the labels of the instances, with one request."""
         if len(instances) == 0:
             return []
-        columns = self.table.columns
-        width = len(columns) if columns else None
-        rows = numbers(instances, columns, width=width, kind=NUMBERS[self.table.datatype])
-        status, content = self.client.send("POST", "/infer", self._request(rows))
+        status, content = self.client.send("POST", "/infer", self._request(instances))
         if status != 200:
             message = read_refusal(content)[1]
             reason = f"{status}: {message}" if message else f"{status}"
@@ -265,14 +372,21 @@ class RemoteModel(NamedTuple):
             answer = msgspec.json.decode(content, type=Outputs)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{self.client.url} returned an invalid response: {error}") from None
-        return self._labels(answer, len(rows))
+        return self._labels(answer, len(instances))
 
-    def _request(self, rows: np.ndarray) -> bytes:
-        shape, values = list(rows.shape), rows.ravel().tolist()
-        tensor = RemoteTensor(self.table.input, shape, self.table.datatype, values)
-        output = self.table.output
-        wanted = {} if output is None else {"outputs": [{"name": output}]}
-        return msgspec.json.encode({"inputs": [tensor], **wanted})
+    def _request(self, instances: Any) -> bytes:
+        table = self.table
+        if table.inputs is None:
+            name, datatype = table.input or "input-0", table.datatype or "FP64"
+            tensors = [_tensor_of(instances, name, datatype, table.columns)]
+        else:
+            records = [named(instance, table.columns) for instance in instances]
+            tensors = [
+                _tensor_of(records, one.name, one.datatype, one.columns or [one.name])
+                for one in table.inputs
+            ]
+        wanted = {} if table.output is None else {"outputs": [{"name": table.output}]}
+        return msgspec.json.encode({"inputs": tensors, **wanted})
 
     def _labels(self, answer: Outputs, count: int) -> list[Any]:
         tensor = self._tensor(answer.outputs)
@@ -307,6 +421,10 @@ def load_remote(table: Remote, folder: Path) -> RemoteModel:
     where = f"function {table.name!r}"
     if not 0 < table.timeout_s < math.inf:
         raise ConfigError(f"{where}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
+    if table.inputs is not None and (table.input or table.datatype or not table.inputs):
+        raise ConfigError(
+            f"{where}: give inputs for several tensors, or input and datatype for one, not both"
+        )
     variable = table.token_variable
     token = None if variable is None else os.environ.get(variable)
     if variable is not None and not token:
@@ -322,6 +440,26 @@ def load_remote(table: Remote, folder: Path) -> RemoteModel:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return RemoteModel(client, table)
+
+
+def _tensor_of(
+    instances: Any, name: str, datatype: Datatype, columns: list[str] | None
+) -> RemoteTensor:
+    """Return rows as one tensor; raise `DataError` for values that it cannot hold."""
+    width = len(columns) if columns else None
+    if datatype != "BYTES":
+        rows = numbers(instances, columns, width=width, kind=NUMBERS[datatype])
+        return RemoteTensor(name, list(rows.shape), datatype, rows.ravel().tolist())
+    texts = [list(row) for row in picked(instances, columns)]
+    width = len(texts[0]) if width is None else width
+    for index, row in enumerate(texts):
+        if len(row) != width:
+            raise DataError(f"an instance has {len(row)} values, but the model takes {width}")
+        for value in row:
+            if not isinstance(value, str):
+                raise DataError(f"row {index} has {value!r}, but the model takes text in {name!r}")
+    flat = [str(value) for row in texts for value in row]
+    return RemoteTensor(name, [len(texts), width], datatype, flat)
 
 
 def _flat(data: list[Any]) -> list[Any]:

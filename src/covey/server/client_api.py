@@ -17,6 +17,7 @@ from covey.server.config import SiteConfig
 from covey.server.http import (
     BINARY,
     JSON,
+    LENGTH,
     PROBLEM,
     HttpProblem,
     HttpRequest,
@@ -24,7 +25,7 @@ from covey.server.http import (
     ProblemBody,
 )
 from covey.server.metrics import Metrics
-from covey.server.tensors import LENGTH, Inference, TensorTable
+from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
@@ -88,7 +89,7 @@ class Route(NamedTuple):
 
 MODEL = "/v2/models/{model}"
 READINESS = {200: tensors.Ready, 503: tensors.Ready}
-ROUTES = (
+_ROUTES = (
     Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
     Route("ready", READY, "Whether it can serve.", READINESS),
     Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
@@ -119,6 +120,16 @@ ROUTES = (
     Route("metrics", "/metrics", "Counters and times for Prometheus.", {200: TEXT}, ("metrics",)),
 )
 
+VERSIONED = f"{MODEL}/versions/{oip.VERSION}"
+ROUTES = (
+    *_ROUTES,
+    *(
+        route._replace(path=route.path.replace(MODEL, VERSIONED))
+        for route in _ROUTES
+        if route.path in (MODEL, f"{MODEL}/ready", f"{MODEL}/infer")
+    ),
+)
+
 Schema = dict[str, Any]
 BYTES = {"description": "The JSON, and the bytes of tensors after it.", "type": "string"}
 LENGTH_HEADER = {
@@ -137,6 +148,7 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
     )
     by_kind = {id(kind): schema for kind, schema in zip(unique, schemas, strict=True)}
     components["ProblemBody"]["properties"]["code"]["enum"] = sorted(CODES)
+    _say_items(components)
     paths: dict[str, Any] = {}
     for route in ROUTES:
         operation = _operation(route, by_kind, has_tokens=has_tokens)
@@ -160,6 +172,16 @@ def openapi_document(model: str, *, has_tokens: bool, example: Inference | None 
     return document
 
 
+def _say_items(schema: Any) -> None:
+    """Add `items` to every array of any values: generators of clients refuse one without."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and "prefixItems" not in schema:
+            schema.setdefault("items", {})
+        schema = list(schema.values())
+    for inner in schema if isinstance(schema, list) else ():
+        _say_items(inner)
+
+
 def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) -> Schema:
     responses: Schema = {
         str(status): {"description": "", "content": _content(kind, schemas)}
@@ -176,13 +198,20 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
             "schema": {
                 "allOf": [
                     {"$ref": "#/components/schemas/ProblemBody"},
-                    {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
+                    {
+                        "properties": {
+                            "status": {"type": "integer", "enum": [status]},
+                            "code": {"type": "string", "enum": codes},
+                        }
+                    },
                 ],
                 "title": HTTPStatus(status).phrase,
             }
         }
+    # Generators name models after it, and drop marks: /v2 and /v2/ must differ in letters.
+    name = f"{route.method}{route.path}{'slash' if route.path.endswith('/') else ''}"
     operation: Schema = {
-        "operationId": re.sub(r"[^a-z0-9]", "_", f"{route.method}{route.path}".lower()),
+        "operationId": re.sub(r"[^a-z0-9]", "_", name.lower()),
         "summary": route.says,
         "responses": responses,
     }
@@ -237,7 +266,7 @@ class ClientApi:
             "ready": lambda: _json(tensors.Ready(node.is_ready), 200 if node.is_ready else 503),
             "server": lambda: _json(tensors.ServerMetadata("covey", "2", EXTENSIONS)),
             "openapi": lambda: HttpResponse(body=self._document),
-            "model": lambda: _json(oip.metadata(self._serving, dimension=self._dimension)),
+            "model": self._metadata,
             "state": lambda: _json(node.state()),
             "metrics": metrics.page,
         }
@@ -245,9 +274,7 @@ class ClientApi:
     async def handle(self, call: HttpRequest) -> HttpResponse:
         route = self._routes.get(call.path)
         if route is None:
-            if call.path.startswith("/v2/models/"):
-                raise HttpProblem(404, "model_unknown", f"the model here is {self._serving.name!r}")
-            raise HttpProblem(404, "not_found", "there is nothing at this path")
+            raise self._nowhere(call.path)
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
@@ -256,6 +283,21 @@ class ClientApi:
         if route.name == "infer":
             return await self._infer(call)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
+
+    def _nowhere(self, path: str) -> HttpProblem:
+        """Return the problem of a path that is none."""
+        name = self._serving.name
+        parts = path.split("/")[2:]  # "models", its name, "versions", the version
+        if parts[:1] == ["models"] and parts[1:2] != [name]:
+            return HttpProblem(404, "model_unknown", f"the model here is {name!r}")
+        if parts[2:3] == ["versions"] and parts[3:4] != [oip.VERSION]:
+            only = f"the version of {name!r} is {oip.VERSION!r}; a version need not be named"
+            return HttpProblem(404, "model_unknown", only)
+        return HttpProblem(404, "not_found", "there is nothing at this path")
+
+    def _metadata(self) -> HttpResponse:
+        classes = self._served.labels.classes
+        return _json(oip.metadata(self._serving, dimension=self._dimension, classes=classes))
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
@@ -297,13 +339,9 @@ class ClientApi:
 
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
-        feedback = oip.feedback(head, tail, depth=self._limits.depth)
+        feedback = oip.feedback(head, tail, depth=self._limits.depth, most=self._limits.rows)
         count = 1 if feedback.rows is None else len(feedback.rows)
-        if count > self._limits.rows:
-            raise HttpProblem(
-                413, "too_many_rows", f"{count} rows; at most {self._limits.rows} at once"
-            )
-        source = _asker(call, feedback.parameters.get("client", call.who))
+        source = _asker(call, (feedback.parameters or {}).get("client", call.who))
         try:
             settled = await self._settle(feedback, source)
         except (TicketError, UnfitLabel) as error:
@@ -353,7 +391,7 @@ def _columns_of(request: Request, wanted: Sequence[str]) -> dict[str, list[Any]]
     return {name: make[name]() for name in wanted}
 
 
-def _asker(call: HttpRequest, client: tensors.Scalar) -> str:
+def _asker(call: HttpRequest, client: Any) -> str:
     """Return the source of a client's tickets, if the caller may label them."""
     if not isinstance(client, str):
         raise HttpProblem(422, "invalid", "parameters.client must be the name of a client")

@@ -55,6 +55,9 @@ class TokenBucket:
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
+# Content types of JSON: clients send none, and `curl -d` sends that of a form.
+JSON_KINDS = frozenset([JSON, BINARY, "application/x-www-form-urlencoded", ""])
 PROBLEM = "application/problem+json"
 # The first match counts: subclasses come before their bases.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
@@ -140,6 +143,16 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
 
 
+def content_type(headers: Mapping[str, str]) -> str:
+    """Return the content type of a body without its parameters; "" if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_all_json(headers: Mapping[str, str]) -> bool:
+    """Return whether a body is JSON with no tensors in bytes after it."""
+    return content_type(headers) in JSON_KINDS and LENGTH.lower() not in headers
+
+
 def invalid(detail: str) -> HttpProblem:
     """Return the problem of a readable but invalid request."""
     return HttpProblem(422, "invalid", detail)
@@ -183,10 +196,9 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
     cells: int = 65_536  # that each peer may make known
 
-    def most_bytes(self, kind: str) -> int:
-        """Return the largest body of a content type, in bytes."""
-        is_json = kind.partition(";")[0].strip().lower() == JSON
-        return (self.json_kib if is_json else self.binary_kib) * KIB
+    def most_bytes(self, headers: Mapping[str, str]) -> int:
+        """Return how many bytes the body of a request with these headers may have."""
+        return (self.json_kib if is_all_json(headers) else self.binary_kib) * KIB
 
 
 RANGES: toml.Ranges = {

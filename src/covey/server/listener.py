@@ -284,7 +284,7 @@ class Listener:
         """Return the body of a request if it is not too large and arrives in time."""
         if "Content-Encoding" in request.headers:
             raise HttpProblem(415, "media_type", "send the body uncompressed")
-        most = self._limits.most_bytes(request.headers.get("Content-Type", ""))
+        most = self._limits.most_bytes(request.headers)
         if (request.content_length or 0) > most:
             raise _too_large(most)
         expected = request.headers.get("Expect", "").lower()

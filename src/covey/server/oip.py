@@ -12,22 +12,28 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from covey.data.inputs import MOST_WHOLE
-from covey.functions.remote import RemoteTensor
+from covey.functions.remote import Parameters, RemoteTensor
 from covey.server import tensors
 from covey.server.config import FeatureType, NodeTable
 from covey.server.http import (
     BINARY,
     JSON,
+    JSON_KINDS,
     KIB,
+    LENGTH,
     HttpProblem,
     HttpRequest,
     HttpResponse,
     SiteLimits,
+    content_type,
     invalid,
+    is_all_json,
 )
-from covey.server.tensors import LENGTH, Feedback, Inference, Scalar, TensorKind, Wanted
+from covey.server.tensors import Feedback, Inference, Scalar, TensorKind, Wanted
+from covey.types import Label
 
 SLOT = "slot"
+VERSION = "1"  # the only one of a model: what it learns changes no version
 USUAL = (Wanted("label"), Wanted("ticket"))  # the default outputs
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
 
@@ -42,10 +48,9 @@ class Asked(NamedTuple):
 
 def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | None]:
     """Return the JSON of a body, and the bytes after it; None for a body that is all JSON."""
-    kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == JSON:
+    if is_all_json(call.headers):
         return call.body, None
-    if kind != BINARY:
+    if content_type(call.headers) not in JSON_KINDS:
         raise HttpProblem(415, "media_type", f"send {JSON}, or {BINARY} with {LENGTH}")
     text = call.headers.get(LENGTH.lower(), "")
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) > len(call.body):
@@ -56,13 +61,14 @@ def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | N
     return call.body[:size], memoryview(call.body)[size:]
 
 
-def feedback(body: bytes, tail: memoryview | None = None, *, depth: int) -> Feedback:
-    """Return true labels: JSON nested no deeper than `depth`, or tensors with the bytes `tail`."""
+def feedback(body: bytes, tail: memoryview | None = None, *, depth: int, most: int) -> Feedback:
+    """Return up to `most` true labels: JSON no deeper than `depth`, or tensors with `tail`."""
     raw = _parsed(body, depth)
-    request = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail)
+    request = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail, most)
     if request.rows is not None and isinstance(request.truth, list):
         if not request.rows:
             raise invalid("there are no rows")
+        tensors.check_count(len(request.rows), most)
         if len(request.rows) != len(request.truth):
             raise invalid(f"there are {len(request.rows)} rows and {len(request.truth)} labels")
     return request
@@ -80,12 +86,13 @@ def _plain_feedback(raw: Any) -> Feedback:
     return request
 
 
-def _binary_feedback(raw: Any, tail: memoryview) -> Feedback:
+def _binary_feedback(raw: Any, tail: memoryview, most: int) -> Feedback:
     request: tensors.BinaryFeedback = _typed(raw, tensors.BinaryFeedback)
     parts = tensors.parts_of(request.inputs, tail)
     inputs = tensors.by_name(request.inputs)
     if inputs.keys() != {"rows", "truth"}:
         raise invalid("labels are the inputs 'rows' and 'truth', and no others")
+    tensors.check_counts(request.inputs, most)
     rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
     if rows and not 0 <= min(rows) <= max(rows) <= tensors.MOST_ROW:
         raise invalid(f"input 'rows' holds a row that is not one from 0 to {tensors.MOST_ROW}")
@@ -106,7 +113,7 @@ def inference(body: bytes, tail: bytes | memoryview = b"", *, depth: int) -> Ask
     for one in request.outputs or ():
         _is_said(one.parameters, tensors.BINARY)
     try:
-        digest = hashlib.sha256(_SORTED.encode([raw["inputs"], request.parameters.get(SLOT)]))
+        digest = hashlib.sha256(_SORTED.encode([raw["inputs"], slot_of(request)]))
     except OverflowError:
         raise invalid("inputs hold a whole number that is too large") from None
     digest.update(tail)
@@ -121,9 +128,14 @@ def rows_of(
     return tensors.table_of(inputs, asked.parts, features, dimension=dimension, most=most)
 
 
+def slot_of(request: Inference) -> Any:
+    """Return the parameter `slot` of a request, unchecked; None if it has none."""
+    return (request.parameters or {}).get(SLOT)
+
+
 def first_slot(request: Inference, serving: NodeTable, *, count: int) -> int | None:
     """Return the slot of the first row, if the client says it; None where the node counts."""
-    first = request.parameters.get(SLOT)
+    first = slot_of(request)
     if serving.slots == "counted":
         if first is not None:
             raise invalid("parameters.slot: slots are counted here; leave it out")
@@ -156,16 +168,23 @@ def answer(
     return HttpResponse(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
 
 
-def metadata(serving: NodeTable, *, dimension: int | None) -> tensors.ModelMetadata:
-    """Return what the model takes and gives."""
+def metadata(
+    serving: NodeTable, *, dimension: int | None, classes: Sequence[Label]
+) -> tensors.ModelMetadata:
+    """Return what the model takes and gives; its labels are of the datatype of its classes."""
     inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
         inputs.append(TensorKind(tensors.CONTEXT, "FP64", [-1, dimension]))
+    if len(set(serving.features.values())) == 1:
+        (kind,) = set(serving.features.values())
+        together = {"instead_of": ", ".join(serving.features)}
+        shape = [-1, len(serving.features)]
+        inputs.append(TensorKind(tensors.INSTANCES, kind, shape, together))
+    kinds = {"label": tensors.datatype_of(classes) or "BYTES", "price": "FP64"}
     outputs = [
-        TensorKind(name, "FP64" if name == "price" else "BYTES", [-1])
-        for name in get_args(tensors.OutputName)
+        TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in get_args(tensors.OutputName)
     ]
-    return tensors.ModelMetadata(serving.name, "covey", inputs, outputs)
+    return tensors.ModelMetadata(serving.name, [VERSION], "covey", inputs, outputs)
 
 
 def example(serving: NodeTable, *, dimension: int | None) -> Inference:
@@ -179,8 +198,10 @@ def example(serving: NodeTable, *, dimension: int | None) -> Inference:
     return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
 
 
-def _is_said(parameters: Mapping[str, Scalar], name: str, usual: bool = False) -> bool:
-    value = parameters.get(name, usual)
+def _is_said(parameters: Parameters, name: str, usual: bool = False) -> bool:
+    value = (parameters or {}).get(name)
+    if value is None:
+        return usual
     if not isinstance(value, bool):
         raise invalid(f"parameter {name} must be true or false")
     return value

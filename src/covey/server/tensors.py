@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from covey.data.inputs import MOST_WHOLE
 from covey.functions import function
-from covey.functions.remote import Output, RemoteTensor
+from covey.functions.remote import Output, Parameters, RemoteTensor
 from covey.server.config import FeatureType
 from covey.server.http import HttpProblem, invalid
 from covey.types import Context
@@ -22,7 +22,6 @@ MOST_ROW = 65_535
 Place = Annotated[int, Meta(ge=0, le=MOST_ROW)]
 Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
 TicketId = Annotated[str, Meta(min_length=1, max_length=MOST_ID + len(f":{MOST_ROW}"))]
-LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
 OutputName = Literal["label", "ticket", "phase", "arm", "function", "price"]
 
 
@@ -30,15 +29,15 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     """An output that a client asks for; label and ticket by default."""
 
     name: OutputName
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
-class Inference(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for labels."""
+class Inference(msgspec.Struct):
+    """A request for labels. Clients send further fields, such as the name of the model."""
 
     inputs: list[RemoteTensor]
-    id: Id | None = None
-    parameters: dict[str, Scalar] = {}
+    id: Annotated[str, Meta(max_length=MOST_ID)] | None = None  # empty: none
+    parameters: Parameters = None
     outputs: list[Wanted] | None = None
 
 
@@ -48,7 +47,7 @@ class Feedback(msgspec.Struct, forbid_unknown_fields=True):
     id: TicketId
     truth: Scalar | list[Scalar]
     rows: list[Place] | None = None
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +55,7 @@ class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
 
     id: Id
     inputs: list[RemoteTensor]
-    parameters: dict[str, Scalar] = {}
+    parameters: Parameters = None
 
 
 class Live(msgspec.Struct):
@@ -79,18 +78,20 @@ class ServerMetadata(msgspec.Struct):
     extensions: list[str]
 
 
-class TensorKind(msgspec.Struct):
+class TensorKind(msgspec.Struct, omit_defaults=True):
     """A tensor that the model takes or gives; -1 is any number of rows."""
 
     name: str
     datatype: str
     shape: list[int]
+    parameters: dict[str, str] = {}
 
 
 class ModelMetadata(msgspec.Struct):
     """What the model takes and gives."""
 
     name: str
+    versions: list[str]
     platform: str
     inputs: list[TensorKind]
     outputs: list[TensorKind]
@@ -172,7 +173,7 @@ def parts_of(inputs: Sequence[RemoteTensor], tail: bytes | memoryview) -> Parts:
     """Split the bytes after the JSON by tensor; all bytes must be used."""
     parts, rest = {}, memoryview(tail)
     for tensor in inputs:
-        size = tensor.parameters.get(SIZE)
+        size = (tensor.parameters or {}).get(SIZE)
         if size is None and tensor.data is not msgspec.UNSET:
             continue
         where = f"input {tensor.name!r}"
@@ -200,19 +201,30 @@ def table_of(
 ) -> TensorTable:
     """Return up to `most` rows; with a `dimension`, the client sends contexts."""
     tensors = by_name(inputs)
+    check_counts(inputs, most)
     context = tensors.pop(CONTEXT, None)
     contexts = _contexts(context, parts, dimension)
     columns = _columns(tensors, parts, features)
     count = len(next(iter(columns.values())))
     if any(len(column) != count for column in columns.values()):
         raise invalid("the inputs differ in their number of rows")
-    if count > most:
-        raise HttpProblem(413, "too_many_rows", f"{count} rows; at most {most} at once")
     if count == 0:
         raise invalid("there are no rows")
     if context is not None and context.shape[0] != count:
         raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
     return TensorTable(columns, contexts, count)
+
+
+def check_counts(inputs: Sequence[RemoteTensor], most: int) -> None:
+    """Raise a `HttpProblem` for more than `most` rows, before any of their values is read."""
+    for tensor in inputs:
+        check_count(tensor.shape[0] if tensor.shape else 0, most)
+
+
+def check_count(count: int, most: int) -> None:
+    """Raise a `HttpProblem` for more than `most` rows."""
+    if count > most:
+        raise HttpProblem(413, "too_many_rows", f"{count} rows; at most {most} at once")
 
 
 def by_name(inputs: Sequence[RemoteTensor]) -> dict[str, RemoteTensor]:
@@ -235,10 +247,15 @@ def plain(column: Column) -> list[Any]:
     return column.tolist() if isinstance(column, np.ndarray) else column
 
 
+def datatype_of(values: Sequence[Any]) -> str | None:
+    """Return the datatype of values; None if they are of several types, or if there are none."""
+    kinds = set(map(type, values))
+    return _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
+
+
 def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
     """Return a tensor of one column and its bytes; mixed types are sent as text."""
-    kinds = set(map(type, values))
-    datatype = _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
+    datatype = datatype_of(values)
     if datatype is None:
         datatype, values = "BYTES", [str(value) for value in values]
     if not is_binary:
@@ -282,9 +299,11 @@ def _check_unit(values: Column) -> None:
 def _columns(
     tensors: Mapping[str, RemoteTensor], parts: Parts, features: Mapping[str, FeatureType]
 ) -> dict[str, Column]:
-    """Return a column per feature, sent separately or together as `instances`."""
-    if INSTANCES in tensors and len(tensors) == 1:
-        return _together(tensors[INSTANCES], parts, features)
+    """Return a column per feature, sent separately or together in one tensor of any name."""
+    if len(tensors) == 1:
+        (tensor,) = tensors.values()
+        if tensor.name == INSTANCES or (tensor.name not in features and len(tensor.shape) == 2):
+            return _together(tensor, parts, features)
     if INSTANCES in tensors and INSTANCES not in features:
         others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
         raise invalid(f"'instances' contains all features; remove {others}")
@@ -302,7 +321,7 @@ def _together(
 ) -> dict[str, Column]:
     width = len(features)
     if len(tensor.shape) != 2 or tensor.shape[1] != width:
-        raise invalid(f"input 'instances' has shape {tensor.shape}; expected [rows, {width}]")
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {width}]")
     (kind, *others) = set(features.values())
     if others:
         raise invalid("the features have different datatypes; send each as a separate input")
