@@ -1,5 +1,6 @@
 """The tables of a store: their columns, the records that these are, and sums over them."""
 
+import re
 import sqlite3
 from array import array
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from covey.node.requests import (
 )
 
 APPLICATION = 0x636F7679  # "covy"
-VERSION = 2
+VERSION = 3
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   cell TEXT NOT NULL,
@@ -38,19 +39,22 @@ COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
   PRIMARY KEY (cell, source, arm)
 ) STRICT, WITHOUT ROWID;"""
+SUM = "\n  sum INTEGER NOT NULL,"  # of the columns before it: see `checksums`
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS site (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
+  one INTEGER PRIMARY KEY,
   name TEXT NOT NULL,
   fingerprint TEXT NOT NULL,
-  starts INTEGER NOT NULL CHECK (starts >= 0)
+  starts INTEGER NOT NULL CHECK (starts >= 0),{SUM}
+  CHECK (one = 1)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS sources (
-  source TEXT PRIMARY KEY,
+  source TEXT NOT NULL,
   slot INTEGER NOT NULL CHECK (slot >= 0),
   changes TEXT NOT NULL,
   latest TEXT NOT NULL,
-  migrated TEXT
+  migrated TEXT,{SUM}
+  PRIMARY KEY (source)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cells (
   source TEXT NOT NULL,
@@ -58,7 +62,7 @@ CREATE TABLE IF NOT EXISTS cells (
   line INTEGER NOT NULL CHECK (line >= 0),
   name TEXT NOT NULL,
   counters TEXT NOT NULL,
-  seen TEXT NOT NULL,
+  seen TEXT NOT NULL,{SUM}
   PRIMARY KEY (source, space, line)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests (
@@ -77,14 +81,14 @@ CREATE TABLE IF NOT EXISTS requests (
   answers TEXT,
   peer_answers TEXT,
   row_ids TEXT,
-  is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),
+  is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),{SUM}
   UNIQUE (source, id)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS row_ids (
   source TEXT NOT NULL,
   id TEXT NOT NULL,
   request INTEGER NOT NULL,
-  row INTEGER NOT NULL CHECK (row >= 1),
+  row INTEGER NOT NULL CHECK (row >= 1),{SUM}
   PRIMARY KEY (source, id)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS labels (
@@ -93,7 +97,7 @@ CREATE TABLE IF NOT EXISTS labels (
   count INTEGER NOT NULL CHECK (count >= 1),
   rows BLOB NOT NULL CHECK (length(rows) = 4 * count),
   truths TEXT NOT NULL,
-  right BLOB NOT NULL CHECK (length(right) = count),
+  right BLOB NOT NULL CHECK (length(right) = count),{SUM}
   PRIMARY KEY (request, part)
 ) STRICT, WITHOUT ROWID;
 {COUNTS.format(table="counters")}
@@ -102,27 +106,27 @@ CREATE TABLE IF NOT EXISTS folded_asked (
   cell TEXT NOT NULL,
   peer TEXT NOT NULL,
   answers INTEGER NOT NULL CHECK (answers >= 1),
-  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),
+  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),{SUM}
   PRIMARY KEY (cell, peer)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (
   peer TEXT NOT NULL,
   id TEXT NOT NULL,
-  label TEXT NOT NULL,
+  label TEXT NOT NULL,{SUM}
   PRIMARY KEY (peer, id)
-) STRICT, WITHOUT ROWID;
+) STRICT, WITHOUT ROWID
 """
-INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 16)
-INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 6)
-INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 4)
-CLOSE = ("UPDATE requests SET is_open = 0 WHERE number IN (VALUES {rows})", 1)
+BARE = SCHEMA.replace(SUM, "")  # as before version 3
+NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
+SUMS = ("counters", "folded")  # of labels: without checksums
+FLAGGED = ("requests",)  # whose last column is a flag that is cleared
+INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 17)
+INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 7)
+INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 5)
+CLOSE = ("UPDATE requests SET is_open = 0, sum = ~sum WHERE number IN (VALUES {rows})", 1)
 ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
-"""
-ADD_ASKED = """
-INSERT INTO folded_asked VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
-SET answers = answers + excluded.answers, labels = labels + excluded.labels
 """
 LABELLED = """
 SELECT number, source, groups, group_of, labels.rows, right
@@ -134,7 +138,7 @@ FROM requests LEFT JOIN labels ON request = number
 WHERE peer_answers IS NOT NULL AND {which} ORDER BY number, part
 """
 TRUTHS = """
-SELECT number, labels.rows, truths FROM requests JOIN labels ON request = number
+SELECT labels.* FROM requests JOIN labels ON request = number
 WHERE {which} ORDER BY number, part
 """
 OLDEST = """

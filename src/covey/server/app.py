@@ -98,6 +98,8 @@ def _threads(
 ) -> tuple[Store, ThreadWorkers]:
     store = Store(served.store, rows_kept=served.limits.tickets_kept)
     stack.callback(store.close)
+    if store.is_new:
+        log.info("store %s is new: the site begins with no labels", served.store)
     if store.copy is not None:
         log.info(
             "store %s of covey 0.1.0 is migrated; the old file is %s", served.store, store.copy
