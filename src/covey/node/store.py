@@ -8,11 +8,12 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from covey.errors import StoreError, StoreFull
 from covey.node import checksums, migration, tables
@@ -34,6 +35,7 @@ from covey.node.requests import (
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 SAVED = ".saved"  # after the name of a store that was removed: what it held
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
+ADDED_AT_ONCE = 65_536
 _MASK = (1 << BLOOM_BITS) - 1
 
 
@@ -45,18 +47,27 @@ class BloomFilter:
 
     def add(self, key: tuple[str, str]) -> None:
         """Add the id of a source."""
-        for place in _places(key):
+        for place in _places(hash(key)):
             self._bits[place >> 3] |= 1 << (place & 7)
+
+    def add_many(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Add ids of sources, at a tenth of the time."""
+        bits, numbers = np.frombuffer(self._bits, np.uint8), map(hash, keys)
+        while len(some := np.fromiter(islice(numbers, ADDED_AT_ONCE), np.int64)):
+            for places in _places(some):
+                np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         """Return whether the id may have been added; if not, it was not."""
-        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(key))
+        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(hash(key)))
 
 
-def _places(key: tuple[str, str]) -> tuple[int, int]:
-    # `hash` differs from process to process, so no client can choose ids that collide with others.
-    number = hash(key)
-    return number & _MASK, number >> 32 & _MASK
+def _places(numbers: Any) -> tuple[Any, Any]:
+    """Return the two places of a hash, or of an array of hashes.
+
+    `hash` differs from process to process, so no client can choose ids that collide with others.
+    """
+    return numbers & _MASK, numbers >> 32 & _MASK
 
 
 class Store:
@@ -69,12 +80,16 @@ class Store:
         is_new_allowed: bool = True,
         rows_kept: int = 1_000_000,
         connect: Callable[..., sqlite3.Connection] | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
+
+        `tell` gets a sentence before each step of a start that takes seconds for a large store.
 
         A file of an earlier version is migrated, after a copy of it was written beside it.
         """
         self._path = str(path)
+        self._tell = tell
         self._rows_kept, self._rows = rows_kept, 0
         self._known: BloomFilter | None = None
         self.copy: Path | None = None  # of the earlier version, if the file was migrated
@@ -110,9 +125,10 @@ class Store:
             self._start(name, fingerprint)
             self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
             self._known = BloomFilter()
-            for key in self._base.execute(tables.IDS):
-                self._known.add(key)
-            return self._load()
+            self._known.add_many(self._base.execute(tables.IDS))
+            loaded = self._load()
+        self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
+        return loaded
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is on the disk.
@@ -259,6 +275,8 @@ class Store:
                 f"{self._path} was written by a newer covey (its form is {version}, this one "
                 f"knows {tables.VERSION}); use that one"
             )
+        size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
+        self._tell(f"{self._path} has {size / 1e6:.1f} MB; its pages are checked")
         (found,) = self._base.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise StoreError(f"{self._path} is damaged ({found}); restore it from a copy")
@@ -299,6 +317,8 @@ class Store:
                 f"{'; '.join(differences(kept[1], fingerprint))}. Its counters would mean "
                 "something else; put the configuration back, or begin a new file"
             )
+        count = self._number("SELECT COUNT(*) FROM requests")
+        self._tell(f"{self._path} has {count} requests; their labels are counted")
         found = self._differences()
         if found:
             raise StoreError(f"{self._path} is damaged: {found[0]}; restore it from a copy")
@@ -338,8 +358,10 @@ class Store:
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
         rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)  # noqa: S608
         requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
-        labels = self._base.execute(tables.TRUTHS.format(which=which), given)
-        for number, _, _, places, truths, _ in opened("labels", labels):
+        between = (min(requests, default=0), max(requests, default=0))
+        labels = self._base.execute(tables.TRUTHS, between)
+        wanted = (row for row in labels if row[0] in requests)
+        for number, _, _, places, truths, _ in opened("labels", wanted):
             request = requests[number]
             request.parts += 1
             for row, truth in zip(

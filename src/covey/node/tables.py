@@ -3,6 +3,7 @@
 import re
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
@@ -128,19 +129,26 @@ ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
 """
+# Requests of one row, with one label, apart from others.
+LABELLED_ROW = """
+SELECT source, groups, labels.rows, right FROM requests CROSS JOIN labels ON request = number
+WHERE requests.rows = 1 AND part = 0 AND {which}
+"""
 LABELLED = """
-SELECT number, source, groups, group_of, labels.rows, right
-FROM requests JOIN labels ON request = number WHERE {which} ORDER BY number, part
+SELECT number, requests.rows, source, groups, group_of, labels.rows, right
+FROM requests CROSS JOIN labels ON request = number
+WHERE (requests.rows > 1 OR part > 0) AND {which} ORDER BY number, part
+"""
+ASKED_ROW = """
+SELECT groups, peer_answers, EXISTS (SELECT 1 FROM labels WHERE request = number)
+FROM requests WHERE rows = 1 AND peer_answers IS NOT NULL AND {which}
 """
 ASKED = """
 SELECT number, groups, group_of, peer_answers, labels.rows
 FROM requests LEFT JOIN labels ON request = number
-WHERE peer_answers IS NOT NULL AND {which} ORDER BY number, part
+WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
 """
-TRUTHS = """
-SELECT labels.* FROM requests JOIN labels ON request = number
-WHERE {which} ORDER BY number, part
-"""
+TRUTHS = "SELECT * FROM labels WHERE request BETWEEN ? AND ? ORDER BY request, part"
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
@@ -174,29 +182,32 @@ def as_text(value: Any) -> str:
 
 def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Counts:
     """Count the labels of requests; raise `StoreError` where a row has two."""
-    # Requests are many and their decisions few: those with one group are added up by its text.
-    alike: dict[tuple[str, str], tuple[int, int]] = {}
     sums: Counts = {}
+    # Requests of one row are many and their decisions few: they are added up by the texts of these.
+    alike = Counter(base.execute(LABELLED_ROW.format(which=which), given))
+    for (source, groups, places, right), labels in alike.items():
+        (group,) = GROUPS.decode(groups)
+        (_,), (is_right,) = row_numbers(places), right
+        _add_label(sums, source, group, (labels, labels * is_right))
     latest, seen = 0, set[int]()
-    for number, source, groups, group_of, places, right in base.execute(
+    for number, count, source, groups, group_of, places, right in base.execute(
         LABELLED.format(which=which), given
     ):
         rows = row_numbers(places)
-        if number != latest:
-            latest, seen = number, set()
+        if number != latest:  # a request of one row has its label above
+            latest, seen = number, {0} if count == 1 else set()
         if len(seen) + len(rows) != len(seen.union(rows)):
             raise StoreError(f"a row of request {number} has two labels")
         seen.update(rows)
-        if group_of is None:
-            labels, hits = alike.get((source, groups), (0, 0))
-            alike[source, groups] = labels + len(rows), hits + sum(right)
-        else:
-            of_row, known = row_numbers(group_of), GROUPS.decode(groups)
-            for row, is_right in zip(rows, right, strict=True):
-                _add_label(sums, source, known[of_row[row]], (1, is_right))
-    for (source, groups), counted in alike.items():
-        _add_label(sums, source, GROUPS.decode(groups)[0], counted)
+        of_row, known = _of_row(group_of), GROUPS.decode(groups)
+        for row, is_right in zip(rows, right, strict=True):
+            _add_label(sums, source, known[of_row[row] if of_row else 0], (1, is_right))
     return sums
+
+
+def _of_row(group_of: bytes | None) -> list[int]:
+    """Return the group of each row; none: there is one group."""
+    return [] if group_of is None else row_numbers(group_of)
 
 
 def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
@@ -207,6 +218,14 @@ def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, i
 def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
     """Count the rows that peers answered, and those of them that have a label."""
     sums: Asked = {}
+    alike = Counter(
+        (groups, is_labelled)
+        for groups, answers, is_labelled in base.execute(ASKED_ROW.format(which=which), given)
+        if PEER_ANSWERS.decode(answers)[0].id
+    )
+    for (groups, is_labelled), rows in alike.items():
+        (group,) = GROUPS.decode(groups)
+        add_counts(sums, {(group.cell, group.peer): (rows, rows * is_labelled)})
     latest, asked = 0, dict[int, tuple[str, str]]()
     for number, groups, group_of, answers, places in base.execute(ASKED.format(which=which), given):
         if number != latest:
@@ -221,11 +240,11 @@ def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ())
 
 def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
     """Return cell and peer of the rows that a peer answered."""
-    known, of_row = GROUPS.decode(groups), None if group_of is None else row_numbers(group_of)
+    known, of_row = GROUPS.decode(groups), _of_row(group_of)
     found = {}
     for row, answer in PEER_ANSWERS.decode(answers).items():
         if answer.id:
-            group = known[0 if of_row is None else of_row[row]]
+            group = known[of_row[row] if of_row else 0]
             found[row] = (group.cell, group.peer)
     return found
 

@@ -96,7 +96,7 @@ def _check_certificate(served: SiteConfig) -> None:
 def _threads(
     served: SiteConfig, stack: AsyncExitStack, watcher: Observer
 ) -> tuple[Store, ThreadWorkers]:
-    store = Store(served.store, rows_kept=served.limits.tickets_kept)
+    store = Store(served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
     stack.callback(store.close)
     if store.is_new:
         log.info("store %s is new: the site begins with no labels", served.store)
