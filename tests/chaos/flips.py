@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("errors that were no sentence, of `covey check` or of a start", f"{flips.raised:,}"),
     ]
     text = table(rows, "", "")
-    print(text, *sorted(set(flips.missed)), sep="\n")  # noqa: T201 - the output of a command
+    print(text, *sorted(set(flips.missed)), sep="\n")
     if options.write:
         write("flips", text)
 

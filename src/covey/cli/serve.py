@@ -159,6 +159,7 @@ def _head(state: Status) -> str:
         ("labels from peers", _count(state.for_peers.labels)),
         ("open tickets of peers", _count(state.for_peers.open_tickets)),
         ("extra cells for peers", _count(state.for_peers.cells)),
+        ("spent today", _of(state.spent_today, state.budget)),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
@@ -198,9 +199,16 @@ def _arms(state: Status) -> Sequence[Sequence[str]]:
 
 def _peers(state: Status) -> Sequence[Sequence[str]]:
     lines = [
-        (_plain(peer.name), _plain(peer.state), number(peer.owed, ",d")) for peer in state.peers
+        (
+            _plain(peer.name),
+            _plain(peer.state).replace("_", " "),
+            number(peer.owed, ",d"),
+            number(peer.spent_today, ",.2f"),
+            number(peer.budget, ",.2f"),
+        )
+        for peer in state.peers
     ]
-    return [("peer", "state", "undelivered labels"), *lines]
+    return [("peer", "state", "undelivered labels", "spent today", "budget"), *lines]
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -209,6 +217,11 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 
 def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def _of(spent: float | None, budget: float | None) -> str:
+    limit = "" if budget is None else f" of {budget:,.2f}"
+    return f"{spent or 0.0:,.2f}{limit}" if spent or limit else ""
 
 
 def _share(part: int | None, whole: int | None) -> str:

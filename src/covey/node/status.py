@@ -27,11 +27,13 @@ class ArmState(msgspec.Struct, frozen=True):
 
 
 class PeerState(msgspec.Struct, frozen=True):
-    """A peer that may be asked: `resting` while its circuit is open."""
+    """A peer that may be asked: `resting` while its circuit is open, and then its budget spent."""
 
     name: str
-    state: Literal["open", "resting"]
+    state: Literal["open", "resting", "over_budget"]
     owed: int  # undelivered labels
+    spent_today: float = 0.0  # on its answers, since midnight (UTC)
+    budget: float | None = None  # per day; None: there is no limit
 
 
 class ServedState(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ class State(msgspec.Struct, frozen=True):
     cells: int  # that are known
     owed: int  # undelivered labels, to all peers
     for_peers: ServedState
+    spent_today: float = 0.0  # on answers of all peers
+    budget: float | None = None  # for these, per day
 
 
 class Counters:

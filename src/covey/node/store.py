@@ -26,6 +26,7 @@ from covey.node.requests import (
     Delivery,
     LabelPart,
     Loaded,
+    Payment,
     Request,
     SourceState,
     add_counts,
@@ -197,6 +198,23 @@ class Store:
             found += checksums.damaged(self._base)
         # What is damaged cannot be counted.
         return found or self._differences()
+
+    def payments(self, since_ms: int, until_ms: int = 2**53, *, is_ours: bool) -> list[Payment]:
+        """Return what was paid to peers, or by them, from `since_ms` until before `until_ms`."""
+        with self._sentences("read"):
+            rows = self._base.execute(tables.PAYMENTS, (is_ours, since_ms, until_ms))
+            return [tables.payment_of(row) for row in opened("payments", rows)]
+
+    def unstated(self) -> list[Payment]:
+        """Return the payments that peers have yet to be told of, oldest first."""
+        with self._sentences("read"):
+            rows = self._base.execute("SELECT * FROM payments WHERE is_unstated ORDER BY at_ms")
+            return [tables.payment_of(row) for row in opened("payments", rows)]
+
+    def name(self) -> str:
+        """Return the name of the site; "" if it was never started."""
+        with self._sentences("read"):
+            return str(next(self._all("site"), (1, ""))[1])
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""
@@ -395,6 +413,9 @@ class Store:
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
+        paid = [sealed_flagged(tables.payment_columns(one)) for one in commit.payments]
+        base.executemany("INSERT OR IGNORE INTO payments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", paid)
+        base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
 
     def _write_labels(self, parts: Iterable[LabelPart]) -> None:
         try:

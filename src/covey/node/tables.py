@@ -22,6 +22,7 @@ from covey.node.requests import (
     Counts,
     LabelPart,
     MigratedCell,
+    Payment,
     PeerAnswer,
     Request,
     RowGroup,
@@ -115,12 +116,23 @@ CREATE TABLE IF NOT EXISTS outbox (
   id TEXT NOT NULL,
   label TEXT NOT NULL,{SUM}
   PRIMARY KEY (peer, id)
-) STRICT, WITHOUT ROWID
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payments (
+  is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
+  at_ms INTEGER NOT NULL,
+  peer TEXT NOT NULL,
+  id TEXT NOT NULL,
+  rows INTEGER NOT NULL CHECK (rows >= 1),
+  amount INTEGER NOT NULL CHECK (amount >= 1),
+  is_unstated INTEGER NOT NULL CHECK (is_unstated IN (0, 1)),{SUM}
+  PRIMARY KEY (is_ours, at_ms, peer, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS unstated ON payments (peer) WHERE is_unstated
 """
 BARE = SCHEMA.replace(SUM, "")  # as before version 3
 NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
 SUMS = ("counters", "folded")  # of labels: without checksums
-FLAGGED = ("requests",)  # whose last column is a flag that is cleared
+FLAGGED = ("requests", "payments")  # whose last column is a flag that is cleared
 INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 17)
 INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 7)
 INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 5)
@@ -155,6 +167,14 @@ SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY nu
 TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
+"""
+PAYMENTS = """
+SELECT * FROM payments WHERE is_ours = ? AND at_ms >= ? AND at_ms < ?
+ORDER BY is_ours, at_ms, peer, id
+"""
+STATED = """
+UPDATE payments SET is_unstated = 0, sum = ~sum
+WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated
 """
 IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
 GROUPS = msgspec.json.Decoder(list[RowGroup])
@@ -321,6 +341,16 @@ def cell_columns(cell: CellLine) -> tuple[Any, ...]:
 def cell_of(columns: Sequence[Any]) -> CellLine:
     source, space, line, name, counters, seen = columns
     return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
+
+
+def payment_columns(one: Payment) -> tuple[Any, ...]:
+    ours = int(one.is_ours)
+    return ours, one.at_ms, one.peer, one.id, one.rows, one.amount, ours
+
+
+def payment_of(columns: Sequence[Any]) -> Payment:
+    is_ours, at_ms, peer, id_, rows, amount, _ = columns
+    return Payment(peer, bool(is_ours), id_, at_ms, rows, amount)
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:

@@ -52,7 +52,11 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
             observed = {
                 name: ObservedPeer(name, peer, metrics) for name, peer in peers.by_name.items()
             }
-        node = _node(served, NodeDependencies(store, observed, random.SystemRandom(), threads))
+        payees = {} if peers is None else peers.by_name
+        node = _node(
+            served,
+            NodeDependencies(store, observed, random.SystemRandom(), threads, payees=payees),
+        )
         stack.callback(node.stop)
         failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
@@ -134,6 +138,7 @@ def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
             cells=served.limits.cells,
         ),
         fingerprint=served.fingerprint,
+        budgets=served.budgets,
     )
 
 
