@@ -198,17 +198,21 @@ def _arms(state: Status) -> Sequence[Sequence[str]]:
 
 
 def _peers(state: Status) -> Sequence[Sequence[str]]:
+    titles, is_paid = ("peer", "state", "undelivered labels"), _is_paid(state)
     lines = [
         (
             _plain(peer.name),
             _plain(peer.state).replace("_", " "),
             number(peer.owed, ",d"),
-            number(peer.spent_today, ",.2f"),
-            number(peer.budget, ",.2f"),
+            *((number(peer.spent_today, ",.2f"), number(peer.budget, ",.2f")) if is_paid else ()),
         )
         for peer in state.peers
     ]
-    return [("peer", "state", "undelivered labels", "spent today", "budget"), *lines]
+    return [(*titles, "spent today", "budget") if is_paid else titles, *lines]
+
+
+def _is_paid(state: Status) -> bool:
+    return any(peer.spent_today or peer.budget is not None for peer in state.peers)
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
