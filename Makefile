@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 
-.PHONY: demo sites test check unit unit-plain hostile bench load paper regret picture prove teeth kills clean
+.PHONY: demo sites test check unit unit-plain hostile bench load paper regret picture prove teeth kills flips clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -60,6 +60,10 @@ teeth: $(VENV)/.tools
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools
 	cd tests && ../$(BIN)/python -m chaos.kill --times $(or $(TIMES),200)
+
+# Single bits of a store, flipped one by one: what `covey check` finds.
+flips: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m chaos.flips --bits $(or $(BITS),2000) --write
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

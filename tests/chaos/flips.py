@@ -16,12 +16,24 @@ import msgspec
 
 from chaos.prove import table, write
 from covey.errors import StoreError
-from covey.node.requests import CellLine, Commit, Delivery, PeerAnswer, RowGroup, SourceState
+from covey.node.requests import (
+    CellLine,
+    Commit,
+    Delivery,
+    Payment,
+    PeerAnswer,
+    RowGroup,
+    SourceState,
+)
 from covey.node.store import Store
 from support.requests_of_nodes import commit_of, request
 
 PAGE_BYTES = 4096  # the first page has the header, and is checked by SQLite
 FINGERPRINT = "arm: f"
+INDICES = {
+    "ids": "SELECT source, id FROM requests INDEXED BY sqlite_autoindex_requests_1",
+    "unstated": "SELECT peer FROM payments INDEXED BY unstated WHERE is_unstated",
+}
 
 
 class Flips(msgspec.Struct):
@@ -68,6 +80,7 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
         commit.cells = [CellLine("", "", int(cell[3:]), cell, [number, 3, 2], [("red", number)])]
         commit.sources = [SourceState("", number + 1, {"": [number, 4]}, (number + 1, "red"))]
         commit.deliveries = [Delivery("south", ids[0], "red")]
+        commit.payments = [Payment("south", chance.random() < 0.5, ids[0], number, 1, 100_000)]
         store.commit(commit)
         number += 3
     store.commit(Commit(sources=[SourceState("south", 9)]))
@@ -80,6 +93,7 @@ def flip_bits(path: Path, bits: int, seed: int = 1) -> Flips:
     chance = random.Random(seed)  # noqa: S311 - no secret
     whole, before = path.read_bytes(), dump(path)
     flips = Flips()
+    assert before.keys() >= {"requests", "payments", "ids"}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for _ in range(bits):
             place = chance.randrange(8 * PAGE_BYTES, 8 * len(whole))
@@ -119,19 +133,18 @@ def _is_found(path: Path, flips: Flips) -> bool:
 def dump(path: Path) -> dict[str, Sequence[Any]]:
     """Return all rows of all tables, as bytes where text is none; what cannot be read is left out.
 
-    An index is a table, too: requests are found by it.
+    So are the indices.
     """
     found: dict[str, Sequence[Any]] = {}
     with contextlib.closing(sqlite3.connect(path)) as base:
         base.text_factory = bytes
         try:
-            names = base.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
-            found["schema"] = names
-            for _, name, _ in names:
-                if not name.startswith(b"sqlite_"):
+            found["schema"] = base.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+            for kind, name, _ in found["schema"]:
+                if kind == b"table":
                     found[name.decode()] = base.execute(f"SELECT * FROM {name.decode()}").fetchall()  # noqa: S608
-            by_index = "SELECT source, id FROM requests INDEXED BY sqlite_autoindex_requests_1"
-            found["index"] = base.execute(by_index).fetchall()
+            for index, query in INDICES.items():
+                found[index] = base.execute(query).fetchall()
         except (sqlite3.Error, ValueError):
             return {}
     return found

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from covey.errors import CoveyError, FunctionError, PeerError
-from covey.node.budgets import DAY_S, Budgets, Ledger
+from covey.node.budgets import DAY_S, Budgets, PaymentLedger
 from covey.node.node import Node
 from covey.node.requests import AskRow, Assistance, Payment, Request
 from support import virtual
@@ -229,7 +229,7 @@ def test_a_payment_for_an_answer_that_was_never_given_is_refused() -> None:
 
 def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> None:
     async def main() -> None:
-        ledger = Ledger({"south": PRICE}, Budgets({"south": 150_000}), lambda: NOON_S)
+        ledger = PaymentLedger({"south": PRICE}, Budgets({"south": 150_000}), lambda: NOON_S)
         answer = asyncio.Event()
 
         async def call() -> list[Assistance]:

@@ -12,10 +12,9 @@ import pytest
 from chaos.flips import build, flip_bits
 from covey import cli
 from covey.errors import StoreError
-from covey.node.checksums import SEALS
 from covey.node.requests import Loaded
 from covey.node.store import Store
-from covey.node.tables import NAMES
+from covey.node.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
 
 FROZEN = Path(__file__).parents[1] / "frozen"
@@ -119,6 +118,8 @@ CHANGES = {
     "sources": "UPDATE sources SET slot = slot + 1",
     "outbox": "UPDATE outbox SET label = '0'",
     "row_ids": "UPDATE row_ids SET row = row + 1",
+    "payments": "UPDATE payments SET amount = amount + 1",
+    "payments stated": "UPDATE payments SET is_unstated = 1 - is_unstated",
     "folded_asked": "UPDATE folded_asked SET answers = answers + 1",
     "site": "UPDATE site SET starts = starts + 1",
 }

@@ -19,7 +19,7 @@ from covey import config, files, kernel
 from covey.bandit import bounds
 from covey.bandit.policies import PRESET_NAMES
 from covey.bandit.theorems import FORMS, Problem
-from covey.cli import demo, keys, serve, statement
+from covey.cli import demo, keys, serve
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
 from covey.replay import baselines
@@ -111,7 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     keys.add(commands, finish=_add_common)
     _add_reproduce(commands)
     serve.add(commands, finish=_add_common)
-    statement.add(commands, finish=_add_common)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The commands that run and inspect a site: serve, check, doctor, status."""
+"""The commands that run and inspect a site: serve, check, doctor, statement, status."""
 
 import argparse
 import contextlib
@@ -280,6 +280,15 @@ examples:
 The URL is the one that `covey serve` prints; a token needs scope `read`.
 """
 
+STATEMENT_EXAMPLES = """\
+examples:
+  covey statement north.store --month 2026-11
+  covey statement north.store --month 2026-11 --csv >north-2026-11.csv
+
+It reads a copy of the store, so the site may be running. Times are UTC, by the clock of the payer;
+both ends have the same lines as soon as the payments are stated to the peer.
+"""
+
 
 def add(commands: Commands, *, finish: Finish) -> None:
     """Add the commands; `finish` adds the options that all commands share."""
@@ -316,6 +325,19 @@ def add(commands: Commands, *, finish: Finish) -> None:
     serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
     serve.add_argument("--log", choices=FORMS, help="log events to standard error")
     finish(serve, _serve)
+
+    statement = add_command(
+        "statement",
+        "print what a site paid its peers in a month, and what peers owe it",
+        "Print each paid request of a month: when, which peer, the id of its first row at the "
+        "peer, how many rows were answered, and the amount.",
+        STATEMENT_EXAMPLES,
+    )
+    month_help = "the month, like 2026-11 (UTC)"
+    statement.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    statement.add_argument("--month", required=True, metavar="MONTH", help=month_help)
+    statement.add_argument("--csv", action="store_true", help="print the lines as CSV")
+    finish(statement, _statement)
 
     status = add_command(
         "status",
@@ -385,6 +407,13 @@ def _serve(options: argparse.Namespace) -> None:
 
     asyncio.run(app.serve(config.load(options.site), is_up=is_up))
     log.info("stopped")
+
+
+def _statement(options: argparse.Namespace) -> None:
+    # Not at the top: no other command prints statements.
+    from covey.cli import statement
+
+    statement.run(options)
 
 
 def _status(options: argparse.Namespace) -> None:

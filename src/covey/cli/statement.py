@@ -9,27 +9,17 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from covey.cli.keys import Commands, Finish, command
 from covey.errors import ConfigError, StoreError
 from covey.node.requests import Payment
 from covey.node.store import Store
 from covey.report.text import table
 from covey.types import MILLIONTHS
 
-EXAMPLES = """\
-examples:
-  covey statement north.store --month 2026-11
-  covey statement north.store --month 2026-11 --csv >north-2026-11.csv
-
-It reads a copy of the store, so the site may be running. Times are UTC, by the clock of the payer;
-both ends have the same lines as soon as the payments are stated to the peer.
-"""
 ATTEMPTS = 5  # to copy a store that is being written
 COLUMNS = ("direction", "time", "peer", "id", "rows", "amount")
 
@@ -52,7 +42,7 @@ class Line(msgspec.Struct, frozen=True):
     amount: float
 
 
-class Statement(msgspec.Struct, frozen=True):
+class MonthlyStatement(msgspec.Struct, frozen=True):
     """What was paid in a month."""
 
     site: str
@@ -62,33 +52,17 @@ class Statement(msgspec.Struct, frozen=True):
     unstated: int  # payments of any month that peers do not know of yet
 
 
-def add(commands: Commands, *, finish: Finish) -> None:
-    """Add the command; `finish` adds the options that all commands share."""
-    parser = partial(command, commands)(
-        "statement",
-        "print what a site paid its peers in a month, and what peers owe it",
-        "Print each paid request of a month: when, which peer, the id of its first row at the "
-        "peer, how many rows were answered, and the amount.",
-        EXAMPLES,
-    )
-    parser.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
-    month_help = "the month, like 2026-11 (UTC)"
-    parser.add_argument("--month", type=month_of, required=True, metavar="MONTH", help=month_help)
-    parser.add_argument("--csv", action="store_true", help="print the lines as CSV")
-    finish(parser, _print)
-
-
 def month_of(text: str) -> Month:
-    """Return a month from text like 2026-11."""
+    """Return a month from text like 2026-11; raise `ConfigError` if it is none."""
     if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text) or not "1970" <= text[:4] <= "9998":
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month; write it like 2026-11")
+        raise ConfigError(f"--month: {text!r} is not a month; write it like 2026-11")
     year, month = int(text[:4]), int(text[5:])
     bounds = [(year, month), (year + month // 12, month % 12 + 1)]
     since, until = (1_000 * int(datetime(*one, 1, tzinfo=UTC).timestamp()) for one in bounds)
     return Month(text, since, until)
 
 
-def statement_of(path: Path, month: Month) -> Statement:
+def statement_of(path: Path, month: Month) -> MonthlyStatement:
     """Return the statement of a store, which may be in use."""
     if not path.exists():
         raise StoreError(f"there is no store {path}; give the file that a node has written")
@@ -109,12 +83,12 @@ def statement_of(path: Path, month: Month) -> Statement:
     raise AssertionError("not reached")
 
 
-def _read(store: Store, month: Month) -> Statement:
+def _read(store: Store, month: Month) -> MonthlyStatement:
     paid, received = (
         [_line(one) for one in store.payments(*month[1:], is_ours=is_ours)]
         for is_ours in (True, False)
     )
-    return Statement(store.name(), month.name, paid, received, len(store.unstated()))
+    return MonthlyStatement(store.name(), month.name, paid, received, len(store.unstated()))
 
 
 def _line(one: Payment) -> Line:
@@ -122,10 +96,11 @@ def _line(one: Payment) -> Line:
     return Line(at.replace("+00:00", "Z"), one.peer, one.id, one.rows, one.amount / MILLIONTHS)
 
 
-def _print(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
+    """Print the statement that the options of the command line name."""
     if options.csv and options.json:
         raise ConfigError("--csv and --json exclude each other; give one of them")
-    found = statement_of(options.store, options.month)
+    found = statement_of(options.store, month_of(options.month))
     if options.json:
         print(msgspec.json.encode(found).decode())
     elif options.csv:
@@ -137,7 +112,7 @@ def _print(options: argparse.Namespace) -> None:
         print(_text(found))
 
 
-def _text(found: Statement) -> str:
+def _text(found: MonthlyStatement) -> str:
     parts = [f"site {found.site}, {found.month} (UTC)"]
     for title, lines in (("paid to peers", found.paid), ("owed by peers", found.received)):
         parts.append("\n".join([title, *_listed(lines)]) if lines else f"{title}: nothing")

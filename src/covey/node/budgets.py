@@ -38,7 +38,7 @@ class Budgets(msgspec.Struct, frozen=True):
     total: int | None = None
 
 
-class Ledger:
+class PaymentLedger:
     """What each peer costs and was paid today, so that no budget is exceeded.
 
     What is about to be asked counts from the moment of the call, and no longer if there is no
@@ -72,7 +72,7 @@ class Ledger:
     @classmethod
     def load(
         cls, store: Store, learner: Learner, budgets: Budgets, clock: Callable[[], float]
-    ) -> "Ledger":
+    ) -> "PaymentLedger":
         """Return the ledger of a learner whose payments are in a store."""
         since_ms = int(1e3 * (clock() - 2 * DAY_S))  # the clock may have been set back since
         return cls(prices_of(learner), budgets, clock, store.payments(since_ms, is_ours=True))
@@ -164,7 +164,7 @@ class Payee(Protocol):
         """State payments; return `taken` or `unknown` for each."""
 
 
-class Statements:
+class PaymentDelivery:
     """States payments to peers, again and again until each has them."""
 
     def __init__(

@@ -24,7 +24,7 @@ import msgspec
 
 from covey.files import sync
 from covey.kernel import CHOICE
-from covey.node import checksums, tables
+from covey.node import tables
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
 from covey.node.tables import as_text
 from covey.types import MEMORY
@@ -105,14 +105,14 @@ def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) 
 
 
 def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
-    """Write all tables again, with checksums."""
+    """Write all tables again, with tables."""
     known = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
     earlier = [name for name in tables.NAMES if name in known]
     for name in earlier:
         base.execute(f"ALTER TABLE {name} RENAME TO earlier_{name}")
     create()
     for name in earlier:
-        seal = checksums.SEALS.get(name, tuple)
+        seal = tables.SEALS.get(name, tuple)
         rows = map(seal, base.execute(f"SELECT * FROM earlier_{name}"))  # noqa: S608
         places = ", ".join("?" for _ in base.execute(f"PRAGMA table_info({name})"))
         base.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608

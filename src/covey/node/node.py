@@ -32,7 +32,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.kernel.rules import Report
-from covey.node.budgets import Budgets, Ledger, Payee, Statements, in_units
+from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
 from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
@@ -142,7 +142,7 @@ class Node:
         store = dependencies.store
         loaded = store.load(site.name, fingerprint)
         self.starts = loaded.starts  # this one included
-        self._ledger = Ledger.load(store, learner, budgets or Budgets(), dependencies.clock)
+        self._ledger = PaymentLedger.load(store, learner, budgets or Budgets(), dependencies.clock)
         self._state = RecordedState(
             learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
         )
@@ -165,7 +165,7 @@ class Node:
         self._delivery = LabelDelivery(
             self._breakers, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
-        self._statements = Statements(
+        self._statements = PaymentDelivery(
             dependencies.payees, store.unstated(), dependencies.rng, self._mark_stated
         )
 

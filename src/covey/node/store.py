@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 
 from covey.errors import StoreError, StoreFull
-from covey.node import checksums, migration, tables
-from covey.node.checksums import opened, sealed, sealed_flagged
+from covey.node import migration, tables
 from covey.node.requests import (
     Asked,
     CellLine,
@@ -32,6 +31,7 @@ from covey.node.requests import (
     add_counts,
     differences,
 )
+from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 SAVED = ".saved"  # after the name of a store that was removed: what it held
@@ -195,7 +195,7 @@ class Store:
         with self._sentences("read"):
             broken = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
             found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
-            found += checksums.damaged(self._base)
+            found += tables.damaged(self._base)
         # What is damaged cannot be counted.
         return found or self._differences()
 

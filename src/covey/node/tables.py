@@ -1,10 +1,16 @@
-"""The tables of a store: their columns, the records that these are, and sums over them."""
+"""The tables of a store: their columns, the records that these are, sums and checksums of them.
+
+SQLite finds damage of its own structure, but not a changed bit within a value; its checksum VFS is
+a C extension that Python's `sqlite3` cannot set up. So every row has a checksum. Counters and
+folded sums have none: each is the sum of labels that have one.
+"""
 
 import re
 import sqlite3
+import zlib
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -41,7 +47,7 @@ COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
   PRIMARY KEY (cell, source, arm)
 ) STRICT, WITHOUT ROWID;"""
-SUM = "\n  sum INTEGER NOT NULL,"  # of the columns before it: see `checksums`
+SUM = "\n  sum INTEGER NOT NULL,"  # of the columns before it: see `sealed`
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS site (
   one INTEGER PRIMARY KEY,
@@ -182,6 +188,7 @@ PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
+_encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
 
 
@@ -195,6 +202,66 @@ def statement_for(statement: tuple[str, int], rows: int) -> str:
 def as_text(value: Any) -> str:
     """Return a value as it is stored."""
     return msgspec.json.encode(value).decode()
+
+
+# -- checksums ----------------------------------------------------------------------------------
+
+
+def sealed(columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the columns of a row with their checksum, a CRC-32 as a signed number."""
+    return *columns, zlib.crc32(_encode(columns)) - 0x80000000
+
+
+def sealed_flagged(columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the columns of a row whose last one is a flag: 0 complements the checksum.
+
+    So a statement can clear the flag without the other columns.
+    """
+    found = zlib.crc32(_encode(columns[:-1])) - 0x80000000
+    return *columns, found if columns[-1] else ~found
+
+
+SEALS = {name: sealed_flagged if name in FLAGGED else sealed for name in NAMES if name not in SUMS}
+
+
+def opened(table: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows without their checksums; raise `sqlite3.DatabaseError` for a damaged one."""
+    seal = SEALS[table]
+    for row in rows:
+        columns = tuple(row[:-1])
+        if seal(columns)[-1] != row[-1]:
+            error = sqlite3.DatabaseError(f"{_named(table, columns)} does not fit its checksum")
+            error.sqlite_errorname = "SQLITE_CORRUPT"
+            raise error
+        yield columns
+
+
+def damaged(base: sqlite3.Connection) -> Iterator[str]:
+    """Yield a sentence for each row that does not fit its checksum, and for a changed schema."""
+    with sqlite3.connect(":memory:") as fresh:
+        for statement in SCHEMA.split(";"):
+            fresh.execute(statement)
+        expected = _schema(fresh)
+    fresh.close()
+    if _schema(base) != expected:
+        yield "the schema is damaged"
+        return
+    for table, seal in SEALS.items():
+        try:
+            for row in base.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
+                if seal(row[:-1])[-1] != row[-1]:
+                    yield f"{_named(table, row)} does not fit its checksum"
+        except sqlite3.Error as error:
+            yield f"table {table} cannot be read: {error}"
+
+
+def _schema(base: sqlite3.Connection) -> list[Any]:
+    found = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
+    return [tuple(row) for row in found]
+
+
+def _named(table: str, columns: Sequence[Any]) -> str:
+    return f"the row of table {table} that begins with {columns[0]!r:.60}"
 
 
 # -- counting again -----------------------------------------------------------------------------

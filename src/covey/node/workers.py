@@ -25,7 +25,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
-from covey.node.budgets import Ledger
+from covey.node.budgets import PaymentLedger
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
@@ -248,7 +248,7 @@ class NodeDriver:
         workers: Workers,
         breakers: Mapping[str, CircuitBreaker],
         new_id: Callable[[], str],
-        ledger: Ledger,
+        ledger: PaymentLedger,
     ) -> None:
         self._state = state
         self._ledger = ledger
