@@ -433,7 +433,8 @@ def test_check_says_that_a_store_agrees(tmp_path: Path, capsys: pytest.CaptureFi
 
     assert code == 0
     assert capsys.readouterr().out == (
-        "1 rows, 1 with label, 0 undelivered to peers\nevery counter is the sum of its labels\n"
+        "1 rows, 1 with label, 0 undelivered to peers\n"
+        "every row fits its checksum, every counter is the sum of its labels\n"
     )
 
 

@@ -295,9 +295,9 @@ def add(commands: Commands, *, finish: Finish) -> None:
     add_command = partial(command, commands)
     check = add_command(
         "check",
-        "check that the counters of a node's store agree with its labels",
-        "Recompute every counter of a store from its labels and report differences. The node that "
-        "writes the store must be stopped.",
+        "check a node's store for damage, and that its counters agree with its labels",
+        "Compare every row of a store with its checksum, recompute every counter from the labels, "
+        "and report differences. The node that writes the store must be stopped.",
         "example:\n  covey check north.store\n",
     )
     check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
@@ -358,7 +358,7 @@ def _check(options: argparse.Namespace) -> None:
         differences, size, copy = store.check(), store.size(), store.copy
     if copy is not None:
         print(
-            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{options.store} was written by an earlier covey and is migrated now; the old file is "
             f"{copy}",
             file=sys.stderr,
         )
@@ -368,7 +368,7 @@ def _check(options: argparse.Namespace) -> None:
         print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
     elif not differences:
         print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
-        print("every counter is the sum of its labels")
+        print("every row fits its checksum, every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
 

@@ -106,7 +106,7 @@ def _threads(
         log.info("store %s is new: the site begins with no labels", served.store)
     if store.copy is not None:
         log.info(
-            "store %s of covey 0.1.0 is migrated; the old file is %s", served.store, store.copy
+            "store %s of an earlier covey is migrated; the old file is %s", served.store, store.copy
         )
     threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
