@@ -248,6 +248,7 @@ class Store:
             self._check_file(application)
             version = self._number("PRAGMA user_version")
             if version < tables.VERSION:
+                self._tell(f"{self._path} has form {version}: it is copied and migrated")
                 self.copy = self._copied(version)
                 with self._transaction():
                     migration.migrate(self._base, version, self._create)
