@@ -124,7 +124,7 @@ class Store:
         """
         with self._sentences("read"), self._transaction():
             self._start(name, fingerprint)
-            self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
+            self._rows = self._number("SELECT TOTAL(rows) FROM requests")
             self._known = BloomFilter()
             self._known.add_many(self._base.execute(tables.IDS))
             loaded = self._load()
