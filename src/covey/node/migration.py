@@ -110,6 +110,9 @@ def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
     earlier = [name for name in tables.NAMES if name in known]
     for name in earlier:
         base.execute(f"ALTER TABLE {name} RENAME TO earlier_{name}")
+    indices = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    for (name,) in base.execute(indices).fetchall():  # they would keep their names
+        base.execute(f"DROP INDEX {name}")
     create()
     for name in earlier:
         seal = tables.SEALS.get(name, tuple)
