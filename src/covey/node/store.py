@@ -377,10 +377,8 @@ class Store:
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
         rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)  # noqa: S608
         requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
-        between = (min(requests, default=0), max(requests, default=0))
-        labels = self._base.execute(tables.TRUTHS, between)
-        wanted = (row for row in labels if row[0] in requests)
-        for number, _, _, places, truths, _ in opened("labels", wanted):
+        labels = self._base.execute(tables.TRUTHS.format(which=which), given)
+        for number, _, _, places, truths, _ in opened("labels", labels):
             request = requests[number]
             request.parts += 1
             for row, truth in zip(

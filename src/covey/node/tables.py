@@ -172,7 +172,10 @@ SELECT number, groups, group_of, peer_answers, labels.rows
 FROM requests LEFT JOIN labels ON request = number
 WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
 """
-TRUTHS = "SELECT * FROM labels WHERE request BETWEEN ? AND ? ORDER BY request, part"
+TRUTHS = """
+SELECT labels.* FROM requests CROSS JOIN labels ON request = number
+WHERE {which} ORDER BY number, part
+"""
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
