@@ -16,6 +16,7 @@ from covey.node.requests import Loaded
 from covey.node.store import Store
 from covey.node.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
+from support.served import INFER, Client, infer, run
 
 FROZEN = Path(__file__).parents[1] / "frozen"
 VERSION_2 = sorted((FROZEN / "version_2").glob("*.store"))
@@ -95,6 +96,27 @@ def test_a_store_knows_whether_it_is_new(tmp_path: Path) -> None:
     again = Store(tmp_path / "a")
 
     assert [one.is_new for one in (*made, again)] == [True, True, False]
+
+
+def test_a_served_site_says_that_its_store_is_new_and_later_what_it_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+    caplog.set_level("INFO", "covey")
+    said = []
+    for _ in range(2):
+        run(tmp_path, story)
+        said.append([one.message.partition("north.store")[2] for one in caplog.records])
+        caplog.clear()
+
+    assert said[0][0] == " is new: the site begins with no labels"
+    assert [line.partition(" MB")[2] for line in said[1][:1]] == ["; its pages are checked"]
+    assert said[1][1:3] == [
+        " has 1 requests; their labels are counted",
+        " is read: 1 requests wait for labels",
+    ]
 
 
 def test_every_flipped_bit_that_changes_the_content_is_found_in_words(tmp_path: Path) -> None:
