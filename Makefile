@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret picture prove teeth kills clean
+.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret picture prove teeth kills flips clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -76,6 +76,10 @@ teeth: $(VENV)/.tools
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools
 	cd tests && ../$(BIN)/python -m chaos.kill --times $(or $(TIMES),200)
+
+# Single bits of a store, flipped one by one: what `covey check` finds.
+flips: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m chaos.flips --bits $(or $(BITS),2000) --write
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py

@@ -20,6 +20,18 @@ def test_every_key_that_was_added_is_there(keys: list[tuple[str, str]]) -> None:
     assert all(key in known for key in keys)
 
 
+@given(st.lists(KEYS))
+def test_keys_that_are_added_together_are_those_that_are_added_one_by_one(
+    keys: list[tuple[str, str]],
+) -> None:
+    together, one_by_one = BloomFilter(), BloomFilter()
+    together.add_many(keys)
+    for key in keys:
+        one_by_one.add(key)
+
+    assert together._bits == one_by_one._bits
+
+
 def test_few_keys_that_were_not_added_are_taken_for_known() -> None:
     known = BloomFilter()
     for k in range(100_000):

@@ -111,3 +111,29 @@ def is_served(root: str) -> bool:
 
 def label(number: int) -> dict[str, Any]:
     return {"id": str(number), "truth": 1}
+
+
+def test_a_site_whose_store_is_deleted_acknowledges_nothing_more_and_keeps_what_it_had(
+    tmp_path: Path,
+) -> None:
+    process, root = started(tmp_path)
+    store = tmp_path / "north.store"
+    first = [post(root + INFER, infer("0"))[0], post(root + FEEDBACK, label(0))[0]]
+    post(root + INFER, infer("1"))
+    store.unlink()
+    (tmp_path / "north.store-wal").unlink()
+
+    status, told = post(root + FEEDBACK, label(1))
+    _, said = process.communicate()
+    again, refused = started(tmp_path)
+    again.communicate()
+    (tmp_path / "north.store.saved").rename(store)
+    found = Store(store).find("", "0")
+
+    assert (first, status, told["code"]) == ([200, 202], 503, "store_failed")
+    assert process.returncode == 74
+    assert "north.store was removed while the site ran; all of it was saved" in said
+    assert again.returncode == 2
+    assert "north.store is not there, but what it held when it was removed" in refused
+    assert found is not None
+    assert found[0].truths == [1]

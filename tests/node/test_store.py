@@ -363,7 +363,7 @@ def test_a_store_of_another_site_or_with_other_counters_is_refused(
 
 def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     Store(tmp_path / "a").close()
-    change(tmp_path / "a", "PRAGMA user_version = 3")
+    change(tmp_path / "a", "PRAGMA user_version = 4")
 
     with pytest.raises(StoreError, match="written by a newer covey"):
         Store(tmp_path / "a")
@@ -419,7 +419,7 @@ def test_a_row_with_two_labels_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "a")
     change(
         tmp_path / "a",
-        "INSERT INTO labels SELECT request, 1, count, rows, truths, right FROM labels",
+        "INSERT INTO labels SELECT request, 1, count, rows, truths, right, 0 FROM labels",
     )
 
     with pytest.raises(StoreError, match="a row of request 1 has two labels"):
@@ -433,7 +433,8 @@ def test_check_says_that_a_store_agrees(tmp_path: Path, capsys: pytest.CaptureFi
 
     assert code == 0
     assert capsys.readouterr().out == (
-        "1 rows, 1 with label, 0 undelivered to peers\nevery counter is the sum of its labels\n"
+        "1 rows, 1 with label, 0 undelivered to peers\n"
+        "every row fits its checksum, every counter is the sum of its labels\n"
     )
 
 

@@ -244,6 +244,8 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "cells": 1,
             "owed": 0,
             "for_peers": {"open_tickets": 0, "labels": 0, "cells": 0},
+            "spent_today": 0.0,
+            "budget": None,
         }
 
     run(tmp_path, story)

@@ -19,10 +19,11 @@ from covey.config import load
 from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
+from covey.node.budgets import Budgets
 from covey.node.network import functions_of, learner_of
 from covey.node.node import Limits, Node, NodeDependencies, Question
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import AskRow, Assistance
+from covey.node.requests import AskRow, Assistance, Payment
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Workers
@@ -165,6 +166,8 @@ class World:
 
     limits = Limits()
     labels = ANY  # that the first site takes
+    budgets: Mapping[str, Budgets] = {}  # by site
+    noon_s = 0.0  # the time since the epoch when the loop's clock stands at 0
 
     def __init__(
         self,
@@ -214,7 +217,14 @@ class World:
         self.stores[name] = self.store(name)
         learner = learner_of(self.setup, place, self.dimension)
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
-        doors = NodeDependencies(self.stores[name], peers, self.chance, self.disk(name))
+        doors = NodeDependencies(
+            self.stores[name],
+            peers,
+            self.chance,
+            self.disk(name),
+            lambda: self.noon_s + asyncio.get_running_loop().time(),
+            {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
+        )
         own = functions_of(site, self.functions)
         node = Node(
             site,
@@ -225,6 +235,7 @@ class World:
             timeouts=self.timeouts,
             limits=self.limits,
             labels=self.labels if name == self.names[0] else ANY,
+            budgets=self.budgets.get(name),
         )
         self.nodes[name] = node
         at(name).run(node.start)
@@ -342,3 +353,14 @@ def exponential(world: World, mean_s: float) -> float:
 def _ignore(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()
+
+
+class PayingLink(Link):
+    """A link that states payments, too."""
+
+    async def state(self, payments: Sequence[Payment]) -> list[str]:
+        stated = [
+            Payment(self._source, False, one.id, one.at_ms, one.rows, one.amount)
+            for one in payments
+        ]
+        return await self._send(lambda node: node.take_payments(stated))

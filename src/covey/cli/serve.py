@@ -1,4 +1,4 @@
-"""The commands that run and inspect a site: serve, check, doctor, status."""
+"""The commands that run and inspect a site: serve, check, doctor, statement, status."""
 
 import argparse
 import contextlib
@@ -156,6 +156,7 @@ def _head(state: Status) -> str:
         ("labels from peers", _count(state.for_peers.labels)),
         ("open tickets of peers", _count(state.for_peers.open_tickets)),
         ("extra cells for peers", _count(state.for_peers.cells)),
+        ("spent today", _of(state.spent_today, state.budget)),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
@@ -195,11 +196,23 @@ def _arms(state: Status) -> Sequence[Sequence[str]]:
 
 
 def _peers(state: Status) -> Sequence[Sequence[str]]:
+    titles = ("peer", "state", "rows asked*", "undelivered labels")
+    is_paid = _is_paid(state)
     lines = [
-        (_plain(peer.name), _plain(peer.state), number(peer.asked, ",d"), number(peer.owed, ",d"))
+        (
+            _plain(peer.name),
+            _plain(peer.state).replace("_", " "),
+            number(peer.asked, ",d"),
+            number(peer.owed, ",d"),
+            *((number(peer.spent_today, ",.2f"), number(peer.budget, ",.2f")) if is_paid else ()),
+        )
         for peer in state.peers
     ]
-    return [("peer", "state", "rows asked*", "undelivered labels"), *lines]
+    return [(*titles, "spent today", "budget") if is_paid else titles, *lines]
+
+
+def _is_paid(state: Status) -> bool:
+    return any(peer.spent_today or peer.budget is not None for peer in state.peers)
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
@@ -208,6 +221,11 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 
 def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def _of(spent: float | None, budget: float | None) -> str:
+    limit = "" if budget is None else f" of {budget:,.2f}"
+    return f"{spent or 0.0:,.2f}{limit}" if spent or limit else ""
 
 
 def _share(part: int | None, whole: int | None) -> str:
@@ -262,15 +280,24 @@ examples:
 The URL is the one that `covey serve` prints; a token needs scope `read`.
 """
 
+STATEMENT_EXAMPLES = """\
+examples:
+  covey statement north.store --month 2026-11
+  covey statement north.store --month 2026-11 --csv >north-2026-11.csv
+
+It reads a copy of the store, so the site may be running. Times are UTC, by the clock of the payer;
+both ends have the same lines as soon as the payments are stated to the peer.
+"""
+
 
 def add(commands: Commands, *, finish: Finish) -> None:
     """Add the commands; `finish` adds the options that all commands share."""
     add_command = partial(command, commands)
     check = add_command(
         "check",
-        "check that the counters of a node's store agree with its labels",
-        "Recompute every counter of a store from its labels and report differences. The node that "
-        "writes the store must be stopped.",
+        "check a node's store for damage, and that its counters agree with its labels",
+        "Compare every row of a store with its checksum, recompute every counter from the labels, "
+        "and report differences. The node that writes the store must be stopped.",
         "example:\n  covey check north.store\n",
     )
     check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
@@ -299,6 +326,19 @@ def add(commands: Commands, *, finish: Finish) -> None:
     serve.add_argument("--log", choices=FORMS, help="log events to standard error; --json is json")
     finish(serve, _serve)
 
+    statement = add_command(
+        "statement",
+        "print what a site paid its peers in a month, and what peers owe it",
+        "Print each paid request of a month: when, which peer, the id of its first row at the "
+        "peer, how many rows were answered, and the amount.",
+        STATEMENT_EXAMPLES,
+    )
+    month_help = "the month, like 2026-11 (UTC)"
+    statement.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    statement.add_argument("--month", required=True, metavar="MONTH", help=month_help)
+    statement.add_argument("--csv", action="store_true", help="print the lines as CSV")
+    finish(statement, _statement)
+
     status = add_command(
         "status",
         "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
@@ -318,7 +358,7 @@ def _check(options: argparse.Namespace) -> None:
         differences, size, copy = store.check(), store.size(), store.copy
     if copy is not None:
         print(
-            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{options.store} was written by an earlier covey and is migrated now; the old file is "
             f"{copy}",
             file=sys.stderr,
         )
@@ -328,7 +368,7 @@ def _check(options: argparse.Namespace) -> None:
         print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
     elif not differences:
         print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
-        print("every counter is the sum of its labels")
+        print("every row fits its checksum, every counter is the sum of its labels")
     if differences:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
 
@@ -368,6 +408,13 @@ def _serve(options: argparse.Namespace) -> None:
 
     asyncio.run(app.serve(config.load(options.site), is_up=is_up))
     log.info("stopped")
+
+
+def _statement(options: argparse.Namespace) -> None:
+    # Not at the top: no other command prints statements.
+    from covey.cli import statement
+
+    statement.run(options)
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
-"""A store of version 1 becomes one of version 2: see UPGRADING.md, "The store".
+"""A store of an earlier version becomes one of this version: see UPGRADING.md, "The store".
 
-Tickets become requests of one row, lots become requests, and labels become parts. Counters and
+From version 2 on, the tables are the same; version 3 has a checksum in every row. From version 1,
+tickets become requests of one row, lots become requests, and labels become parts. Counters and
 folded sums stay as they are. What an isolated source caused is rebuilt from its tickets and folded
 sums in a form that depends on no kernel (`MigratedCell`), as version 1 added it to a copy of the
 site's statistics; a node makes its counters of it when it loads the store. Beyond what is said
@@ -21,14 +22,13 @@ from typing import Any
 
 import msgspec
 
-from covey.errors import StoreError
 from covey.files import sync
 from covey.kernel import CHOICE
+from covey.node import tables
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
-from covey.node.tables import INSERT_LABELS, INSERT_REQUEST, as_text, statement_for
+from covey.node.tables import as_text
 from covey.types import MEMORY
 
-COPY = ".v1.bak"  # after the name of a store: its copy of version 1
 AT_ONCE = 4096
 # Tables and columns of version 1: `desks` has the statistics per source, `lots` the requests of
 # many rows, `tickets` those of one row. A ticket is as old as the latest slot of its source; peers
@@ -60,63 +60,85 @@ AFTER = """
 INSERT INTO sources SELECT desk, slot, doubts, latest, NULL FROM desks WHERE desk = '';
 DROP TABLE lot_labels; DROP TABLE lots; DROP TABLE tickets; DROP TABLE desks; DROP TABLE numbers
 """
+REQUEST = "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LABELS = "INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?)"
 SERVED = """
 SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ticket
 """
 
 
-def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
+def keep_copy(base: sqlite3.Connection, path: Path, ending: str) -> Path:
     """Write a copy of a store beside it, on the disk and whole; return its name.
 
     No other copy is overwritten: after a return to version 1, it is of an earlier migration.
+    Raises `OSError` if it cannot be written.
     """
-    if not path.is_file():  # a store in memory
-        return None
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         with contextlib.closing(sqlite3.connect(part)) as target:
             base.backup(target)
         sync(part)
-        copy = _name_of(part, path)
+        copy = _name_of(part, path, ending)
         part.replace(copy)
         sync(copy.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
-            "changed"
-        ) from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
     return copy
 
 
-def _name_of(part: Path, path: Path) -> Path:
+def _name_of(part: Path, path: Path, ending: str) -> Path:
     """Return the first name of a copy that is free, or that a copy with the same content has."""
     for number in itertools.count(1):
-        copy = path.with_name(path.name + COPY + (f".{number}" if number > 1 else ""))
+        copy = path.with_name(path.name + ending + (f".{number}" if number > 1 else ""))
         if not copy.exists() or (copy.is_file() and filecmp.cmp(copy, part, shallow=False)):
             break
     return copy
 
 
-def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
+def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) -> None:
     """Migrate what a connection has open, within its transaction; `create` makes new tables."""
-    _run(base, BEFORE)
+    if version == 1:
+        _migrate_tickets(base)
+    _seal(base, create)
+
+
+def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
+    """Write all tables again, with tables."""
+    known = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
+    earlier = [name for name in tables.NAMES if name in known]
+    for name in earlier:
+        base.execute(f"ALTER TABLE {name} RENAME TO earlier_{name}")
+    indices = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    for (name,) in base.execute(indices).fetchall():  # they would keep their names
+        base.execute(f"DROP INDEX {name}")
     create()
+    for name in earlier:
+        seal = tables.SEALS.get(name, tuple)
+        rows = map(seal, base.execute(f"SELECT * FROM earlier_{name}"))  # noqa: S608
+        places = ", ".join("?" for _ in base.execute(f"PRAGMA table_info({name})"))
+        base.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608
+    for name in reversed(earlier):  # labels refer to requests
+        base.execute(f"DROP TABLE earlier_{name}")
+
+
+def _migrate_tickets(base: sqlite3.Connection) -> None:
+    """Make version 2 of version 1."""
+    _run(base, BEFORE)
+    _run(base, tables.BARE)
     _run(base, NUMBERS)
     _run(base, LOTS)
     (count,) = base.execute("SELECT COUNT(*) FROM numbers").fetchone()
     for first in range(1, count + 1, AT_ONCE):
         tickets = base.execute(TICKETS, (first, first + AT_ONCE - 1)).fetchall()
-        base.executemany(statement_for(INSERT_REQUEST, 1), map(_request, tickets))
+        base.executemany(REQUEST, map(_request, tickets))
         labels = [
             (number, 0, 1, bytes(4), _list(truth), bytes([is_right]))
             for number, *_, truth, is_right, _ in tickets
             if truth is not None
         ]
-        base.executemany(statement_for(INSERT_LABELS, 1), labels)
+        base.executemany(LABELS, labels)
     isolated = base.execute("SELECT desk, slot FROM desks WHERE desk <> ''").fetchall()
     states = [(source, slot, as_text(_caused_by(base, source))) for source, slot in isolated]
     base.executemany("INSERT INTO sources VALUES (?, ?, '{}', 'null', ?)", states)

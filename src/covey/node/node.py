@@ -9,6 +9,7 @@ import contextlib
 import logging
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,6 @@ from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
 from covey.data.inputs import ANY, LabelSet, plain_label, points_of, rows_of
 from covey.errors import (
-    ConfigError,
     ConflictingLabel,
     CoveyError,
     DataError,
@@ -33,6 +33,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.kernel.rules import Report
+from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
 from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
@@ -46,6 +47,7 @@ from covey.node.peers import (
     LabelDelivery,
     Peer,
     PeerTimeouts,
+    peers_of,
 )
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import (
@@ -55,17 +57,18 @@ from covey.node.requests import (
     Assistance,
     Commit,
     Delivery,
+    Payment,
     Request,
     holder,
     is_own,
     schema_fingerprint,
 )
 from covey.node.state import Settlements
-from covey.node.status import State, arms_of, peers_of
+from covey.node.status import State, arms_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
-from covey.types import Context, Label
+from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
@@ -88,6 +91,8 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     peers: Mapping[str, Peer]
     rng: random.Random  # for ids and jitter
     workers: Workers
+    clock: Callable[[], float] = time.time  # seconds since the epoch
+    payees: Mapping[str, Payee] = {}  # peers that payments are stated to
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -123,6 +128,7 @@ class Node:
         limits: Limits | None = None,
         labels: LabelSet = ANY,
         fingerprint: str | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """`trust` says how the labels of each peer count; the default is `isolated`.
 
@@ -135,18 +141,22 @@ class Node:
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
             fingerprint = schema_fingerprint(learner.arms, learner.policies)
-        loaded = dependencies.store.load(site.name, fingerprint)
+        store = dependencies.store
+        loaded = store.load(site.name, fingerprint)
         self.starts = loaded.starts  # this one included
-        self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
+        self._ledger = PaymentLedger.load(store, learner, budgets or Budgets(), dependencies.clock)
+        self._state = RecordedState(
+            learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
+        )
         self.counters = self._state.counters  # what was decided and labelled so far
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
-            for peer, one in _peers_of(learner, dependencies.peers).items()
+            for peer, one in peers_of(learner, dependencies.peers).items()
         }
         self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._driver = NodeDriver(
-            self._state, functions, dependencies.workers, self._breakers, self.new_id
+            self._state, functions, dependencies.workers, self._breakers, self.new_id, self._ledger
         )
         self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
@@ -157,6 +167,9 @@ class Node:
         self._journal = Journal(self._state, self._commit)
         self._delivery = LabelDelivery(
             self._breakers, loaded.deliveries, dependencies.rng, self._mark_delivered
+        )
+        self._statements = PaymentDelivery(
+            dependencies.payees, store.unstated(), dependencies.rng, self._mark_stated
         )
 
     # -- status ---------------------------------------------------------------------------------
@@ -183,6 +196,7 @@ class Node:
 
     def state(self) -> State:
         """Return the status of a started node."""
+        ledger = self._ledger
         served = self._state.served_state()
         return State(
             name=self.name,
@@ -194,17 +208,20 @@ class Node:
             alarm_slot=self._state.alarm_slot,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters),
-            peers=peers_of(self._breakers, self._others, self._delivery.undelivered, self.counters),
+            peers=peer_states(self._breakers, self._others, ledger, self._delivery, self.counters),
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
             owed=self.undelivered,
             for_peers=served,
+            spent_today=ledger.total() / MILLIONTHS,
+            budget=in_units(ledger.budgets.total),
         )
 
     def start(self) -> None:
         """Begin to deliver labels to peers."""
         self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
+        self._statements.start()
 
     async def drained(self) -> None:
         """Return when every label is delivered."""
@@ -219,6 +236,7 @@ class Node:
     def stop(self) -> None:
         """Stop immediately. Uncommitted work is dropped; it was never acknowledged."""
         self._delivery.stop()
+        self._statements.stop()
         self._journal.stop()
 
     # -- own clients ----------------------------------------------------------------------------
@@ -435,6 +453,20 @@ class Node:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
         return outcomes
 
+    async def take_payments(self, payments: Sequence[Payment]) -> list[str]:
+        """Record what a peer pays for answers of this site; return the outcome of each."""
+        self._check_alive()
+        outcomes = []
+        for one in payments:
+            is_known = self._state.find(one.peer, one.id) is not None
+            if is_known or await self._stored(one.peer, one.id) is not None:
+                self._state.receive_payment(one)
+                outcomes.append(TAKEN)
+            else:
+                outcomes.append(UNKNOWN_ID)
+        await self._journal.flush()
+        return outcomes
+
     # -- one request ----------------------------------------------------------------------------
 
     async def _once(
@@ -522,28 +554,16 @@ class Node:
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             self._delivery.add(one)
+        self._statements.add(commit.payments)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
         for one in deliveries:
             self._state.mark_delivered(one)
         await self._journal.flush()
 
-
-def _peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
-    """Return the peers that a learner may ask."""
-    found: dict[str, Peer] = {}
-    for peer, _ in learner.behind():
-        if peer in found:
-            raise ConfigError(
-                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
-                "takes one of them"
-            )
-        if peer not in peers:
-            raise ConfigError(
-                f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
-            )
-        found[peer] = peers[peer]
-    return found
+    async def _mark_stated(self, payments: Sequence[Payment]) -> None:
+        self._state.mark_stated(payments)
+        await self._journal.flush()
 
 
 def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:

@@ -4,7 +4,7 @@ Nothing here reads or writes. A site that is loaded from the commits continues a
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from covey.node.requests import (
     Commit,
     Delivery,
     Loaded,
+    Payment,
     PeerAnswer,
     Request,
     RowGroup,
@@ -46,9 +47,14 @@ class RecordedState(SiteState):
         trust: Mapping[str, Trust] | None = None,
         *,
         most_cells: int = MOST_CELLS,
+        settle: Callable[[Request], list[Payment]] = lambda request: [],
     ) -> None:
-        """`trust` says how labels of each peer count; those of others are isolated."""
+        """`trust` says how labels of each peer count; those of others are isolated.
+
+        `settle` returns what is paid for the answers of peers to a request.
+        """
         super().__init__(learner)
+        self._settle_payments = settle
         self.sources = SourceStatistics(learner, trust or {}, most_cells=most_cells)
         self.counters = Counters(loaded.counters)
         self._commit = Commit()
@@ -156,8 +162,10 @@ class RecordedState(SiteState):
         self._commit.requests.append(request)
         self._has_changed = True
         self.counters.count_decisions(request)
-        if request.peer_answers and self.learner.counts_at_once:
-            self._count_answered(request, request.peer_answers)
+        if request.peer_answers:
+            self._commit.payments += self._settle_payments(request)
+            if self.learner.counts_at_once:
+                self._count_answered(request, request.peer_answers)
         if self.is_pooled(source):
             self._note(request, range(len(request)))
         self._expire_all(source)
@@ -319,6 +327,16 @@ class RecordedState(SiteState):
     def mark_delivered(self, delivery: Delivery) -> None:
         """Record that a peer has a label, or no longer waits for it."""
         self._commit.delivered.append(delivery)
+        self._has_changed = True
+
+    def receive_payment(self, payment: Payment) -> None:
+        """Record what a peer pays for answers of this site."""
+        self._commit.payments.append(payment)
+        self._has_changed = True
+
+    def mark_stated(self, payments: Sequence[Payment]) -> None:
+        """Record that a peer knows what it was paid."""
+        self._commit.stated += payments
         self._has_changed = True
 
     # -- expiry ---------------------------------------------------------------------------------

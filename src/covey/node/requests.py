@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import UNKNOWN
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
@@ -221,6 +221,11 @@ class Assistance(msgspec.Struct, frozen=True):
     width: int = 0  # distance of the function from the peer's best, at most; in millionths
     id: Any = None  # of the row at the peer, where it chose one
 
+    @property
+    def is_given(self) -> bool:
+        """Whether there is a label."""
+        return self.label is not NO_ANSWER
+
 
 class LabelPart(msgspec.Struct):
     """Labels of a request that arrived since the last commit."""
@@ -238,6 +243,17 @@ class Delivery(msgspec.Struct, frozen=True):
     peer: str
     id: str
     label: Label
+
+
+class Payment(msgspec.Struct, frozen=True):
+    """What is paid for the answers of a peer to a request; `id` is that of its first row there."""
+
+    peer: str
+    is_ours: bool  # the site pays the peer; else the peer pays the site
+    id: str
+    at_ms: int  # by the clock of the payer, since the epoch
+    rows: int  # that have an answer
+    amount: int  # in millionths
 
 
 class MigratedCell(msgspec.Struct, frozen=True):
@@ -284,6 +300,8 @@ class Commit(msgspec.Struct):
     closed: list[int] = []  # numbers of requests that accept labels no longer
     deliveries: list[Delivery] = []
     delivered: list[Delivery] = []
+    payments: list[Payment] = []
+    stated: list[Payment] = []  # that the peer knows of
 
     def add_labels(
         self, request: Request, rows: list[int], truths: list[Label], right: list[bool]

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -32,9 +32,11 @@ class PeerState(msgspec.Struct, frozen=True):
     """A peer: `resting` while its circuit is open, `not asked` if it is in no arm."""
 
     name: str
-    state: Literal["open", "resting", "not asked"]
+    state: Literal["open", "resting", "over_budget", "not asked"]
     owed: int  # undelivered labels
     asked: int  # rows that it asked since the start
+    spent_today: float = 0.0  # on its answers, since midnight (UTC)
+    budget: float | None = None  # per day; None: there is no limit
 
 
 class ServedState(msgspec.Struct, frozen=True):
@@ -62,6 +64,22 @@ class State(msgspec.Struct, frozen=True):
     cells: int  # that are known
     owed: int  # undelivered labels, to all peers
     for_peers: ServedState
+    spent_today: float = 0.0  # on answers of all peers
+    budget: float | None = None  # for these, per day
+
+
+class Payments(Protocol):
+    """What peers are paid, as far as the status knows it."""
+
+    def is_over(self, peer: str) -> bool: ...
+
+    def today(self, peer: str) -> tuple[float, float | None]: ...
+
+
+class Deliveries(Protocol):
+    """Deliveries of labels to peers, as far as the status knows them."""
+
+    def undelivered(self, peer: str) -> int: ...
 
 
 class Breaker(Protocol):
@@ -146,18 +164,23 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
     return dict(zip(learner.arms, own + others, strict=True))
 
 
-def peers_of(
+def peer_states(
     breakers: Mapping[str, Breaker],
     others: Sequence[str],
-    undelivered: Callable[[str], int],
+    payments: Payments,
+    deliveries: Deliveries,
     counters: Counters,
 ) -> list[PeerState]:
     """Return the state of the peers that are asked, and of others that may ask."""
-    asked = counters.asked
-    return [
-        PeerState(peer, "resting" if one.is_open else "open", undelivered(peer), asked[peer])
-        for peer, one in breakers.items()
-    ] + [PeerState(peer, "not asked", 0, asked[peer]) for peer in others]
+    states = []
+    for peer, breaker in breakers.items():
+        state: Literal["open", "resting", "over_budget"] = "resting" if breaker.is_open else "open"
+        if payments.is_over(peer):
+            state = "over_budget"
+        spent, budget = payments.today(peer)
+        asked = counters.asked[peer]
+        states.append(PeerState(peer, state, deliveries.undelivered(peer), asked, spent, budget))
+    return states + [PeerState(peer, "not asked", 0, counters.asked[peer]) for peer in others]
 
 
 def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:

@@ -8,11 +8,12 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from covey.errors import StoreError, StoreFull
 from covey.node import migration, tables
@@ -24,13 +25,18 @@ from covey.node.requests import (
     Delivery,
     LabelPart,
     Loaded,
+    Payment,
     Request,
+    SourceState,
     add_counts,
     differences,
 )
+from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
+SAVED = ".saved"  # after the name of a store that was removed: what it held
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
+ADDED_AT_ONCE = 65_536
 _MASK = (1 << BLOOM_BITS) - 1
 
 
@@ -42,18 +48,27 @@ class BloomFilter:
 
     def add(self, key: tuple[str, str]) -> None:
         """Add the id of a source."""
-        for place in _places(key):
+        for place in _places(hash(key)):
             self._bits[place >> 3] |= 1 << (place & 7)
+
+    def add_many(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Add ids of sources, at a tenth of the time."""
+        bits, numbers = np.frombuffer(self._bits, np.uint8), map(hash, keys)
+        while len(some := np.fromiter(islice(numbers, ADDED_AT_ONCE), np.int64)):
+            for places in _places(some):
+                np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         """Return whether the id may have been added; if not, it was not."""
-        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(key))
+        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(hash(key)))
 
 
-def _places(key: tuple[str, str]) -> tuple[int, int]:
-    # `hash` differs from process to process, so no client can choose ids that collide with others.
-    number = hash(key)
-    return number & _MASK, number >> 32 & _MASK
+def _places(numbers: Any) -> tuple[Any, Any]:
+    """Return the two places of a hash, or of an array of hashes.
+
+    `hash` differs from process to process, so no client can choose ids that collide with others.
+    """
+    return numbers & _MASK, numbers >> 32 & _MASK
 
 
 class Store:
@@ -66,18 +81,24 @@ class Store:
         is_new_allowed: bool = True,
         rows_kept: int = 1_000_000,
         connect: Callable[..., sqlite3.Connection] | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
 
-        A file of version 1 is migrated, after a copy of it was written beside it.
+        `tell` gets a sentence before each step of a start that takes seconds for a large store.
+
+        A file of an earlier version is migrated, after a copy of it was written beside it.
         """
         self._path = str(path)
+        self._tell = tell
         self._rows_kept, self._rows = rows_kept, 0
         self._known: BloomFilter | None = None
-        self.copy: Path | None = None  # of version 1, if the file was migrated
-        is_file = self._path != ":memory:"
-        if is_file and not is_new_allowed and not Path(path).exists():
-            raise StoreError(f"there is no store {path}; give the file that a node has written")
+        self.copy: Path | None = None  # of the earlier version, if the file was migrated
+        self.is_new = False  # the file was made by this store
+        # A disk of its own (`connect`) has no files that could be looked at.
+        self._watched = [Path(self._path)] if self._path != ":memory:" and not connect else []
+        for one in self._watched:
+            _check_there(one, is_new_allowed=is_new_allowed)
         with self._sentences("opened"):
             self._base = (connect or _connect)(
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
@@ -87,6 +108,8 @@ class Store:
             except BaseException:
                 self._base.close()
                 raise
+        self._watched += [_log_of(one) for one in self._watched]
+        self._files = self._identities()
 
     @classmethod
     def memory(cls) -> "Store":
@@ -100,17 +123,13 @@ class Store:
         if they are not the sum of its labels.
         """
         with self._sentences("read"), self._transaction():
-            self._base.execute(
-                "INSERT OR IGNORE INTO site VALUES (1, ?, ?, 0)", (name, fingerprint)
-            )
-            self._base.execute("INSERT OR IGNORE INTO sources VALUES ('', 0, '{}', 'null', NULL)")
-            self._base.execute("UPDATE site SET starts = starts + 1")
-            self._check_site(name, fingerprint)
-            self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
+            self._start(name, fingerprint)
+            self._rows = self._number("SELECT TOTAL(rows) FROM requests")
             self._known = BloomFilter()
-            for key in self._base.execute(tables.IDS):
-                self._known.add(key)
-            return self._load()
+            self._known.add_many(self._base.execute(tables.IDS))
+            loaded = self._load()
+        self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
+        return loaded
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is on the disk.
@@ -136,6 +155,7 @@ class Store:
         with self._sentences("written"), self._or_rolled_back():
             rows = self._prune(sum(map(len, commit.requests)))
             self._base.execute("COMMIT")
+        self._check_files()
         self._rows = rows
         if self._known is not None:
             for request in commit.requests:
@@ -171,11 +191,30 @@ class Store:
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
 
     def check(self) -> list[str]:
-        """Count all labels again; return a sentence for each counter that differs."""
+        """Return a sentence for all damage, and for each counter that is not the sum of labels."""
         with self._sentences("read"):
             broken = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
-        found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
-        return found + self._differences()
+            found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
+            found += tables.damaged(self._base)
+        # What is damaged cannot be counted.
+        return found or self._differences()
+
+    def payments(self, since_ms: int, until_ms: int = 2**53, *, is_ours: bool) -> list[Payment]:
+        """Return what was paid to peers, or by them, from `since_ms` until before `until_ms`."""
+        with self._sentences("read"):
+            rows = self._base.execute(tables.PAYMENTS, (is_ours, since_ms, until_ms))
+            return [tables.payment_of(row) for row in opened("payments", rows)]
+
+    def unstated(self) -> list[Payment]:
+        """Return the payments that peers have yet to be told of, oldest first."""
+        with self._sentences("read"):
+            rows = self._base.execute("SELECT * FROM payments WHERE is_unstated ORDER BY at_ms")
+            return [tables.payment_of(row) for row in opened("payments", rows)]
+
+    def name(self) -> str:
+        """Return the name of the site; "" if it was never started."""
+        with self._sentences("read"):
+            return str(next(self._all("site"), (1, ""))[1])
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""
@@ -202,15 +241,49 @@ class Store:
         with self._transaction():
             application = self._number("PRAGMA application_id")
             is_empty = not self._number("SELECT COUNT(*) FROM sqlite_schema")
-            if is_empty and not application:
+            self.is_new = is_empty and not application
+            if self.is_new:
                 self._create()
-        if not is_empty or application:
+        if not self.is_new:
             self._check_file(application)
-            if self._number("PRAGMA user_version") < tables.VERSION:
-                self.copy = migration.keep_copy(self._base, Path(self._path))
+            version = self._number("PRAGMA user_version")
+            if version < tables.VERSION:
+                self._tell(f"{self._path} has form {version}: it is copied and migrated")
+                self.copy = self._copied(version)
                 with self._transaction():
-                    migration.migrate(self._base, self._create)
+                    migration.migrate(self._base, version, self._create)
         self._base.execute("PRAGMA foreign_keys = ON")
+
+    def _copied(self, version: int) -> Path | None:
+        """Write a copy of a store that is to be migrated."""
+        path = Path(self._path)
+        if not path.is_file():  # a store in memory
+            return None
+        try:
+            return migration.keep_copy(self._base, path, f".v{version}.bak")
+        except OSError as error:
+            raise StoreError(
+                f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
+                "changed"
+            ) from None
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        """Return which files the paths of the store name now; None: there is none."""
+        return [_identity(one) for one in self._watched]
+
+    def _check_files(self) -> None:
+        """Raise `StoreError` if what was written went to files that the next start cannot find."""
+        found = self._identities()
+        if found == self._files:
+            return
+        place = next(k for k, one in enumerate(found) if one != self._files[k])
+        what = "removed" if found[place] is None else "replaced"
+        text = f"{self._watched[place]} was {what} while the site ran"
+        try:  # this process has the file still
+            copy = migration.keep_copy(self._base, self._watched[0], SAVED)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{text}, and cannot be saved ({error}): restore a copy") from None
+        raise StoreError(f"{text}; all of it was saved: rename {copy} to {self._watched[0].name}")
 
     def _check_file(self, application: int) -> None:
         if application != tables.APPLICATION:
@@ -221,6 +294,8 @@ class Store:
                 f"{self._path} was written by a newer covey (its form is {version}, this one "
                 f"knows {tables.VERSION}); use that one"
             )
+        size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
+        self._tell(f"{self._path} has {size / 1e6:.1f} MB; its pages are checked")
         (found,) = self._base.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise StoreError(f"{self._path} is damaged ({found}); restore it from a copy")
@@ -236,8 +311,20 @@ class Store:
     def _number(self, query: str) -> int:
         return int(self._base.execute(query).fetchone()[0])
 
-    def _check_site(self, name: str, fingerprint: str) -> None:
-        kept = self._base.execute("SELECT name, fingerprint FROM site").fetchone()
+    def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """Yield all rows of a table."""
+        return opened(table, self._base.execute(f"SELECT * FROM {table}"))  # noqa: S608
+
+    def _start(self, name: str, fingerprint: str) -> None:
+        """Count a start of a site, which may be the first one."""
+        kept = next(self._all("site"), (1, name, fingerprint, 0))
+        self._check_site(kept[1:3], name, fingerprint)
+        row = sealed((*kept[:3], kept[3] + 1))
+        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", row)
+        own = sealed(tables.source_columns(SourceState("", 0)))
+        self._base.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?, ?)", own)
+
+    def _check_site(self, kept: Sequence[str], name: str, fingerprint: str) -> None:
         if kept[0] != name:
             raise StoreError(
                 f"{self._path} is the store of site {kept[0]!r}, not of {name!r}; give each its "
@@ -249,6 +336,8 @@ class Store:
                 f"{'; '.join(differences(kept[1], fingerprint))}. Its counters would mean "
                 "something else; put the configuration back, or begin a new file"
             )
+        count = self._number("SELECT COUNT(*) FROM requests")
+        self._tell(f"{self._path} has {count} requests; their labels are counted")
         found = self._differences()
         if found:
             raise StoreError(f"{self._path} is damaged: {found[0]}; restore it from a copy")
@@ -266,15 +355,13 @@ class Store:
         ]
 
     def _load(self) -> Loaded:
-        sources = {
-            row[0]: tables.source_of(row) for row in self._base.execute("SELECT * FROM sources")
-        }
+        sources = {row[0]: tables.source_of(row) for row in self._all("sources")}
         cells: dict[str, list[CellLine]] = {source: [] for source in sources}
-        for cell in map(tables.cell_of, self._base.execute("SELECT * FROM cells")):
+        for cell in map(tables.cell_of, self._all("cells")):
             cells.setdefault(cell.source, []).append(cell)
-        deliveries = self._base.execute("SELECT * FROM outbox ORDER BY peer, id")
+        deliveries = self._all("outbox")  # by peer and id, its primary key
         asked = tables.count_asked(self._base, tables.ALL)
-        for cell, peer, *counts in self._base.execute("SELECT * FROM folded_asked"):
+        for cell, peer, *counts in self._all("folded_asked"):
             add_counts(asked, {(cell, peer): (counts[0], counts[1])})
         return Loaded(
             sources,
@@ -289,8 +376,9 @@ class Store:
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
         rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)  # noqa: S608
-        requests = {row[0]: tables.request_of(row) for row in rows}
-        for number, places, truths in self._base.execute(tables.TRUTHS.format(which=which), given):
+        requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
+        labels = self._base.execute(tables.TRUTHS.format(which=which), given)
+        for number, _, _, places, truths, _ in opened("labels", labels):
             request = requests[number]
             request.parts += 1
             for row, truth in zip(
@@ -304,31 +392,35 @@ class Store:
     def _write(self, commit: Commit) -> None:
         base = self._base
         base.executemany(
-            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?)",
-            map(tables.source_columns, commit.sources),
+            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?, ?)",
+            [sealed(tables.source_columns(one)) for one in commit.sources],
         )
         base.executemany(
-            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)",
-            map(tables.cell_columns, commit.cells),
+            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [sealed(tables.cell_columns(one)) for one in commit.cells],
         )
-        self._execute(tables.INSERT_REQUEST, map(tables.request_columns, commit.requests))
-        row_ids = map(tables.row_id_columns, commit.requests)
-        self._execute(tables.INSERT_ROW_ID, chain.from_iterable(row_ids))
+        requests = map(tables.request_columns, commit.requests)
+        self._execute(tables.INSERT_REQUEST, map(sealed_flagged, requests))
+        row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
+        self._execute(tables.INSERT_ROW_ID, map(sealed, row_ids))
         self._write_labels(commit.labels.values())
         base.executemany(tables.ADD_LABELS.format(table="counters"), _rows(commit.counts))
         self._execute(tables.CLOSE, ((number,) for number in commit.closed))
-        rows = [(one.peer, one.id, tables.as_text(one.label)) for one in commit.deliveries]
-        base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?)", rows)
+        rows = [sealed((one.peer, one.id, tables.as_text(one.label))) for one in commit.deliveries]
+        base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?)", rows)
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
+        paid = [sealed_flagged(tables.payment_columns(one)) for one in commit.payments]
+        base.executemany("INSERT OR IGNORE INTO payments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", paid)
+        base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
 
     def _write_labels(self, parts: Iterable[LabelPart]) -> None:
         try:
             for part in parts:
                 self._check_unlabelled(part)
-            self._execute(tables.INSERT_LABELS, map(tables.label_columns, parts))
+            self._execute(tables.INSERT_LABELS, map(sealed, map(tables.label_columns, parts)))
         except sqlite3.IntegrityError as error:
             raise StoreError(
                 f"{self._path} was given the label of a row that waits for none; nothing of the "
@@ -379,16 +471,21 @@ class Store:
         if not oldest:
             return 0
         # Open requests between them have numbers of this range, too, and stay.
-        where = (oldest[0][0], oldest[-1][0])
-        counts = tables.count_labels(base, tables.BETWEEN, where)
-        asked = tables.count_asked(base, tables.BETWEEN, where)
+        between = (oldest[0][0], oldest[-1][0])
+        counts = tables.count_labels(base, tables.BETWEEN, between)
+        asked = tables.count_asked(base, tables.BETWEEN, between)
         base.executemany(tables.ADD_LABELS.format(table="folded"), _rows(counts))
-        base.executemany(tables.ADD_ASKED, _rows(asked))
+        for where in list(asked):
+            earlier = base.execute("SELECT * FROM folded_asked WHERE cell = ? AND peer = ?", where)
+            for _, _, answers, labels in opened("folded_asked", earlier):
+                add_counts(asked, {where: (answers, labels)})
+        rows = map(sealed, _rows(asked))
+        base.executemany("INSERT OR REPLACE INTO folded_asked VALUES (?, ?, ?, ?, ?)", rows)
         names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]
         base.executemany("DELETE FROM labels WHERE request = ?", numbers)
-        base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", where)  # noqa: S608
+        base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", between)  # noqa: S608
         return folded
 
     # -- transactions and errors ----------------------------------------------------------------
@@ -418,6 +515,44 @@ class Store:
             name = getattr(error, "sqlite_errorname", "")
             kind = StoreFull if name == "SQLITE_FULL" else StoreError
             raise kind(_sentence(self._path, verb, error)) from error
+        except (ValueError, LookupError) as error:  # a column that cannot be decoded
+            raise StoreError(
+                f"{self._path} is damaged ({type(error).__name__}: {error}); restore it from a copy"
+            ) from error
+
+
+def _log_of(path: Path) -> Path:
+    """Return the name that SQLite gives the log of a store."""
+    return path.with_name(path.name + "-wal")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_there(path: Path, *, is_new_allowed: bool) -> None:
+    """Raise `StoreError` if the store is not there and must not be begun anew."""
+    is_there = path.exists()
+    if not is_there and not is_new_allowed:
+        raise StoreError(f"there is no store {path}; give the file that a node has written")
+    saved = path.with_name(path.name + SAVED)
+    if not is_there and saved.exists():
+        raise StoreError(
+            f"{path} is not there, but what it held when it was removed, {saved}, is there; rename "
+            f"it to {path.name}, or remove it to begin a new store"
+        )
+    log = _log_of(path)
+    # SQLite would drop the log, with all labels in it, and begin a new file.
+    if log.exists() and (not is_there or (not path.stat().st_size and log.stat().st_size)):
+        what = "is empty" if is_there else "is not there"
+        raise StoreError(
+            f"{path} {what}, but its log {log} is there, so the store was removed; restore both "
+            "from a copy, or remove the log to begin a new store"
+        )
 
 
 def _connect(path: str, **given: Any) -> sqlite3.Connection:

@@ -1,8 +1,16 @@
-"""The tables of a store: their columns, the records that these are, and sums over them."""
+"""The tables of a store: their columns, the records that these are, sums and checksums of them.
 
+SQLite finds damage of its own structure, but not a changed bit within a value; its checksum VFS is
+a C extension that Python's `sqlite3` cannot set up. So every row has a checksum. Counters and
+folded sums have none: each is the sum of labels that have one.
+"""
+
+import re
 import sqlite3
+import zlib
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -20,6 +28,7 @@ from covey.node.requests import (
     Counts,
     LabelPart,
     MigratedCell,
+    Payment,
     PeerAnswer,
     Request,
     RowGroup,
@@ -28,7 +37,7 @@ from covey.node.requests import (
 )
 
 APPLICATION = 0x636F7679  # "covy"
-VERSION = 2
+VERSION = 3
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   cell TEXT NOT NULL,
@@ -38,19 +47,22 @@ COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   right INTEGER NOT NULL CHECK (right BETWEEN 0 AND labels),
   PRIMARY KEY (cell, source, arm)
 ) STRICT, WITHOUT ROWID;"""
+SUM = "\n  sum INTEGER NOT NULL,"  # of the columns before it: see `sealed`
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS site (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
+  one INTEGER PRIMARY KEY,
   name TEXT NOT NULL,
   fingerprint TEXT NOT NULL,
-  starts INTEGER NOT NULL CHECK (starts >= 0)
+  starts INTEGER NOT NULL CHECK (starts >= 0),{SUM}
+  CHECK (one = 1)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS sources (
-  source TEXT PRIMARY KEY,
+  source TEXT NOT NULL,
   slot INTEGER NOT NULL CHECK (slot >= 0),
   changes TEXT NOT NULL,
   latest TEXT NOT NULL,
-  migrated TEXT
+  migrated TEXT,{SUM}
+  PRIMARY KEY (source)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cells (
   source TEXT NOT NULL,
@@ -58,7 +70,7 @@ CREATE TABLE IF NOT EXISTS cells (
   line INTEGER NOT NULL CHECK (line >= 0),
   name TEXT NOT NULL,
   counters TEXT NOT NULL,
-  seen TEXT NOT NULL,
+  seen TEXT NOT NULL,{SUM}
   PRIMARY KEY (source, space, line)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests (
@@ -77,14 +89,14 @@ CREATE TABLE IF NOT EXISTS requests (
   answers TEXT,
   peer_answers TEXT,
   row_ids TEXT,
-  is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),
+  is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),{SUM}
   UNIQUE (source, id)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS row_ids (
   source TEXT NOT NULL,
   id TEXT NOT NULL,
   request INTEGER NOT NULL,
-  row INTEGER NOT NULL CHECK (row >= 1),
+  row INTEGER NOT NULL CHECK (row >= 1),{SUM}
   PRIMARY KEY (source, id)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS labels (
@@ -93,7 +105,7 @@ CREATE TABLE IF NOT EXISTS labels (
   count INTEGER NOT NULL CHECK (count >= 1),
   rows BLOB NOT NULL CHECK (length(rows) = 4 * count),
   truths TEXT NOT NULL,
-  right BLOB NOT NULL CHECK (length(right) = count),
+  right BLOB NOT NULL CHECK (length(right) = count),{SUM}
   PRIMARY KEY (request, part)
 ) STRICT, WITHOUT ROWID;
 {COUNTS.format(table="counters")}
@@ -102,39 +114,66 @@ CREATE TABLE IF NOT EXISTS folded_asked (
   cell TEXT NOT NULL,
   peer TEXT NOT NULL,
   answers INTEGER NOT NULL CHECK (answers >= 1),
-  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),
+  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),{SUM}
   PRIMARY KEY (cell, peer)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (
   peer TEXT NOT NULL,
   id TEXT NOT NULL,
-  label TEXT NOT NULL,
+  label TEXT NOT NULL,{SUM}
   PRIMARY KEY (peer, id)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payments (
+  is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
+  at_ms INTEGER NOT NULL,
+  peer TEXT NOT NULL,
+  id TEXT NOT NULL,
+  rows INTEGER NOT NULL CHECK (rows >= 1),
+  amount INTEGER NOT NULL CHECK (amount >= 1),
+  is_unstated INTEGER NOT NULL CHECK (is_unstated IN (0, 1)),{SUM}
+  PRIMARY KEY (is_ours, at_ms, peer, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS unstated ON payments (peer) WHERE is_unstated
 """
-INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 16)
-INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 6)
-INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 4)
-CLOSE = ("UPDATE requests SET is_open = 0 WHERE number IN (VALUES {rows})", 1)
+BARE = SCHEMA.replace(SUM, "")  # as before version 3
+NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
+SUMS = ("counters", "folded")  # of labels: without checksums
+FLAGGED = ("requests", "payments")  # whose last column is a flag that is cleared
+INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 17)
+INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 7)
+INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 5)
+CLOSE = ("UPDATE requests SET is_open = 0, sum = ~sum WHERE number IN (VALUES {rows})", 1)
 ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
 """
-ADD_ASKED = """
-INSERT INTO folded_asked VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
-SET answers = answers + excluded.answers, labels = labels + excluded.labels
+# Requests of one row, with one label, apart from others.
+LABELLED_ROW = """
+SELECT source, groups, labels.rows, right FROM {tables} ON request = number
+WHERE requests.rows = 1 AND part = 0 AND {which}
+"""
+TWO_LABELS = """
+SELECT request FROM labels CROSS JOIN requests ON request = number
+WHERE part > 0 AND requests.rows = 1 LIMIT 1
 """
 LABELLED = """
 SELECT number, source, groups, group_of, labels.rows, right
-FROM requests JOIN labels ON request = number WHERE {which} ORDER BY number, part
+FROM requests CROSS JOIN labels ON request = number
+WHERE requests.rows > 1 AND {which} ORDER BY number, part
+"""
+# An answer without an id has `"",` in its text; few others have it.
+ASKED_ROW = """
+SELECT groups, CASE WHEN instr(peer_answers, '"",') THEN peer_answers END,
+EXISTS (SELECT 1 FROM labels WHERE request = number)
+FROM requests WHERE rows = 1 AND peer_answers IS NOT NULL AND {which}
 """
 ASKED = """
 SELECT number, groups, group_of, peer_answers, labels.rows
 FROM requests LEFT JOIN labels ON request = number
-WHERE peer_answers IS NOT NULL AND {which} ORDER BY number, part
+WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
 """
 TRUTHS = """
-SELECT number, labels.rows, truths FROM requests JOIN labels ON request = number
+SELECT labels.* FROM requests CROSS JOIN labels ON request = number
 WHERE {which} ORDER BY number, part
 """
 OLDEST = """
@@ -144,12 +183,21 @@ TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
 """
+PAYMENTS = """
+SELECT * FROM payments WHERE is_ours = ? AND at_ms >= ? AND at_ms < ?
+ORDER BY is_ours, at_ms, peer, id
+"""
+STATED = """
+UPDATE payments SET is_unstated = 0, sum = ~sum
+WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated
+"""
 IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
 GROUPS = msgspec.json.Decoder(list[RowGroup])
 PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
+_encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
 
 
@@ -165,14 +213,82 @@ def as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+# -- checksums ----------------------------------------------------------------------------------
+
+
+def sealed(columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the columns of a row with their checksum, a CRC-32 as a signed number."""
+    return *columns, zlib.crc32(_encode(columns)) - 0x80000000
+
+
+def sealed_flagged(columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the columns of a row whose last one is a flag: 0 complements the checksum.
+
+    So a statement can clear the flag without the other columns.
+    """
+    found = zlib.crc32(_encode(columns[:-1])) - 0x80000000
+    return *columns, found if columns[-1] else ~found
+
+
+SEALS = {name: sealed_flagged if name in FLAGGED else sealed for name in NAMES if name not in SUMS}
+
+
+def opened(table: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows without their checksums; raise `sqlite3.DatabaseError` for a damaged one."""
+    seal = SEALS[table]
+    for row in rows:
+        columns = tuple(row[:-1])
+        if seal(columns)[-1] != row[-1]:
+            error = sqlite3.DatabaseError(f"{_named(table, columns)} does not fit its checksum")
+            error.sqlite_errorname = "SQLITE_CORRUPT"
+            raise error
+        yield columns
+
+
+def damaged(base: sqlite3.Connection) -> Iterator[str]:
+    """Yield a sentence for each row that does not fit its checksum, and for a changed schema."""
+    with sqlite3.connect(":memory:") as fresh:
+        for statement in SCHEMA.split(";"):
+            fresh.execute(statement)
+        expected = _schema(fresh)
+    fresh.close()
+    if _schema(base) != expected:
+        yield "the schema is damaged"
+        return
+    for table, seal in SEALS.items():
+        try:
+            for row in base.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
+                if seal(row[:-1])[-1] != row[-1]:
+                    yield f"{_named(table, row)} does not fit its checksum"
+        except sqlite3.Error as error:
+            yield f"table {table} cannot be read: {error}"
+
+
+def _schema(base: sqlite3.Connection) -> list[Any]:
+    found = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
+    return [tuple(row) for row in found]
+
+
+def _named(table: str, columns: Sequence[Any]) -> str:
+    return f"the row of table {table} that begins with {columns[0]!r:.60}"
+
+
 # -- counting again -----------------------------------------------------------------------------
 
 
 def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Counts:
     """Count the labels of requests; raise `StoreError` where a row has two."""
-    # Requests are many and their decisions few: those with one group are added up by its text.
-    alike: dict[tuple[str, str], tuple[int, int]] = {}
     sums: Counts = {}
+    # Requests of one row are many and their decisions few: they are added up by the texts of these.
+    # Labels first is faster for all of them, and reads too many of them for a part.
+    order = "labels CROSS JOIN requests" if which == ALL else "requests CROSS JOIN labels"
+    alike = Counter(base.execute(LABELLED_ROW.format(tables=order, which=which), given))
+    for (source, groups, places, right), labels in alike.items():
+        (group,) = GROUPS.decode(groups)
+        (_,), (is_right,) = row_numbers(places), right
+        _add_label(sums, source, group, (labels, labels * is_right))
+    for (number,) in base.execute(TWO_LABELS) if which == ALL else ():
+        raise StoreError(f"a row of request {number} has two labels")
     latest, seen = 0, set[int]()
     for number, source, groups, group_of, places, right in base.execute(
         LABELLED.format(which=which), given
@@ -183,16 +299,15 @@ def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()
         if len(seen) + len(rows) != len(seen.union(rows)):
             raise StoreError(f"a row of request {number} has two labels")
         seen.update(rows)
-        if group_of is None:
-            labels, hits = alike.get((source, groups), (0, 0))
-            alike[source, groups] = labels + len(rows), hits + sum(right)
-        else:
-            of_row, known = row_numbers(group_of), GROUPS.decode(groups)
-            for row, is_right in zip(rows, right, strict=True):
-                _add_label(sums, source, known[of_row[row]], (1, is_right))
-    for (source, groups), counted in alike.items():
-        _add_label(sums, source, GROUPS.decode(groups)[0], counted)
+        of_row, known = _of_row(group_of), GROUPS.decode(groups)
+        for row, is_right in zip(rows, right, strict=True):
+            _add_label(sums, source, known[of_row[row] if of_row else 0], (1, is_right))
     return sums
+
+
+def _of_row(group_of: bytes | None) -> list[int]:
+    """Return the group of each row; none: there is one group."""
+    return [] if group_of is None else row_numbers(group_of)
 
 
 def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
@@ -203,6 +318,11 @@ def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, i
 def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
     """Count the rows that peers answered, and those of them that have a label."""
     sums: Asked = {}
+    alike = Counter(base.execute(ASKED_ROW.format(which=which), given))
+    for (groups, answers, is_labelled), rows in alike.items():
+        if answers is None or PEER_ANSWERS.decode(answers)[0].id:
+            (group,) = GROUPS.decode(groups)
+            add_counts(sums, {(group.cell, group.peer): (rows, rows * is_labelled)})
     latest, asked = 0, dict[int, tuple[str, str]]()
     for number, groups, group_of, answers, places in base.execute(ASKED.format(which=which), given):
         if number != latest:
@@ -217,11 +337,11 @@ def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ())
 
 def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
     """Return cell and peer of the rows that a peer answered."""
-    known, of_row = GROUPS.decode(groups), None if group_of is None else row_numbers(group_of)
+    known, of_row = GROUPS.decode(groups), _of_row(group_of)
     found = {}
     for row, answer in PEER_ANSWERS.decode(answers).items():
         if answer.id:
-            group = known[0 if of_row is None else of_row[row]]
+            group = known[of_row[row] if of_row else 0]
             found[row] = (group.cell, group.peer)
     return found
 
@@ -298,6 +418,16 @@ def cell_columns(cell: CellLine) -> tuple[Any, ...]:
 def cell_of(columns: Sequence[Any]) -> CellLine:
     source, space, line, name, counters, seen = columns
     return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
+
+
+def payment_columns(one: Payment) -> tuple[Any, ...]:
+    ours = int(one.is_ours)
+    return ours, one.at_ms, one.peer, one.id, one.rows, one.amount, ours
+
+
+def payment_of(columns: Sequence[Any]) -> Payment:
+    is_ours, at_ms, peer, id_, rows, amount, _ = columns
+    return Payment(peer, bool(is_ours), id_, at_ms, rows, amount)
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:

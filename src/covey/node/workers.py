@@ -25,6 +25,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
+from covey.node.budgets import PaymentLedger
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
@@ -247,8 +248,10 @@ class NodeDriver:
         workers: Workers,
         breakers: Mapping[str, CircuitBreaker],
         new_id: Callable[[], str],
+        ledger: PaymentLedger,
     ) -> None:
         self._state = state
+        self._ledger = ledger
         self._functions = functions
         self._workers = workers
         self._breakers = breakers
@@ -268,7 +271,9 @@ class NodeDriver:
 
     def closed(self) -> bytes | None:
         return self._state.learner.closed(
-            peer for peer, one in self._breakers.items() if one.is_open
+            peer
+            for peer, one in self._breakers.items()
+            if one.is_open or self._ledger.is_over(peer)
         )
 
     def at_once(self, function: int) -> None:
@@ -302,7 +307,7 @@ class NodeDriver:
         return FunctionError(f"{function} returned an invalid label: {error}")
 
     async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._breakers[peer].ask(rows)
+        return await self._ledger.ask(peer, rows, lambda: self._breakers[peer].ask(rows))
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
@@ -336,6 +341,7 @@ class NodeDriver:
 
     def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
         """Leave the answer: the peer waits for its label until label-wait has expired."""
+        self._ledger.withdraw(id)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         self._state.counters.alone += rows

@@ -53,7 +53,11 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
             observed = {
                 name: ObservedPeer(name, peer, metrics) for name, peer in peers.by_name.items()
             }
-        node = _node(served, NodeDependencies(store, observed, random.SystemRandom(), threads))
+        payees = {} if peers is None else peers.by_name
+        node = _node(
+            served,
+            NodeDependencies(store, observed, random.SystemRandom(), threads, payees=payees),
+        )
         stack.callback(node.stop)
         failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
@@ -119,13 +123,13 @@ def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
 def _threads(
     served: SiteConfig, stack: AsyncExitStack, watcher: Observer
 ) -> tuple[Store, ThreadWorkers]:
-    size = served.store.stat().st_size if served.store.exists() else 0
-    log.info("reading store %s (%.1f MiB)", served.store, size / 2**20)
-    store = Store(served.store, rows_kept=served.limits.tickets_kept)
+    store = Store(served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
     stack.callback(store.close)
+    if store.is_new:
+        log.info("store %s is new: the site begins with no labels", served.store)
     if store.copy is not None:
         log.info(
-            "store %s of covey 0.1.0 is migrated; the old file is %s", served.store, store.copy
+            "store %s of an earlier covey is migrated; the old file is %s", served.store, store.copy
         )
     threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
@@ -160,6 +164,7 @@ def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
             cells=served.limits.cells,
         ),
         fingerprint=served.fingerprint,
+        budgets=served.budgets,
     )
 
 

@@ -17,15 +17,31 @@ from covey.data.inputs import LabelSet, key_of, plain_label
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
+from covey.node.budgets import Budgets, prices_of
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits
+from covey.types import MILLIONTHS
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
 SHARES = ("none", "context", "data")  # ascending
+
+
+class BudgetTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """`budget = { per-day = 5.0 }`: what the site may pay for answers in a day (UTC)."""
+
+    per_day: float
+
+    def millionths(self, where: str) -> int:
+        """Return it in millionths; raise `ConfigError` if it is no amount."""
+        if not 1 / MILLIONTHS <= self.per_day <= 1e9:
+            raise ConfigError(
+                f"{where} budget per-day is {self.per_day:g}; it must be above 0, at most 1e9"
+            )
+        return round(self.per_day * MILLIONTHS)
 
 
 class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -41,6 +57,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
     rate_per_s: float = 1_000.0  # of its requests; a decision can take three
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
+    budget: BudgetTable | None = None  # for its answers; None: no limit
 
     def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
         """Return the requests; raise `PeerError` if `share` does not permit them."""
@@ -210,6 +227,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     classes: list[Scalar] | None = None  # None: those of the functions, or any label
     slots: Literal["counted", "given"] = "counted"  # given: clients send slot numbers
     timeout_s: float = 1.0
+    budget: BudgetTable | None = None  # for answers of all peers; None: no limit
 
 
 class Identity(NamedTuple):
@@ -238,6 +256,7 @@ class SiteConfig(NamedTuple):
     identity: Identity | None = None
     has_tls: bool = False  # for clients
     peer_address: Address | None = None
+    budgets: Budgets = Budgets()
 
     @property
     def has_contexts(self) -> bool:
@@ -315,6 +334,7 @@ def from_table(given_table: Mapping[str, Any], path: Path, *, remember: Remember
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
+        _budgets(serving, learner, known),
     )
 
 
@@ -340,6 +360,35 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec) -> None:
         if column not in serving.features:
             hint = toml.nearest(column, serving.features)
             raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
+
+
+def _budgets(serving: NodeTable, learner: Learner, known: Mapping[str, PeerConfig]) -> Budgets:
+    """Return the budgets; raise `ConfigError` for one that would never allow or limit anything."""
+    prices = prices_of(learner)
+    total = None if serving.budget is None else serving.budget.millionths("[node]")
+    if total is not None and not any(prices.values()):
+        raise ConfigError(
+            "[node] has a budget, and no peer has a price; write one, like "
+            "peers = { south = 0.1 }, or remove the budget"
+        )
+    peers: dict[str, int] = {}
+    for name, one in known.items():
+        if one.budget is None:
+            continue
+        where, price = f"{WHERE} {name!r}", prices.get(name, 0.0)
+        if not price:
+            what = "its answers are free" if name in prices else "it is never asked"
+            raise ConfigError(
+                f"{where} has a budget, but {what}; list it with a price in peers of the learner, "
+                f"like peers = {{ {name} = 0.1 }}, or remove the budget"
+            )
+        peers[name] = one.budget.millionths(where)
+        if price > one.budget.per_day:
+            raise ConfigError(
+                f"{where} budget per-day is {one.budget.per_day:g}, less than the price {price:g} "
+                "of one answer; it would never be asked"
+            )
+    return Budgets(peers, total)
 
 
 def _labels(serving: NodeTable, setup: NetworkConfig, functions: list[Function]) -> LabelSet:

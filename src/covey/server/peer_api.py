@@ -11,7 +11,8 @@ from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucke
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 
 ROOT = peer_messages.ROOT
-PATHS = tuple(f"{ROOT}/{name}" for name in ("ask", "report", "estimate", "labels", "hello"))
+NAMES = ("ask", "report", "estimate", "labels", "hello", "payments")
+PATHS = tuple(f"{ROOT}/{name}" for name in NAMES)
 # The first match counts. A sentence says no more of this site than a peer needs to know; without
 # one, the error is about what the peer sent, and it gets the message of the error.
 PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
@@ -43,7 +44,7 @@ class PeerApi:
         self._buckets = {name: TokenBucket(one.rate_per_s) for name, one in neighbours.items()}
         self._in_flight = dict.fromkeys(neighbours, 0)
         answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
-        self._calls = dict(zip(PATHS, answers, strict=True))
+        self._calls = dict(zip(PATHS, (*answers, self._payments), strict=True))
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
         peer = self._neighbours.get(call.who)
@@ -101,6 +102,12 @@ class PeerApi:
         query = _read(call, peer_messages.LabelsQuery)
         labels = [(one.id, one.label) for one in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
+        return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
+
+    async def _payments(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
+        """Take payments, also of a peer that may no longer ask: they are for earlier answers."""
+        query = _read(call, peer_messages.PaymentsQuery)
+        words = await self._node.take_payments(peer_messages.payments_of(query, peer=peer.name))
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
     async def _hello(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:

@@ -26,7 +26,7 @@ from covey.errors import (
 from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S
-from covey.node.requests import AskRow, Assistance, describe_cells, preset_of
+from covey.node.requests import AskRow, Assistance, Payment, describe_cells, preset_of
 from covey.server import keys, peer_messages
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import Address, HttpResponse
@@ -71,6 +71,11 @@ class PeerClient:
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         query = peer_messages.delivery(labels, **self._head())
         answer = await self._send("labels", query, peer_messages.DeliveryReply)
+        return peer_messages.words_of(answer)
+
+    async def state(self, payments: Sequence[Payment]) -> list[str]:
+        query = peer_messages.statement(payments, **self._head())
+        answer = await self._send("payments", query, peer_messages.DeliveryReply)
         return peer_messages.words_of(answer)
 
     async def hello(self) -> HelloReply:

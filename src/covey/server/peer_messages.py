@@ -13,8 +13,9 @@ from msgspec import Meta
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
+from covey.node.budgets import STATED_AT_ONCE
 from covey.node.peers import OUTCOMES
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Payment
 from covey.server.http import HttpProblem, invalid
 from covey.types import Label
 
@@ -112,6 +113,7 @@ MOST_PLAIN_BYTES = 1024 * 1024  # of instances that are not a block of numbers
 NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
+MOST_PAYMENTS = STATED_AT_ONCE
 MOST_DEADLINE_MS = 600_000
 MOST_SPACES = 1_024  # that a greeting has
 
@@ -185,6 +187,21 @@ class LabelsQuery(PeerMessage, frozen=True, kw_only=True):
     labels: Annotated[list[LabelEntry], Meta(min_length=1, max_length=MOST_LABELS)]
 
 
+class PaymentEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What the sender pays: the id of the first answered row, when, for how many, how much."""
+
+    id: Id
+    at_ms: Count
+    rows: Annotated[int, Meta(ge=1, lt=MOST_WHOLE)]
+    amount: Annotated[int, Meta(ge=1, lt=MOST_WHOLE)]  # in millionths
+
+
+class PaymentsQuery(PeerMessage, frozen=True, kw_only=True):
+    """Payments for earlier answers."""
+
+    payments: Annotated[list[PaymentEntry], Meta(min_length=1, max_length=MOST_PAYMENTS)]
+
+
 class HelloQuery(PeerMessage, frozen=True, kw_only=True):
     """Asks for the site's name and settings."""
 
@@ -215,7 +232,7 @@ class EstimateReply(PeerReply, frozen=True, kw_only=True):
 
 
 class DeliveryReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `LabelsQuery`, one word each."""
+    """The answer to `LabelsQuery` and to `PaymentsQuery`, one word each."""
 
     words: Annotated[list[str], Meta(max_length=MOST_LABELS)]
 
@@ -365,6 +382,17 @@ def delivery(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: 
     """Return the message that delivers true labels."""
     sent = [LabelEntry(id_, _sent(label)) for id_, label in labels]
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
+
+
+def statement(payments: Sequence[Payment], *, request: str, deadline_ms: int) -> PaymentsQuery:
+    """Return the message that states payments."""
+    sent = [PaymentEntry(one.id, one.at_ms, one.rows, one.amount) for one in payments]
+    return PaymentsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, payments=sent)
+
+
+def payments_of(query: PaymentsQuery, *, peer: str) -> list[Payment]:
+    """Return what a peer pays this site."""
+    return [Payment(peer, False, one.id, one.at_ms, one.rows, one.amount) for one in query.payments]
 
 
 def _instances(query: AskQuery) -> list[Any] | None:

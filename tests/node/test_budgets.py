@@ -1,0 +1,250 @@
+"""Peers are paid for answers that arrived, never beyond a budget, and both ends have it alike."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from covey.errors import CoveyError, FunctionError, PeerError
+from covey.node.budgets import DAY_S, Budgets, PaymentLedger
+from covey.node.node import Node
+from covey.node.requests import AskRow, Assistance, Payment, Request
+from support import virtual
+from support.virtual import Crashed, PayingLink, Weather, World
+
+PRICE = 0.05
+NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
+
+
+def config(sites: int, slices: int) -> dict[str, Any]:
+    """Return a network in which only the answers of peers are right."""
+    return {
+        "policy": {"preset": "cos", "slices": slices, "horizon": 500},
+        "learner": [
+            {
+                "name": f"site{k}",
+                "functions": [f"f{k}"],
+                "peers": {f"site{other}": PRICE for other in range(sites) if other != k},
+            }
+            for k in range(sites)
+        ],
+    }
+
+
+def world_of(
+    sites: int = 2,
+    *,
+    peer: float | None = None,
+    total: float | None = None,
+    slices: int = 1,
+    own: Callable[[int], int] = lambda x: 1 - x,
+) -> World:
+    functions = {f"f{k}": own if k == 0 else (lambda x: x) for k in range(sites)}
+    peers = {} if peer is None else {"site1": round(peer * 1e6)}
+    allowed = Budgets(peers, None if total is None else round(total * 1e6))
+
+    class Paying(World):
+        budgets: ClassVar = {"site0": allowed}
+        noon_s = NOON_S
+
+    return Paying(config(sites, slices), functions, dimension=1, link=PayingLink)
+
+
+async def answered(node: Node, rows: int = 1) -> Request:
+    request = await node.answer([k % 2 for k in range(rows)], [(0.5,)] * rows)
+    await node.learn_rows(request.id, range(rows), [k % 2 for k in range(rows)])
+    return request
+
+
+def peers_of(requests: Sequence[Request]) -> list[str]:
+    return [one.group(row).peer for one in requests for row in range(len(one))]
+
+
+def lines(world: World, site: str, *, is_ours: bool) -> list[Payment]:
+    return world.stores[site].payments(0, is_ours=is_ours)
+
+
+def as_received(paid: Sequence[Payment]) -> list[Payment]:
+    return [Payment("site0", False, one.id, one.at_ms, one.rows, one.amount) for one in paid]
+
+
+def test_a_peer_whose_budget_is_spent_is_not_asked_until_the_next_day() -> None:
+    async def main() -> None:
+        world = world_of(peer=0.5)
+        node = world.nodes["site0"]
+        today = [await answered(node) for _ in range(60)]
+        state = node.state()
+        await asyncio.sleep(DAY_S / 2)
+        tomorrow = [await answered(node) for _ in range(30)]
+
+        assert peers_of(today).count("site1") == 10
+        assert (state.peers[0].state, state.peers[0].spent_today) == ("over_budget", 0.5)
+        assert state.peers[0].budget == 0.5
+        assert peers_of(tomorrow).count("site1") == 10
+
+    virtual.run(main())
+
+
+def test_the_budget_of_a_site_holds_for_all_peers_together() -> None:
+    async def main() -> None:
+        world = world_of(3, total=0.4)
+        node = world.nodes["site0"]
+        today = [await answered(node) for _ in range(60)]
+        state = node.state()
+
+        assert sum(map(bool, peers_of(today))) == 8
+        assert (state.spent_today, state.budget) == (0.4, 0.4)
+        assert {one.state for one in state.peers} == {"over_budget"}
+
+    virtual.run(main())
+
+
+def test_what_was_spent_today_is_known_after_a_crash() -> None:
+    async def main() -> None:
+        world = world_of(peer=0.5)
+        before = [await answered(world.nodes["site0"]) for _ in range(12)]
+        world.crash("site0")
+        world.boot("site0")
+        after = [await answered(world.nodes["site0"]) for _ in range(40)]
+
+        assert 0 < peers_of(before).count("site1") < 10
+        assert peers_of([*before, *after]).count("site1") == 10
+
+    virtual.run(main())
+
+
+def test_requests_at_the_same_time_and_batches_stay_within_the_budget_together() -> None:
+    async def spent(budget: float) -> tuple[float, float]:
+        world = world_of(peer=budget)
+        node = world.nodes["site0"]
+        for _ in range(60):
+            await answered(node)
+        before = node.state().peers[0].spent_today
+        world.weather = Weather(delay_s=0.01)
+        together = await asyncio.gather(*(answered(node, rows) for rows in (1, 3, 2) * 8))
+        found = node.state().peers[0].spent_today
+
+        assert all(len(one.answers) == len(one) for one in together)
+        assert sum(one.amount for one in lines(world, "site0", is_ours=True)) == round(found * 1e6)
+        return before, found
+
+    before, free = virtual.run(spent(99.0))
+    _, limited = virtual.run(spent(before + PRICE))
+
+    assert free > before + 3 * PRICE
+    assert limited == pytest.approx(before + PRICE)
+
+
+def test_a_call_without_an_answer_costs_nothing() -> None:
+    async def main() -> None:
+        world = world_of(peer=0.5)
+        node = world.nodes["site0"]
+        world.down.add("site1")
+        for _ in range(20):
+            await answered(node)
+        spent, paid = node.state().peers[0].spent_today, lines(world, "site0", is_ours=True)
+        world.down.clear()
+        await asyncio.sleep(120)
+        later = [await answered(node) for _ in range(40)]
+
+        assert (spent, paid) == (0.0, [])
+        assert peers_of(later).count("site1") == 10
+
+    virtual.run(main())
+
+
+def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
+    is_broken = False
+
+    def own(x: int) -> int:
+        if is_broken:
+            raise ValueError
+        return x if x > 1 else 1 - x  # so this cell has its own function, the other one the peer
+
+    async def main() -> None:
+        nonlocal is_broken
+        world = world_of(slices=2, own=own)
+        node = world.nodes["site0"]
+        for k in range(60):
+            request = await node.answer([k % 2, 2], [(0.1,), (0.9,)])
+            await node.learn_rows(request.id, [0, 1], [k % 2, 2])
+        is_broken, failures = True, 0
+        before = lines(world, "site1", is_ours=False)
+        for _ in range(20):
+            with contextlib.suppress(FunctionError):
+                await node.answer([1, 2], [(0.1,), (0.9,)])
+                failures -= 1
+            failures += 1
+        spent = node.state().peers[0].spent_today
+        await asyncio.sleep(60)
+
+        assert failures == 20
+        assert before
+        assert lines(world, "site1", is_ours=False) == before
+        assert spent == sum(one.amount for one in before) / 1e6
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_ends_have_the_same_payments_after_losses_and_crashes(seed: int) -> None:
+    async def main() -> None:
+        world = world_of()
+        world.chance.seed(seed)
+        world.weather = Weather(delay_s=0.2, loss=0.2, repeats=0.1, commit_s=0.01, crash=0.01)
+        for k in range(150):
+            for site in ("site0", "site1"):
+                if site not in world.nodes:
+                    world.boot(site)
+            with contextlib.suppress(Crashed, CoveyError):
+                await world.predict("site0", f"r{k}", k % 2, (0.5,))
+                await world.learn("site0", f"r{k}", k % 2)
+        world.weather = Weather()
+        for site in ("site0", "site1"):
+            if site not in world.nodes:
+                world.boot(site)
+        await asyncio.sleep(3_600)
+        paid, received = lines(world, "site0", is_ours=True), lines(world, "site1", is_ours=False)
+
+        assert world.counts["crashes"] > 3
+        assert len(paid) > 10
+        assert received == as_received(paid)
+        assert world.stores["site0"].unstated() == []
+
+    virtual.run(main())
+
+
+def test_a_payment_for_an_answer_that_was_never_given_is_refused() -> None:
+    async def main() -> None:
+        world = world_of()
+        words = await world.nodes["site1"].take_payments([Payment("site0", False, "x", 1, 1, 9)])
+
+        assert words == ["unknown"]
+        assert lines(world, "site1", is_ours=False) == []
+
+    virtual.run(main())
+
+
+def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> None:
+    async def main() -> None:
+        ledger = PaymentLedger({"south": PRICE}, Budgets({"south": 150_000}), lambda: NOON_S)
+        answer = asyncio.Event()
+
+        async def call() -> list[Assistance]:
+            await answer.wait()
+            raise PeerError("no answer")
+
+        calls = [ledger.ask("south", [AskRow(str(k), "g1:0", 1)], call) for k in range(10)]
+        running = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(1)
+        spent = ledger.spent("south")
+        answer.set()
+        refused = [str(one) for one in await running]
+
+        assert spent == 150_000
+        assert sum("budget for peer 'south' is spent" in one for one in refused) == 7
+        assert ledger.spent("south") == 0
+
+    virtual.run(main())
