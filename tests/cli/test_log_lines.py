@@ -105,14 +105,19 @@ def test_a_start_says_what_it_is_doing(tmp_path: Path, options: list[str]) -> No
     assert first[:3] == [
         "loading function 'zero' (constant)",
         "loading function 'one' (constant)",
-        "reading store north.store (0.0 MiB)",
+        "store north.store is new: the site begins with no labels",
     ]
-    assert first[3] == (
+    assert first[3:5] == [
+        "north.store has 0 requests; their labels are counted",
+        "north.store is read: 0 requests wait for labels",
+    ]
+    assert first[5] == (
         "store read: start 1, slot 0, 0 labels of own clients, 0 of peers, 0 cells, "
         "0 pending labels, 0 undelivered"
     )
-    assert first[4].startswith("serves clients at http://")
-    assert second[3] == (
+    assert first[6].startswith("serves clients at http://")
+    assert "north.store is read: 1 requests wait for labels" in second
+    assert second[-2] == (
         "store read: start 3, slot 2, 1 labels of own clients, 0 of peers, 1 cells, "
         "1 pending labels, 0 undelivered"
     )
