@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
         while not port.echo.calls:
             await asyncio.sleep(0)
 
-        while not await port.answers(GET):
+        while b" 200 " not in await port.answers(GET):
             pass  # until there is room for another
         writer.close()
 
@@ -269,15 +269,15 @@ def test_all_bodies_together_have_a_size() -> None:
 
 
 @pytest.mark.parametrize("key", ["connections", "connections_per_address"])
-def test_connections_beyond_their_number_are_closed_until_others_leave(key: str) -> None:
+def test_connections_beyond_their_number_are_503_until_others_leave(key: str) -> None:
     async def story(port: Port) -> None:
         inside = [await port.open() for _ in range(3)]
-        assert await port.answers(GET) == b""
+        assert (await port.answers(GET)).startswith(b"HTTP/1.1 503")
         assert port.echo.calls == 0
 
         inside[0][1].close()
         await inside[0][1].wait_closed()
-        while not (await port.answers(GET)):
+        while b" 200 " not in await port.answers(GET):
             pass  # until the other end has noticed
         for _, writer in inside:
             writer.close()
@@ -405,7 +405,7 @@ def test_no_response_has_a_server_header(tmp_path: Path) -> None:
 
     async def broken(port: Port) -> None:
         answer = await port.answers(b"nonsense\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.0 400")
+        assert answer.startswith(b"HTTP/1.1 400")
         assert b"bad_http" in answer
         assert b"Server" not in answer
         assert b"Python" not in answer

@@ -244,6 +244,7 @@ def site(
         process.terminate()
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
+    assert "Traceback" not in said
 
 
 def statuses(answer: bytes) -> list[int]:

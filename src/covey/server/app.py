@@ -17,15 +17,8 @@ from covey.node.workers import Observer, ThreadWorkers
 from covey.server import keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
 from covey.server.config import Identity, SiteConfig, pinned_keys
-from covey.server.http import Address
-from covey.server.listener import (
-    Authenticator,
-    CertificateAuth,
-    Listener,
-    LoopbackOnly,
-    RateLimited,
-    TokenAuth,
-)
+from covey.server.http import Address, Authenticator
+from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers

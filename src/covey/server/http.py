@@ -5,7 +5,8 @@ import errno
 import logging
 import math
 import socket
-from collections import Counter
+import ssl
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -56,6 +57,7 @@ class TokenBucket:
 JSON = "application/json"
 BINARY = "application/octet-stream"
 PROBLEM = "application/problem+json"
+JSON_LENGTH = "inference-header-content-length"  # how much of a body is JSON, before tensors
 # The first match counts: subclasses come before their bases.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (LateLabel, 410, "label_too_late"),
@@ -95,6 +97,20 @@ class HttpHandler(Protocol):
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
         """Return the response; raise `HttpProblem` or another `CoveyError` if there is none."""
+
+
+class Caller(NamedTuple):
+    """The name of a client or a peer, and the scopes of a client's token."""
+
+    name: str = ""
+    rights: frozenset[str] = frozenset()
+
+
+class Authenticator(Protocol):
+    """Authenticates a request before its body is read."""
+
+    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        """Return the caller; raise `HttpProblem` if the request is refused."""
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
@@ -183,9 +199,10 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
     cells: int = 65_536  # that each peer may make known
 
-    def most_bytes(self, kind: str) -> int:
-        """Return the largest body of a content type, in bytes."""
-        is_json = kind.partition(";")[0].strip().lower() == JSON
+    def most_bytes(self, headers: Mapping[str, str]) -> int:
+        """Return the largest body of a request, in bytes; without a type, it is taken for JSON."""
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_json = kind == JSON or not (kind or JSON_LENGTH in headers)
         return (self.json_kib if is_json else self.binary_kib) * KIB
 
 
@@ -250,12 +267,19 @@ class ConnectionLimit:
     def __len__(self) -> int:
         return self._here.total()
 
-    def enter(self, address: str) -> bool:
+    def enter(self, address: str, *, is_forced: bool = False) -> bool:
         """Count one more connection; return False if a limit is reached."""
-        if len(self) >= self._most or self._here[address] >= self._most_each:
+        is_full = len(self) >= self._most or self._here[address] >= self._most_each
+        if is_full and not is_forced:
             return False
         self._here[address] += 1
         return True
+
+    def rival(self, address: str) -> str | None:
+        """Return the address with the most connections, if it has to make room for another."""
+        here = self._here[address]
+        most = max(self._here, key=self._here.__getitem__, default=address)
+        return most if here < self._most_each and self._here[most] > here + 1 else None
 
     def leave(self, address: str) -> None:
         """Count a connection that was closed."""
@@ -270,20 +294,37 @@ class AdmissionQueue:
     def __init__(self, most: int, queue: int) -> None:
         self._most = most
         self._queue = queue
-        self._free = asyncio.Semaphore(most)
-        self._waiting = 0
+        self._free = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
-        if self._free.locked() and self._waiting >= self._queue:
+        if self._free:
+            self._free -= 1
+            return
+        if len(self._waiting) >= self._queue:
             raise HttpProblem(503, "busy", f"{self._most} requests are in progress; retry later")
-        self._waiting += 1
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
         try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(turn)
+            else:
+                self._leave()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._free.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Pass the turn on."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class Address(NamedTuple):
