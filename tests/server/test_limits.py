@@ -1,8 +1,10 @@
 """What a listener takes: how much, from how many, how fast, and for how long."""
 
 import asyncio
+import gzip
 import re
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,6 +49,7 @@ class Echo:
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
         self.calls += 1
+        self.headers = call.headers
         await self.may_answer.wait()
         return HttpResponse(body=call.body * self.copies)
 
@@ -225,9 +228,13 @@ def test_a_body_in_the_same_packet_does_not_count_as_head() -> None:
         ("application/json", 1_024, b"200"),
         ("application/json", 1_025, b"413"),
         ("application/json; charset=utf-8", 1_025, b"413"),
-        ("application/octet-stream", 2_048, b"200"),
-        ("application/octet-stream", 2_049, b"413"),
-        ("", 2_049, b"413"),
+        ("application/octet-stream", 1_024, b"200"),
+        ("application/octet-stream", 1_025, b"413"),
+        ("", 1_025, b"413"),
+        ("\r\nInference-Header-Content-Length: 9", 2_048, b"200"),
+        ("\r\nInference-Header-Content-Length: 9", 2_049, b"413"),
+        ("application/msgpack", 2_048, b"200"),
+        ("application/msgpack", 2_049, b"413"),
     ],
 )
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -265,6 +272,207 @@ def test_all_bodies_together_have_a_size() -> None:
     told(story, bodies_mib=1, idle_s=0.2)
 
 
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize(("size", "status"), [(2_048, b"200"), (2_049, b"413"), (10**7, b"413")])
+def test_a_compressed_body_has_the_size_of_what_it_holds(
+    coding: str, size: int, status: bytes
+) -> None:
+    body = bytes(size)
+    packed = gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+
+    async def story(port: Port) -> None:
+        answer = await port.answers(post(packed, kind=f"x\r\nContent-Encoding: {coding}"))
+
+        assert answer.split()[1] == status
+        assert answer.endswith(b"\r\n\r\n" + body) == (status == b"200")
+        assert port.echo.calls == (status == b"200")
+
+    told(story, binary_kib=2, idle_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"nonsense",
+        gzip.compress(b"{}")[:-1],
+        gzip.compress(b"{}") + b"more",
+        gzip.compress(b"{}") + gzip.compress(b"{}"),
+        gzip.compress(b"")[:-8],
+    ],
+    ids=["no gzip", "one that ends early", "bytes after it", "two", "nothing that ends early"],
+)
+def test_a_body_that_is_not_compressed_as_it_says_is_400(body: bytes) -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
+
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert b"broken_body" in answer
+        assert port.echo.calls == 0
+
+    told(story, idle_s=0.2)
+
+
+def test_bytes_of_compressed_and_refused_bodies_are_released() -> None:
+    async def story(port: Port) -> None:
+        for body in (gzip.compress(bytes(700_000)), gzip.compress(bytes(700_000))[:-1]) * 2:
+            await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
+        answer = await port.answers(post(bytes(700_000), kind="x"))
+
+        assert answer.startswith(b"HTTP/1.1 200")
+
+    told(story, bodies_mib=1, idle_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"0\r\nX: " + b"y" * 300_000, b"0\r\n" + b"X: y\r\n" * 50_000, b"1;" + b"y" * 300_000],
+    ids=["one line after the body", "many lines after it", "a chunk's extension"],
+)
+def test_what_is_not_of_a_chunked_body_itself_has_the_size_of_a_head(endless: bytes) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def story(port: Port) -> None:
+        answer = await port.answers(head + b"2\r\n{}\r\n" + endless)
+
+        assert answer.split()[1] == b"431"
+        assert port.echo.calls == 0
+
+    told(story, body_s=20, idle_s=0.2)
+
+
+def test_headers_after_the_body_are_ignored() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def story(port: Port) -> None:
+        answer = await port.answers(head + b"2\r\n{}\r\n0\r\nAuthorization: x\r\n\r\n")
+
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert "authorization" not in port.echo.headers
+
+    told(story, idle_s=0.2)
+
+
+# -- several requests on one connection -----------------------------------------------------------
+
+
+def test_requests_sent_ahead_are_answered_in_order_and_one_at_a_time() -> None:
+    async def story(port: Port) -> None:
+        port.echo.may_answer.clear()
+        sent = b"".join(post(b"%d" % k) for k in range(60))
+        reading = asyncio.create_task(port.answers(sent + post(b"last", length=4)))
+        while not port.echo.calls:
+            await asyncio.sleep(0)
+        assert port.echo.calls == 1
+        port.echo.may_answer.set()
+
+        bodies = re.findall(rb"\r\n\r\n(\d+|last)", await reading)
+        assert bodies == [b"%d" % k for k in range(60)] + [b"last"]
+
+    told(story, idle_s=0.3)
+
+
+def test_too_many_requests_sent_ahead_are_refused_after_the_first_are_answered() -> None:
+    async def story(port: Port) -> None:
+        answer = await port.answers(GET * 1_000)
+
+        assert answer.count(b" 200 OK") == port.echo.calls == 64
+        assert answer.count(b" 429 ") == 1
+        assert b"at most 64 requests may be sent ahead" in answer
+
+    told(story, idle_s=0.3)
+
+
+def test_a_client_that_stops_sending_still_gets_its_answer() -> None:
+    async def story(port: Port) -> None:
+        port.echo.may_answer.clear()
+        reader, writer = await port.open(post(b"7"))
+        while not port.echo.calls:
+            await asyncio.sleep(0)
+        writer.write_eof()
+        port.echo.may_answer.set()
+
+        assert (await reader.read()).endswith(b"\r\n\r\n7")
+        writer.close()
+
+    told(story)
+
+
+def test_a_body_that_ends_early_is_400() -> None:
+    async def story(port: Port) -> None:
+        reader, writer = await port.open(post(b"{", length=2))
+        writer.write_eof()
+
+        assert b"broken_body" in await reader.read()
+        assert port.echo.calls == 0
+        writer.close()
+
+    told(story)
+
+
+def test_a_client_that_waits_for_a_word_gets_it_unless_its_body_is_refused() -> None:
+    def asks(size: int) -> bytes:
+        return post(b"", kind="application/json\r\nExpect: 100-continue", length=size)
+
+    async def story(port: Port) -> None:
+        reader, writer = await port.open(asks(2))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"{}")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+        assert (await port.answers(asks(2_000))).startswith(b"HTTP/1.1 413")
+
+    told(story, json_kib=1)
+
+
+def test_the_answer_to_head_is_the_one_to_get_without_its_body(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/north", "/nowhere"):
+            async with client.session.get(client.root + path) as got:
+                body = await got.read()
+            async with client.session.head(client.root + path) as head:
+                assert (head.status, await head.read()) == (got.status, b"")
+                assert head.headers["Content-Length"] == str(len(body))
+                assert head.headers["Content-Type"] == got.headers["Content-Type"]
+        async with client.session.head(client.root + INFER) as head:
+            assert (head.status, head.headers["Allow"]) == (405, "POST")
+
+    run(tmp_path, story)
+
+
+def test_an_upgrade_to_another_protocol_is_ignored_or_refused() -> None:
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+
+    async def story(port: Port) -> None:
+        answer = await port.answers(GET[:-2] + upgrade + b"\r\n" + GET)
+        assert answer.count(b"HTTP/1.1 200") == answer.count(b"Connection: close") == 1
+
+        refused = await port.answers(post(b"7").replace(b"Host", upgrade + b"Host", 1))
+        assert refused.count(b"HTTP/1.1 400") == 1
+        assert b"send no Upgrade header" in refused
+        assert port.echo.calls == 1
+
+    told(story, idle_s=0.2)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_stopping_answers_what_was_asked_and_closes_the_rest(is_last: bool) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20), listening() as port:
+            port.echo.may_answer.clear()
+            asked, silent = await port.open(post(b"7")), await port.open()
+            while not port.echo.calls:
+                await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0, port.echo.may_answer.set if is_last else int)
+        answer = await asked[0].read()
+        assert (b"\r\n\r\n7" in answer) == (b"Connection: close" in answer) == is_last
+        assert await silent[0].read() == b""
+        for _, writer in (asked, silent):
+            writer.close()
+
+    asyncio.run(main())
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 
@@ -292,6 +500,38 @@ def test_the_connection_limit_counts_each_address_and_all() -> None:
     crowd.leave("a")
     assert [crowd.enter(one) for one in "ba"] == [True, False]
     assert len(crowd) == 3
+
+
+def test_only_an_address_with_more_connections_makes_room_for_another() -> None:
+    crowd = ConnectionLimit(6, 4)
+    for one in "aaaabb":
+        crowd.enter(one)
+
+    assert [crowd.rival(one) for one in "abc"] == [None, "a", "a"]
+    crowd.leave("a")
+    crowd.leave("a")
+    assert [crowd.rival(one) for one in "abc"] == [None, None, "a"]
+
+
+@pytest.mark.parametrize("port_of", ["127.0.0.1", "127.0.0.2"])
+def test_silent_connections_of_one_address_make_room_for_those_of_another(port_of: str) -> None:
+    async def story(port: Port) -> None:
+        silent = [await port.open() for _ in range(3)]
+        busy = await port.open(post(b"{", length=2))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port.port, local_addr=(port_of, 0)
+        )
+        writer.write(GET)
+        answer = await reader.readuntil(b"\r\n")
+        writer.close()
+
+        assert (b"200" in answer) == (port_of == "127.0.0.2")
+        busy[1].write(b"}")
+        assert b" 200 " in await busy[0].readuntil(b"\r\n")
+        for _, one in (*silent, busy):
+            one.close()
+
+    told(story, connections=4)
 
 
 def test_requests_beyond_their_number_wait_and_then_are_503() -> None:

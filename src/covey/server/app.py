@@ -129,7 +129,7 @@ def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
 
 
 def _for_clients(served: SiteConfig, node: Node, metrics: Metrics) -> Listener:
-    gate: Authenticator = LoopbackOnly()
+    gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
         gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
     if served.requests_per_s is not None:

@@ -198,6 +198,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     features: dict[str, FeatureType]
     store: str
     address: str = "127.0.0.1:8080"
+    hosts: list[str] = []  # by which proxies of this machine address it
     tokens: str | None = None  # the file of `covey tokens`
     certificate: str | None = None  # the files of `covey keys`
     key: str | None = None
@@ -237,6 +238,7 @@ class SiteConfig(NamedTuple):
     identity: Identity | None = None
     has_tls: bool = False  # for clients
     peer_address: Address | None = None
+    hosts: tuple[str, ...] = ()  # allowed in Host headers, besides those of this machine
 
     @property
     def has_contexts(self) -> bool:
@@ -309,6 +311,7 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
+        _hosts(serving),
     )
 
 
@@ -377,6 +380,18 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
             "serve on the loopback: 127.0.0.1:8080"
         )
     return address
+
+
+def _hosts(serving: NodeTable) -> tuple[str, ...]:
+    """Return the names for Host headers; with tokens a site answers under any name."""
+    if serving.hosts and serving.tokens is not None:
+        raise ConfigError(
+            "[node] hosts: with tokens a site answers under every host name; remove hosts"
+        )
+    try:
+        return certificates.check_hosts(serving.hosts)
+    except ConfigError as error:
+        raise ConfigError(f"[node] hosts: {error}") from None
 
 
 def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:

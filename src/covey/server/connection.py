@@ -17,6 +17,7 @@ from covey.errors import MissingExtra
 from covey.node.workers import Observer
 from covey.server.http import (
     KIB,
+    LENGTH,
     MIB,
     AdmissionQueue,
     Authenticator,
@@ -47,7 +48,7 @@ SINGLE = frozenset(
         "authorization",
         "origin",
         "expect",
-        "inference-header-content-length",
+        LENGTH.lower(),
     ]
 )
 WINDOW_BITS = {
@@ -394,6 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         self._version = parser.get_http_version()
         if self._version not in ("1.1", "1.0"):
             raise _not_http()
+        self._is_upgrade = parser.should_upgrade()
         self._begun_s = self._loop.time()
         self._method = parser.get_method().decode("latin-1")
         path = self._url.partition(b"?")[0].decode("utf-8", "replace")
@@ -411,6 +413,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _expect_body(self, headers: Mapping[str, str]) -> None:
         """Prepare for a body; raise `HttpProblem` if it is not wanted."""
+        if self._is_upgrade:  # after which the parser reads no body
+            only = "only HTTP/1.1 is spoken here; send no Upgrade header with a body"
+            raise HttpProblem(400, "bad_http", only)
         self._most = self._limits.most_bytes(headers)
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
@@ -471,6 +476,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             answered = call
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
+        is_last |= self._is_upgrade
         self._pending.append(Exchange(answered, self._path, self._begun_s, is_head, is_last))
         self._begin_message()
         if len(self._pending) > MOST_PIPELINED:

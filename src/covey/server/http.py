@@ -56,8 +56,10 @@ class TokenBucket:
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
+# Content types of JSON: clients send none, and `curl -d` sends that of a form.
+JSON_KINDS = frozenset([JSON, BINARY, "application/x-www-form-urlencoded", ""])
 PROBLEM = "application/problem+json"
-JSON_LENGTH = "inference-header-content-length"  # how much of a body is JSON, before tensors
 # The first match counts: subclasses come before their bases.
 STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (LateLabel, 410, "label_too_late"),
@@ -156,6 +158,16 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
 
 
+def content_type(headers: Mapping[str, str]) -> str:
+    """Return the content type of a body without its parameters; "" if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_all_json(headers: Mapping[str, str]) -> bool:
+    """Return whether a body is JSON with no tensors in bytes after it."""
+    return content_type(headers) in JSON_KINDS and LENGTH.lower() not in headers
+
+
 def invalid(detail: str) -> HttpProblem:
     """Return the problem of a readable but invalid request."""
     return HttpProblem(422, "invalid", detail)
@@ -200,10 +212,8 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     cells: int = 65_536  # that each peer may make known
 
     def most_bytes(self, headers: Mapping[str, str]) -> int:
-        """Return the largest body of a request, in bytes; without a type, it is taken for JSON."""
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        is_json = kind == JSON or not (kind or JSON_LENGTH in headers)
-        return (self.json_kib if is_json else self.binary_kib) * KIB
+        """Return how many bytes the body of a request with these headers may have."""
+        return (self.json_kib if is_all_json(headers) else self.binary_kib) * KIB
 
 
 RANGES: toml.Ranges = {

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -38,14 +38,35 @@ EVERYTHING = Caller("", frozenset(tokens.SCOPES))
 class LoopbackOnly:
     """Admits every client on this machine, without a name and with all scopes."""
 
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
+        """`hosts` are names, other than those of this machine, that a Host header may have."""
+        self._hosts = frozenset(["localhost", *hosts])
+
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Admit requests whose Host header names this machine."""
+        """Admit requests whose Host header names this machine, or is listed."""
         # A web page can send requests to the loopback under its own host name (DNS rebinding).
         host = head.headers.get("host", "localhost").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if name != "localhost" and not is_loopback(name.strip("[]")):
-            raise HttpProblem(403, "not_allowed", "without tokens, use 127.0.0.1 or localhost")
+        name = name.strip("[]")
+        if name not in self._hosts and not is_loopback(name):
+            raise HttpProblem(
+                403,
+                "not_allowed",
+                "without tokens, use 127.0.0.1, localhost or a name that [node] hosts lists",
+            )
+        _check_origin(head)
         return EVERYTHING
+
+
+def _check_origin(head: HttpRequest) -> None:
+    """Raise `HttpProblem` for a request that a browser sends for a page of another site."""
+    origin = head.headers.get("origin")
+    if origin is None:
+        return
+    if origin.partition("://")[2].lower() != head.headers.get("host", "").lower():
+        raise HttpProblem(
+            403, "not_allowed", "web pages of another origin may not call this site (Origin header)"
+        )
 
 
 class TokenAuth:
@@ -59,6 +80,7 @@ class TokenAuth:
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        _check_origin(head)
         if head.path in self._open_paths:
             return Caller()
         if _version(self._path) != self._version:
