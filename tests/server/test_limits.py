@@ -1,6 +1,7 @@
 """What a listener takes: how much, from how many, how fast, and for how long."""
 
 import asyncio
+import gc
 import gzip
 import re
 import ssl
@@ -19,6 +20,7 @@ from covey.errors import ConfigError, StoreError, StoreFull
 from covey.node.requests import Commit, Request, RowGroup
 from covey.node.store import Store
 from covey.server import config, http, keys
+from covey.server.connection import Connection, Tls
 from covey.server.http import (
     Address,
     AdmissionQueue,
@@ -172,8 +174,6 @@ def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
 
 
 def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
-    from covey.server import keys
-
     keys.new_authority(tmp_path / "ca")
     keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
     files = (tmp_path / "north.crt", tmp_path / "north.key", tmp_path / "ca" / "ca.crt")
@@ -186,6 +186,32 @@ def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
         assert port.echo.calls == 0
 
     told(story, handshake_s=0.2, tls=lambda: keys.open_context(*files))
+
+
+def test_closed_tls_connections_release_their_memory_at_once(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "ca")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    files = (tmp_path / "north.crt", tmp_path / "north.key", tmp_path / "ca" / "ca.crt")
+    trust = ssl.create_default_context(cafile=files[2])
+
+    def left() -> int:
+        return sum(isinstance(one, Connection | Tls) for one in gc.get_objects())
+
+    async def story(port: Port) -> None:
+        for context, sent in ((trust, GET), (trust, b"nonsense\r\n\r\n"), (None, b"\x16\x03")):
+            _, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=context)
+            writer.write(sent)
+            await writer.drain()
+            writer.transport.abort()
+        while left():
+            await asyncio.sleep(0)  # until the other end has noticed
+
+    gc.collect()
+    gc.disable()
+    try:
+        told(story, tls=lambda: keys.open_context(*files))
+    finally:
+        gc.enable()
 
 
 # -- size -----------------------------------------------------------------------------------------
