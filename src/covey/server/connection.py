@@ -96,7 +96,7 @@ class Port:
         self.is_closing = False
         self.is_empty = asyncio.Event()  # set when the last connection is closed at the end
         self.connections: dict[Connection, None] = {}  # the oldest first
-        self.tasks: set[asyncio.Task[None]] = set()  # or else they may be collected
+        self.tasks: dict[Connection, asyncio.Task[None]] = {}  # of the requests in progress
         self.buffer = memoryview(bytearray(READ_BYTES))  # of what is parsed at once
         self.plain = memoryview(bytearray(READ_BYTES))
         self._heads: dict[tuple[int, str], bytes] = {}
@@ -402,10 +402,10 @@ class Connection(asyncio.BufferedProtocol):
         self._path = unquote(path) if "%" in path else path
         # The response to HEAD is the one to GET, without its body.
         method = "GET" if self._method == "HEAD" else self._method
-        head = HttpRequest(method, self._path, headers)
+        self._head = HttpRequest(method, self._path, headers)
+        tls = None if self._tls is None else self._tls.object
         try:
-            caller = self._port.gate.admit(head, None if self._tls is None else self._tls.object)
-            self._head = HttpRequest(method, self._path, headers, b"", *caller)
+            self._caller = self._port.gate.admit(self._head, tls)
             if "content-length" in headers or "transfer-encoding" in headers:
                 self._expect_body(headers)
         except HttpProblem as problem:
@@ -468,13 +468,9 @@ class Connection(asyncio.BufferedProtocol):
         answered: HttpRequest | HttpProblem
         if self._problem is not None or call is None:
             answered = self._problem or _not_http()
-        elif self._size:
-            body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-            answered = HttpRequest(
-                call.method, call.path, call.headers, body, call.who, call.rights
-            )
         else:
-            answered = call
+            body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            answered = HttpRequest(call.method, call.path, call.headers, body, *self._caller)
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
         is_last |= self._is_upgrade
         self._pending.append(Exchange(answered, self._path, self._begun_s, is_head, is_last))
@@ -505,9 +501,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._reply(exchange, exchange.call.reply())
                     continue
                 self._is_answering, self.due_s = True, math.inf
-                task = self._loop.create_task(self._answer(exchange, exchange.call))
-                self._port.tasks.add(task)
-                task.add_done_callback(self._port.tasks.discard)
+                answering = self._answer(exchange, exchange.call)
+                self._port.tasks[self] = self._loop.create_task(answering)
             elif self._is_deaf or (self._port.is_closing and self._reading != BODY):
                 self._end()
             elif self._held:
@@ -531,6 +526,7 @@ class Connection(asyncio.BufferedProtocol):
             reply = problem.reply()
         finally:
             port.held_bytes -= len(call.body)
+            del port.tasks[self]
         self._is_answering = False
         self._reply(exchange, reply)
         self._next()

@@ -205,9 +205,9 @@ class Listener:
             async with asyncio.timeout(self._limits.finish_s):
                 await port.is_empty.wait()
                 if port.tasks:
-                    await asyncio.wait(port.tasks)
+                    await asyncio.wait(port.tasks.values())
         except TimeoutError:
-            for task in port.tasks:
+            for task in port.tasks.values():
                 task.cancel()
             for one in port.connections:
                 one.abort()

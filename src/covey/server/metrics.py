@@ -83,6 +83,7 @@ class Metrics(Observer):
     def __init__(self, paths: Mapping[str, str]) -> None:
         """`paths` maps the paths of the site to label values."""
         self._paths = dict(paths)
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry, buckets=SECONDS)
@@ -123,9 +124,17 @@ class Metrics(Observer):
         return HttpResponse(body=generate_latest(self._registry), kind=CONTENT_TYPE_LATEST)
 
     def answer(self, side: str, path: str, status: int, took_s: float) -> None:
-        known = self._paths.get(path, OTHER)
-        self._requests.labels(side, known, str(status)).inc()
-        self._request_s.labels(side, known).observe(took_s)
+        pair = self._answers.get((side, path, status))
+        if pair is None:
+            known = self._paths.get(path, OTHER)
+            pair = (
+                self._requests.labels(side, known, str(status)),
+                self._request_s.labels(side, known),
+            )
+            if known != OTHER:
+                self._answers[side, path, status] = pair  # a look-up costs more than the count
+        pair[0].inc()
+        pair[1].observe(took_s)
 
     def turn_away(self, side: str) -> None:
         self._refused.labels(side).inc()
