@@ -5,6 +5,7 @@ import gc
 import gzip
 import re
 import ssl
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -364,6 +365,22 @@ def test_what_is_not_of_a_chunked_body_itself_has_the_size_of_a_head(endless: by
         assert port.echo.calls == 0
 
     told(story, body_s=20, idle_s=0.2)
+
+
+def test_a_body_in_small_chunks_takes_no_more_memory_than_it_has_bytes() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    sent = head + b"2\r\n{}\r\n" * 200_000 + b"0\r\n\r\n"
+
+    async def story(port: Port) -> None:
+        tracemalloc.start()
+        answer = await port.answers(sent)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert answer.endswith(b"{}" * 200_000)
+        assert peak < 5 * len(sent)
+
+    told(story, json_kib=1_000, idle_s=0.2)
 
 
 def test_headers_after_the_body_are_ignored() -> None:

@@ -364,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         self._bare_bytes = 0  # read since there was anything of a body
         self._head: HttpRequest | None = None
         self._problem: HttpProblem | None = None
-        self._chunks: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self._size = 0
         self._inflater: Any = None
 
@@ -436,10 +436,15 @@ class Connection(asyncio.BufferedProtocol):
         except HttpProblem as problem:
             self._problem = problem
             self._port.held_bytes -= self._size
-            self._chunks, self._size = [], 0
+            self._body, self._size = b"", 0
 
     def _take(self, chunk: bytes) -> None:
-        self._chunks.append(chunk)
+        if not self._size:
+            self._body = chunk  # mostly the whole body
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += chunk
         self._size += len(chunk)
         self._port.held_bytes += len(chunk)
         if self._size > self._most:
@@ -469,7 +474,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._problem is not None or call is None:
             answered = self._problem or _not_http()
         else:
-            body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            body = bytes(self._body)  # no copy if it came at once
             answered = HttpRequest(call.method, call.path, call.headers, body, *self._caller)
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
         is_last |= self._is_upgrade

@@ -191,7 +191,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     json_kib: int = 256  # of a body in JSON
     binary_kib: int = 16_384  # of any other body
-    bodies_mib: int = 256  # of all bodies that are held at once
+    bodies_mib: int = 128  # of all bodies that are held at once
     head_kib: int = 16  # of a request's head
     depth: int = 8  # of JSON: lists and objects within each other
     rows: int = 1_024  # of a request
