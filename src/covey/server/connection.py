@@ -190,22 +190,23 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         port: Port,
-        on_end: Callable[[], None],
-        *,
-        address: str,
+        enter: Callable[[str], tuple[Callable[[], None], HttpProblem | None] | None],
         context: ssl.SSLContext | None = None,
-        refusal: HttpProblem | None = None,
     ) -> None:
-        """With a `refusal`, answer with it, whatever comes; `on_end` is called once."""
-        self.address = address
+        """`enter` gets the client's address; it returns what to call at the end, and a refusal.
+
+        None: the connection is closed at once.
+        """
+        self.address = ""
         self._port = port
-        self._on_end = on_end
+        self._enter = enter
+        self._leave: Callable[[], None] | None = None
+        self._refusal: HttpProblem | None = None
         self._limits = port.limits
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None  # asyncio types it as any transport
         self._tls = None if context is None else Tls(context)
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
-        self._refusal = refusal
         self._reading = HANDSHAKE
         self.due_s = self._loop.time() + self._limits.handshake_s
         self._pending: deque[Exchange] = deque()
@@ -226,6 +227,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._transport.set_write_buffer_limits(high=0)
+        self.address = (transport.get_extra_info("peername") or ("",))[0]
+        entered = self._enter(self.address)
+        if entered is None or self._port.is_closing:
+            self.abort()
+            return
+        self._leave, self._refusal = entered
         self._port.connections[self] = None
         if self._tls is None:
             self._open()
@@ -237,7 +244,8 @@ class Connection(asyncio.BufferedProtocol):
         self._begin_message()
         self._is_deaf, self.due_s = True, math.inf
         self._transport = self._tls = self._parser = None  # they refer to each other
-        self._on_end()
+        if self._leave is not None:
+            self._leave()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._port.buffer
@@ -339,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             parser.feed_data(data)
         except HttpParserUpgrade:
-            self._is_deaf = True  # of what follows: another protocol
+            self._is_deaf = self._is_refused = True  # what follows is another protocol
         except HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, HttpProblem) else _not_http())
@@ -477,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
             body = bytes(self._body)  # no copy if it came at once
             answered = HttpRequest(call.method, call.path, call.headers, body, *self._caller)
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
-        is_last |= self._is_upgrade
+        is_last |= self._is_upgrade or self._version == "1.0"
         self._pending.append(Exchange(answered, self._path, self._begun_s, is_head, is_last))
         self._begin_message()
         if len(self._pending) > MOST_PIPELINED:

@@ -6,7 +6,6 @@ Clients have bearer tokens, peers have client certificates.
 import asyncio
 import logging
 import os
-import socket
 import ssl
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
@@ -144,7 +143,7 @@ def _version(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-PAUSE_S = 1.0  # before the next accept, if one failed
+BACKLOG = 128  # connections that wait to be accepted
 MOST_LATE_S = 0.25  # by which the end of a time limit may be noticed
 MOST_EXCESS = 32  # connections beyond the limits that are told so at the same time
 BUSY = HttpProblem(503, "busy", "there are too many connections; retry later")
@@ -181,12 +180,12 @@ class Listener:
     async def open(self) -> str:
         """Start to listen; return the URL."""
         self._context = None if self._tls is None else self._tls()
-        self._socket = self._address.bind()
-        self._socket.setblocking(False)
-        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+        bound = self._address.bind()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
         self._sweep()
-        bound = Address(*self._socket.getsockname()[:2])
-        return bound.url("http" if self._tls is None else "https")
+        address = Address(*bound.getsockname()[:2])
+        return address.url("http" if self._tls is None else "https")
 
     def reload(self) -> None:
         """Read the certificate again; open connections stay open."""
@@ -197,8 +196,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening; requests in progress are answered first."""
-        self._accepting.cancel()
-        self._socket.close()
+        self._server.close()
         port = self._port
         port.stop()
         try:
@@ -213,38 +211,24 @@ class Listener:
                 one.abort()
         self._sweeper.cancel()
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                taken, (host, *_) = await loop.sock_accept(self._socket)
-                await self._connect(taken, host)
-            except OSError as error:
-                log.error("cannot accept connections: %s", error)
-                await asyncio.sleep(PAUSE_S)
+    def _connection(self) -> Connection:
+        return Connection(self._port, self._enter, self._context)
 
-    async def _connect(self, taken: socket.socket, host: str) -> None:
-        """Start to read, or to refuse, if there are too many connections."""
-        port, limit, refusal = self._port, self._limit, None
-        leave = partial(limit.leave, host)
+    def _enter(self, host: str) -> tuple[Callable[[], None], HttpProblem | None] | None:
+        """Count a connection; return how to count its end, and a refusal if there are too many.
+
+        None: there are too many even for a refusal.
+        """
+        port, limit = self._port, self._limit
         if not limit.enter(host):
             port.watcher.turn_away(port.side)
             rival = port.silent_one(limit.rival(host))
-            if rival is not None:
-                rival.abort()
-                limit.enter(host, is_forced=True)
-            elif self._excess.enter(host):
-                refusal, leave = BUSY, partial(self._excess.leave, host)
-            else:
-                taken.close()
-                return
-        make = partial(Connection, port, leave, address=host, context=self._context)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                partial(make, refusal=refusal), taken
-            )
-        except OSError:
-            leave()
+            if rival is None:
+                is_told = self._excess.enter(host)
+                return (partial(self._excess.leave, host), BUSY) if is_told else None
+            rival.abort()
+            limit.enter(host, is_forced=True)
+        return partial(limit.leave, host), None
 
     def _sweep(self) -> None:
         """End the connections whose time is over, and look again soon."""
