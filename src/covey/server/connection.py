@@ -27,6 +27,7 @@ from covey.server.http import (
     HttpResponse,
     SiteLimits,
     respond,
+    unexpected,
 )
 
 try:
@@ -38,19 +39,8 @@ READ_BYTES = 64 * KIB  # of a connection at once
 MOST_PIPELINED = 64  # requests of a connection that wait for the answer to another one
 LINGER_S = 1.0  # for which an unwanted body is still read, so that the response arrives
 # Of which a second one would let two programs understand a request differently.
-SINGLE = frozenset(
-    [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "content-encoding",
-        "content-type",
-        "authorization",
-        "origin",
-        "expect",
-        LENGTH.lower(),
-    ]
-)
+_OF_BODIES = ("content-encoding", "content-length", "content-type", "expect", LENGTH.lower())
+SINGLE = frozenset([*_OF_BODIES, "authorization", "host", "origin", "transfer-encoding"])
 WINDOW_BITS = {
     "gzip": 16 + zlib.MAX_WBITS,
     "x-gzip": 16 + zlib.MAX_WBITS,
@@ -131,12 +121,8 @@ class Port:
         more = b"Connection: close\r\n" if is_last else b""
         for name, value in reply.headers.items():
             more += f"{name}: {value}\r\n".encode()
-        return b"%b%bDate: %b\r\nContent-Length: %d\r\n\r\n" % (
-            first,
-            more,
-            self._now(),
-            len(reply.body),
-        )
+        rest = b"Date: %b\r\nContent-Length: %d\r\n\r\n" % (self._now(), len(reply.body))
+        return first + more + rest
 
     def _now(self) -> bytes:
         second = int(time.time())
@@ -291,9 +277,8 @@ class Connection(asyncio.BufferedProtocol):
         elif self._reading in (FIRST, IDLE):
             self._end()
         else:
-            is_head = self._reading == HEAD
             what, within_s = "head", self._limits.head_s
-            if not is_head:
+            if self._reading == BODY:
                 what, within_s = "body", self._limits.body_s
             detail = f"the {what} did not arrive within {within_s:g} s"
             self._refuse(HttpProblem(408, "too_slow", detail))
@@ -349,8 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         except HttpParserUpgrade:
             self._is_deaf = self._is_refused = True  # what follows is another protocol
         except HttpParserError as error:
-            cause = error.__context__
-            self._refuse(cause if isinstance(cause, HttpProblem) else _not_http())
+            self._refuse(_problem_of(error.__context__))
             return
         if self._pending:
             self._bare_bytes = 0
@@ -424,6 +408,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_upgrade:  # after which the parser reads no body
             only = "only HTTP/1.1 is spoken here; send no Upgrade header with a body"
             raise HttpProblem(400, "bad_http", only)
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise _not_http()
         self._most = self._limits.most_bytes(headers)
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
@@ -586,6 +572,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         else:
             self._transport.close()
+
+
+def _problem_of(cause: BaseException | None) -> HttpProblem:
+    """Return the problem of a request at which the parser, or a call from it, stopped."""
+    if cause is None:
+        return _not_http()
+    return cause if isinstance(cause, HttpProblem) else unexpected(cause)
 
 
 def _not_http() -> HttpProblem:

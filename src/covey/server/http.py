@@ -153,9 +153,14 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return problem.reply()
     except CoveyError as error:
         return problem_of(error).reply()
-    except Exception:
-        log.exception("unexpected failure of a request")
-        return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
+    except Exception as error:
+        return unexpected(error).reply()
+
+
+def unexpected(error: BaseException) -> HttpProblem:
+    """Log an error that no code expects; return the problem of the request."""
+    log.error("unexpected failure of a request", exc_info=error)
+    return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site")
 
 
 def content_type(headers: Mapping[str, str]) -> str:
