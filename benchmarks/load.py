@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import ssl
 import statistics
@@ -352,7 +353,9 @@ def _page(rounds: list[Found]) -> str:
         "# Load",
         "",
         "Made by `python benchmarks/load.py`, which says how: rates are the best of "
-        f"{len(rounds)} rounds, and CPU times the median of the rounds.",
+        f"{len(rounds)} rounds, and CPU times the median of the rounds. The load average of the "
+        f"machine was {os.getloadavg()[1]:.1f}: above its number of cores, times and rates are "
+        "those of a busy machine, and CPU times are about right.",
         "",
         *_table("plain HTTP", [one.plain for one in rounds]),
         *_table("TLS 1.3", [one.tls for one in rounds]),
