@@ -238,7 +238,6 @@ class SiteConfig(NamedTuple):
     identity: Identity | None = None
     has_tls: bool = False  # for clients
     peer_address: Address | None = None
-    hosts: tuple[str, ...] = ()  # allowed in Host headers, besides those of this machine
 
     @property
     def has_contexts(self) -> bool:
@@ -257,6 +256,11 @@ class SiteConfig(NamedTuple):
         if self.limits.requests_per_s is None and not is_loopback(self.address.host):
             return REQUESTS_PER_S
         return self.limits.requests_per_s
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names that Host headers may have, besides those of this machine."""
+        return _hosts(self.serving)
 
 
 def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
@@ -311,7 +315,6 @@ def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
-        _hosts(serving),
     )
 
 
@@ -369,6 +372,7 @@ def _identity(serving: NodeTable, folder: Path) -> Identity | None:
 def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
     """Return the address for clients; other addresses than a loopback need TLS and tokens."""
     address = _address(serving.address, "address")
+    _hosts(serving)
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
     if not is_loopback(address.host) and (
@@ -380,18 +384,6 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
             "serve on the loopback: 127.0.0.1:8080"
         )
     return address
-
-
-def _hosts(serving: NodeTable) -> tuple[str, ...]:
-    """Return the names for Host headers; with tokens a site answers under any name."""
-    if serving.hosts and serving.tokens is not None:
-        raise ConfigError(
-            "[node] hosts: with tokens a site answers under every host name; remove hosts"
-        )
-    try:
-        return certificates.check_hosts(serving.hosts)
-    except ConfigError as error:
-        raise ConfigError(f"[node] hosts: {error}") from None
 
 
 def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:
@@ -417,6 +409,18 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
                 f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, "
                 'such as "0.0.0.0:8443"'
             )
+
+
+def _hosts(serving: NodeTable) -> tuple[str, ...]:
+    """Return the names for Host headers; with tokens a site answers under any name."""
+    if serving.hosts and serving.tokens is not None:
+        raise ConfigError(
+            "[node] hosts: with tokens a site answers under every host name; remove hosts"
+        )
+    try:
+        return certificates.check_hosts(serving.hosts)
+    except ConfigError as error:
+        raise ConfigError(f"[node] hosts: {error}") from None
 
 
 def _address(text: str, key: str) -> Address:

@@ -83,7 +83,6 @@ class Metrics(Observer):
     def __init__(self, paths: Mapping[str, str]) -> None:
         """`paths` maps the paths of the site to label values."""
         self._paths = dict(paths)
-        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry, buckets=SECONDS)
@@ -95,6 +94,7 @@ class Metrics(Observer):
             "From the head of a request to its answer.",
             ["side", "path"],
         )
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._refused = counter(
             "covey_http_connections_refused",
             "Connections that were closed because there were too many.",
