@@ -31,10 +31,17 @@ import numpy as np
 from loading import Load, Server, drive
 
 from covey.server import keys
-from covey.server.http import BINARY, JSON, Address, HttpRequest, HttpResponse, SiteLimits
+from covey.server.http import (
+    BINARY,
+    JSON,
+    LENGTH,
+    Address,
+    HttpRequest,
+    HttpResponse,
+    SiteLimits,
+)
 from covey.server.listener import Listener, LoopbackOnly
 from covey.server.metrics import Metrics
-from covey.server.tensors import LENGTH
 
 HERE = Path(__file__).parent
 CONNECTIONS, BATCH_CONNECTIONS = 64, 8

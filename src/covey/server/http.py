@@ -157,12 +157,6 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return unexpected(error).reply()
 
 
-def unexpected(error: BaseException) -> HttpProblem:
-    """Log an error that no code expects; return the problem of the request."""
-    log.error("unexpected failure of a request", exc_info=error)
-    return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site")
-
-
 def content_type(headers: Mapping[str, str]) -> str:
     """Return the content type of a body without its parameters; "" if there is none."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -176,6 +170,12 @@ def is_all_json(headers: Mapping[str, str]) -> bool:
 def invalid(detail: str) -> HttpProblem:
     """Return the problem of a readable but invalid request."""
     return HttpProblem(422, "invalid", detail)
+
+
+def unexpected(error: BaseException) -> HttpProblem:
+    """Log an error that no code expects; return the problem of the request."""
+    log.error("unexpected failure of a request", exc_info=error)
+    return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site")
 
 
 def problem_of(error: CoveyError) -> HttpProblem:
