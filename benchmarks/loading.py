@@ -1,8 +1,10 @@
 """A client that costs little: connections that send one request after the other, and a clock."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,11 +12,24 @@ import numpy as np
 WARM = 0.2  # the share of the time before anything is counted
 
 
+class Server(NamedTuple):
+    """A process that listens on the loopback; with `trust`, by TLS."""
+
+    port: int
+    pid: int
+    trust: ssl.SSLContext | None = None
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all its threads (Linux: the clock of a process by its id)."""
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+
 class Load(msgspec.Struct, frozen=True):
     """How many requests were answered, how fast, and how long each took."""
 
     done: int  # those before the clock started included
     rate: float  # a second
+    cpu_us: float  # of the server, for each request
     p50_ms: float
     p99_ms: float
     longest_ms: float
@@ -23,17 +38,20 @@ class Load(msgspec.Struct, frozen=True):
 class Connection(asyncio.Protocol):
     """Sends the next request when an answer has come."""
 
-    def __init__(self, requests: Iterator[bytes], until_s: float) -> None:
+    def __init__(self, requests: Iterator[bytes]) -> None:
         self._requests = requests
-        self._until_s = until_s
         self._held = b""
         self.begun: list[float] = []
         self.ended: list[float] = []
         self.is_over = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the first."""
+        """Wait for the others."""
         self._transport = transport
+
+    def start(self, until_s: float) -> None:
+        """Send the first; no more after that time."""
+        self._until_s = until_s
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -71,20 +89,33 @@ class Connection(asyncio.Protocol):
 
 
 async def drive(
-    port: int, requests: Iterator[bytes], connections: int, seconds: float, *, warm: float = WARM
+    server: Server,
+    requests: Iterator[bytes],
+    connections: int,
+    seconds: float,
+    *,
+    warm: float = WARM,
 ) -> Load:
     """Send requests for a while, or until there are no more."""
-    loop, start_s = asyncio.get_running_loop(), time.perf_counter()
-    until_s = start_s + (1 + warm) * seconds
+    loop = asyncio.get_running_loop()
     opened = [
-        (await loop.create_connection(lambda: Connection(requests, until_s), "127.0.0.1", port))[1]
+        (
+            await loop.create_connection(
+                lambda: Connection(requests), "127.0.0.1", server.port, ssl=server.trust
+            )
+        )[1]
         for _ in range(connections)
     ]
+    cpu_s, start_s = server.cpu_s(), time.perf_counter()
+    for one in opened:
+        one.start(start_s + (1 + warm) * seconds)
     await asyncio.gather(*(one.is_over for one in opened))
+    cpu_s = server.cpu_s() - cpu_s
     begun = np.concatenate([one.begun for one in opened])
     ended = np.concatenate([one.ended for one in opened])
     counted = begun >= start_s + warm * min(seconds, float(ended.max()) - start_s)
     took_ms = (ended - begun)[counted] * 1e3
     rate = len(took_ms) / (ended.max() - begun[counted].min())
     p50, p99 = np.percentile(took_ms, [50, 99]).tolist()
-    return Load(len(ended), float(rate), p50, p99, float(took_ms.max()))
+    cpu_us = cpu_s / len(ended) * 1e6
+    return Load(len(ended), float(rate), cpu_us, p50, p99, float(took_ms.max()))

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import CLIENT, PRICE, Client, Site, free_ports
+from processes import CLIENT, MOST_S, PRICE, Client, Site, free_ports
 from traffic import SIGNS, Above, Flow, flows, mixed
 
 from covey.node.requests import PeerAnswer
@@ -25,7 +25,6 @@ from covey.report.text import table
 from covey.server import keys
 
 NAMES = ("north", "east", "south", "west")
-MOST_S = 120.0  # for any one thing to happen
 
 
 class Answer(NamedTuple):

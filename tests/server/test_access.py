@@ -12,8 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from covey.errors import ConfigError
 from covey.node.store import Store
-from covey.server import certificates, keys, tokens
+from covey.server import certificates, config, keys, tokens
 from covey.server.client_api import OPEN_PATHS
 from covey.server.http import Address, HttpProblem, HttpRequest, HttpResponse, SiteLimits
 from covey.server.listener import Caller, CertificateAuth, Listener, LoopbackOnly, TokenAuth
@@ -281,6 +282,65 @@ def test_without_tokens_a_request_must_be_meant_for_this_machine(
     else:
         with pytest.raises(HttpProblem) as refused:
             LoopbackOnly().admit(head, None)
+        assert (refused.value.status, refused.value.code) == (403, "not_allowed")
+
+
+def test_a_host_that_the_file_lists_is_admitted_too(tmp_path: Path) -> None:
+    text = SITE.replace("dimension", 'hosts = ["Covey.Example", "10.0.0.7"]\ndimension')
+
+    async def story(client: Client) -> None:
+        hosts = ("covey.example", "COVEY.example:8080", "10.0.0.7:80", "localhost", "other.example")
+        statuses = [(await client.get("/v2", Host=host))[0] for host in hosts]
+
+        assert statuses == [200, 200, 200, 200, 403]
+
+    run(tmp_path, story, text)
+
+
+@pytest.mark.parametrize(
+    ("keys_of_node", "says"),
+    [
+        ('hosts = ["a b"]', r"\[node\] hosts: 'a b' is not a valid host"),
+        ('hosts = ["north:8080"]', r"\[node\] hosts: 'north:8080' is not .* without a port"),
+        (
+            'hosts = ["north"]\ntokens = "tokens.json"',
+            r"\[node\] hosts: with tokens .* remove",
+        ),
+    ],
+)
+def test_hosts_that_make_no_sense_are_refused(tmp_path: Path, keys_of_node: str, says: str) -> None:
+    (tmp_path / "site.toml").write_text(SITE.replace("dimension", f"{keys_of_node}\ndimension"))
+
+    with pytest.raises(ConfigError, match=says):
+        config.load(tmp_path / "site.toml")
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_let_in"),
+    [
+        (None, True),
+        ("http://127.0.0.1:8080", True),
+        ("http://127.0.0.1:9090", False),
+        ("http://localhost:8080", False),
+        ("https://evil.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_a_page_of_another_origin_is_refused(
+    tmp_path: Path, origin: str | None, is_let_in: bool, has_tokens: bool
+) -> None:
+    secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
+    gate = TokenAuth(tmp_path / "tokens.json") if has_tokens else LoopbackOnly()
+    headers = {"host": "127.0.0.1:8080", "authorization": f"Bearer {secret}"}
+    head = HttpRequest("POST", INFER, headers | ({} if origin is None else {"origin": origin}))
+
+    if is_let_in:
+        gate.admit(head, None)
+    else:
+        with pytest.raises(HttpProblem, match="pages of another origin may not call") as refused:
+            gate.admit(head, None)
         assert (refused.value.status, refused.value.code) == (403, "not_allowed")
 
 

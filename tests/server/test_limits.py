@@ -2,11 +2,7 @@
 
 import asyncio
 import re
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,94 +14,18 @@ from covey.node.requests import Commit, Request, RowGroup
 from covey.node.store import Store
 from covey.server import config, http, keys
 from covey.server.http import (
-    Address,
     AdmissionQueue,
     ConnectionLimit,
     HttpProblem,
-    HttpRequest,
-    HttpResponse,
     SiteLimits,
     problem_of,
 )
-from covey.server.listener import Listener, LoopbackOnly
+from support.listening import GET, Port, post, told
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
 
-GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 DOCS = Path(__file__).parents[2] / "docs" / "operations" / "operating.md"
-
-
-class Echo:
-    """Answers with what was sent, when it is let."""
-
-    def __init__(self) -> None:
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-        self.calls = 0
-        self.copies = 1
-
-    async def handle(self, call: HttpRequest) -> HttpResponse:
-        self.calls += 1
-        await self.may_answer.wait()
-        return HttpResponse(body=call.body * self.copies)
-
-
-class Port:
-    """A listener, and what comes over its connections."""
-
-    def __init__(self, port: int, echo: Echo) -> None:
-        self.port = port
-        self.echo = echo
-
-    async def open(self, sent: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(sent)
-        return reader, writer
-
-    async def answers(self, sent: bytes) -> bytes:
-        """All that comes until the connection is closed; nothing if it is reset."""
-        reader, writer = await self.open(sent)
-        try:
-            return await reader.read()
-        except ConnectionError:
-            return b""
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def listening(
-    *, tls: Callable[[], ssl.SSLContext] | None = None, **changes: Any
-) -> AsyncIterator[Port]:
-    echo = Echo()
-    address = Address("127.0.0.1", 0)
-    listener = Listener(
-        echo,
-        address,
-        gate=LoopbackOnly(),
-        limits=SiteLimits(**{"finish_s": 1.0} | changes),
-        tls=tls,
-    )
-    url = await listener.open()
-    try:
-        yield Port(int(url.rpartition(":")[2]), echo)
-    finally:
-        await listener.close()
-
-
-def told(story: Callable[[Port], Awaitable[None]], **changes: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30), listening(**changes) as port:
-            await story(port)
-
-    asyncio.run(main())
-
-
-def post(body: bytes, *, kind: str = "application/json", length: int | None = None) -> bytes:
-    size = len(body) if length is None else length
-    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {size}"
-    return head.encode() + b"\r\n\r\n" + body
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -161,7 +81,7 @@ def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
         while not port.echo.calls:
             await asyncio.sleep(0)
 
-        while not await port.answers(GET):
+        while b" 200 " not in await port.answers(GET):
             pass  # until there is room for another
         writer.close()
 
@@ -169,8 +89,6 @@ def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
 
 
 def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
-    from covey.server import keys
-
     keys.new_authority(tmp_path / "ca")
     keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
     files = (tmp_path / "north.crt", tmp_path / "north.key", tmp_path / "ca" / "ca.crt")
@@ -273,15 +191,15 @@ def test_all_bodies_together_have_a_size() -> None:
 
 
 @pytest.mark.parametrize("key", ["connections", "connections_per_address"])
-def test_connections_beyond_their_number_are_closed_until_others_leave(key: str) -> None:
+def test_connections_beyond_their_number_are_503_until_others_leave(key: str) -> None:
     async def story(port: Port) -> None:
         inside = [await port.open() for _ in range(3)]
-        assert await port.answers(GET) == b""
+        assert (await port.answers(GET)).startswith(b"HTTP/1.1 503")
         assert port.echo.calls == 0
 
         inside[0][1].close()
         await inside[0][1].wait_closed()
-        while not (await port.answers(GET)):
+        while b" 200 " not in await port.answers(GET):
             pass  # until the other end has noticed
         for _, writer in inside:
             writer.close()
@@ -296,6 +214,38 @@ def test_the_connection_limit_counts_each_address_and_all() -> None:
     crowd.leave("a")
     assert [crowd.enter(one) for one in "ba"] == [True, False]
     assert len(crowd) == 3
+
+
+def test_only_an_address_with_more_connections_makes_room_for_another() -> None:
+    crowd = ConnectionLimit(6, 4)
+    for one in "aaaabb":
+        crowd.enter(one)
+
+    assert [crowd.rival(one) for one in "abc"] == [None, "a", "a"]
+    crowd.leave("a")
+    crowd.leave("a")
+    assert [crowd.rival(one) for one in "abc"] == [None, None, "a"]
+
+
+@pytest.mark.parametrize("port_of", ["127.0.0.1", "127.0.0.2"])
+def test_silent_connections_of_one_address_make_room_for_those_of_another(port_of: str) -> None:
+    async def story(port: Port) -> None:
+        silent = [await port.open() for _ in range(3)]
+        busy = await port.open(post(b"{", length=2))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port.port, local_addr=(port_of, 0)
+        )
+        writer.write(GET)
+        answer = await reader.readuntil(b"\r\n")
+        writer.close()
+
+        assert (b"200" in answer) == (port_of == "127.0.0.2")
+        busy[1].write(b"}")
+        assert b" 200 " in await busy[0].readuntil(b"\r\n")
+        for _, one in (*silent, busy):
+            one.close()
+
+    told(story, connections=4)
 
 
 def test_requests_beyond_their_number_wait_and_then_are_503() -> None:
@@ -409,7 +359,7 @@ def test_no_response_has_a_server_header(tmp_path: Path) -> None:
 
     async def broken(port: Port) -> None:
         answer = await port.answers(b"nonsense\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.0 400")
+        assert answer.startswith(b"HTTP/1.1 400")
         assert b"bad_http" in answer
         assert b"Server" not in answer
         assert b"Python" not in answer

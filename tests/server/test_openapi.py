@@ -18,7 +18,7 @@ pytestmark = pytest.mark.beside_the_kernel
 
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: peer messages have other problems.
-FRONT = ["client_api", "http", "listener", "oip", "tensors"]
+FRONT = ["client_api", "connection", "http", "listener", "oip", "tensors"]
 PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
 DOCUMENT = client_api.openapi_document("north", has_tokens=True)
 

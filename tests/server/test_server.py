@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from covey import cli
 from covey.errors import StoreError
 from covey.node.store import Store
+from covey.server import app
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -368,10 +370,11 @@ def test_wrong_paths_methods_and_types_are_4xx(tmp_path: Path) -> None:
             await client.get(INFER),
             await client.post("/v2/models/south/infer", infer()),
             await client.post(INFER, infer(), **{"Content-Type": "text/plain"}),
+            await client.post(INFER, infer(), **{"Content-Encoding": "br"}),
             await client.post(INFER, infer(), **{"Content-Encoding": "gzip"}),
         ]
 
-        assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415]
+        assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415, 400]
         assert all("code" in body for _, body in told)
 
     run(tmp_path, story)
@@ -523,3 +526,18 @@ def post(url: str, body: Any) -> None:
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + data)
         assert connection.makefile("rb").readline().split()[1] in (b"200", b"202")
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_site_runs_on_uvloop_if_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    loop = asyncio.new_event_loop()
+    fast = SimpleNamespace(new_event_loop=lambda: loop)
+    monkeypatch.setitem(sys.modules, "uvloop", fast if is_installed else None)
+
+    found = app.new_loop()
+
+    assert (found is loop) == is_installed
+    for one in {found, loop}:
+        one.close()

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -105,6 +106,14 @@ CORPUS: dict[str, bytes] = {
     "chunks beyond the limit": chunked(*[b"400\r\n" + b" " * 1_024 + b"\r\n"] * 40),
     "a body that stops": post(VALID[:-10], length=len(VALID)),
     "compressed": post(b"\x1f\x8b" + bytes(100), more=b"Content-Encoding: gzip\r\n"),
+    "a compressed hundred megabytes": post(
+        zlib.compress(bytes(10**8)), more=b"Content-Encoding: deflate\r\n"
+    ),
+    "compressed twice": post(VALID, more=b"Content-Encoding: gzip, gzip\r\n"),
+    "another protocol after it": post(VALID, more=b"Connection: upgrade\r\nUpgrade: h2c\r\n"),
+    "a page of another site": post(VALID, more=b"Origin: https://evil.example\r\n"),
+    "endless lines after the body": chunked(b"0\r\nX: " + b"y" * 10**6),
+    "requests ahead": b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000,
     "waits for a word, then silence": post(
         b"", more=b"Expect: 100-continue\r\n", length=len(VALID)
     ),
@@ -243,6 +252,7 @@ def site(
         process.terminate()
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0, said
+    assert "Traceback" not in said
 
 
 def statuses(answer: bytes) -> list[int]:

@@ -406,7 +406,8 @@ def _serve(options: argparse.Namespace) -> None:
             lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
             print(*lines, sep="\n", file=sys.stderr, flush=True)
 
-    asyncio.run(app.serve(config.load(options.site), is_up=is_up))
+    with asyncio.Runner(loop_factory=app.new_loop) as runner:
+        runner.run(app.serve(config.load(options.site), is_up=is_up))
     log.info("stopped")
 
 

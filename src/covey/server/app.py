@@ -17,20 +17,23 @@ from covey.node.workers import Observer, ThreadWorkers
 from covey.server import keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
 from covey.server.config import Identity, SiteConfig, pinned_keys
-from covey.server.http import Address
-from covey.server.listener import (
-    Authenticator,
-    CertificateAuth,
-    Listener,
-    LoopbackOnly,
-    RateLimited,
-    TokenAuth,
-)
+from covey.server.http import Address, Authenticator
+from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
 
 log = logging.getLogger(__name__)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of a site: that of uvloop, which costs less, if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
@@ -169,7 +172,7 @@ def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
 
 
 def _for_clients(served: SiteConfig, node: Node, metrics: Metrics) -> Listener:
-    gate: Authenticator = LoopbackOnly()
+    gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
         gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
     if served.requests_per_s is not None:

@@ -216,6 +216,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     features: dict[str, FeatureType]
     store: str
     address: str = "127.0.0.1:8080"
+    hosts: list[str] = []  # by which proxies of this machine address it
     tokens: str | None = None  # the file of `covey tokens`
     certificate: str | None = None  # the files of `covey keys`
     key: str | None = None
@@ -275,6 +276,11 @@ class SiteConfig(NamedTuple):
         if self.limits.requests_per_s is None and not is_loopback(self.address.host):
             return REQUESTS_PER_S
         return self.limits.requests_per_s
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names that Host headers may have, besides those of this machine."""
+        return _hosts(self.serving)
 
 
 def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
@@ -421,6 +427,7 @@ def _identity(serving: NodeTable, folder: Path) -> Identity | None:
 def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
     """Return the address for clients; other addresses than a loopback need TLS and tokens."""
     address = _address(serving.address, "address")
+    _hosts(serving)
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
     if not is_loopback(address.host) and (
@@ -457,6 +464,18 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
                 f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, "
                 'such as "0.0.0.0:8443"'
             )
+
+
+def _hosts(serving: NodeTable) -> tuple[str, ...]:
+    """Return the names for Host headers; with tokens a site answers under any name."""
+    if serving.hosts and serving.tokens is not None:
+        raise ConfigError(
+            "[node] hosts: with tokens a site answers under every host name; remove hosts"
+        )
+    try:
+        return certificates.check_hosts(serving.hosts)
+    except ConfigError as error:
+        raise ConfigError(f"[node] hosts: {error}") from None
 
 
 def _address(text: str, key: str) -> Address:

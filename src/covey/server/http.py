@@ -5,7 +5,8 @@ import errno
 import logging
 import math
 import socket
-from collections import Counter
+import ssl
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -100,6 +101,20 @@ class HttpHandler(Protocol):
         """Return the response; raise `HttpProblem` or another `CoveyError` if there is none."""
 
 
+class Caller(NamedTuple):
+    """The name of a client or a peer, and the scopes of a client's token."""
+
+    name: str = ""
+    rights: frozenset[str] = frozenset()
+
+
+class Authenticator(Protocol):
+    """Authenticates a request before its body is read."""
+
+    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        """Return the caller; raise `HttpProblem` if the request is refused."""
+
+
 class ProblemBody(msgspec.Struct, frozen=True):
     """A problem as it is sent: RFC 9457, with a stable code, and the protocol's own `error`."""
 
@@ -138,9 +153,8 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return problem.reply()
     except CoveyError as error:
         return problem_of(error).reply()
-    except Exception:
-        log.exception("unexpected failure of a request")
-        return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site").reply()
+    except Exception as error:
+        return unexpected(error).reply()
 
 
 def content_type(headers: Mapping[str, str]) -> str:
@@ -156,6 +170,12 @@ def is_all_json(headers: Mapping[str, str]) -> bool:
 def invalid(detail: str) -> HttpProblem:
     """Return the problem of a readable but invalid request."""
     return HttpProblem(422, "invalid", detail)
+
+
+def unexpected(error: BaseException) -> HttpProblem:
+    """Log an error that no code expects; return the problem of the request."""
+    log.error("unexpected failure of a request", exc_info=error)
+    return HttpProblem(500, "unexpected", "unexpected failure; see the log of the site")
 
 
 def problem_of(error: CoveyError) -> HttpProblem:
@@ -176,7 +196,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     json_kib: int = 256  # of a body in JSON
     binary_kib: int = 16_384  # of any other body
-    bodies_mib: int = 256  # of all bodies that are held at once
+    bodies_mib: int = 128  # of all bodies that are held at once
     head_kib: int = 16  # of a request's head
     depth: int = 8  # of JSON: lists and objects within each other
     rows: int = 1_024  # of a request
@@ -262,12 +282,19 @@ class ConnectionLimit:
     def __len__(self) -> int:
         return self._here.total()
 
-    def enter(self, address: str) -> bool:
+    def enter(self, address: str, *, is_forced: bool = False) -> bool:
         """Count one more connection; return False if a limit is reached."""
-        if len(self) >= self._most or self._here[address] >= self._most_each:
+        is_full = len(self) >= self._most or self._here[address] >= self._most_each
+        if is_full and not is_forced:
             return False
         self._here[address] += 1
         return True
+
+    def rival(self, address: str) -> str | None:
+        """Return the address with the most connections, if it has to make room for another."""
+        here = self._here[address]
+        most = max(self._here, key=self._here.__getitem__, default=address)
+        return most if here < self._most_each and self._here[most] > here + 1 else None
 
     def leave(self, address: str) -> None:
         """Count a connection that was closed."""
@@ -282,20 +309,37 @@ class AdmissionQueue:
     def __init__(self, most: int, queue: int) -> None:
         self._most = most
         self._queue = queue
-        self._free = asyncio.Semaphore(most)
-        self._waiting = 0
+        self._free = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
-        if self._free.locked() and self._waiting >= self._queue:
+        if self._free:
+            self._free -= 1
+            return
+        if len(self._waiting) >= self._queue:
             raise HttpProblem(503, "busy", f"{self._most} requests are in progress; retry later")
-        self._waiting += 1
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
         try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(turn)
+            else:
+                self._leave()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._free.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Pass the turn on."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class Address(NamedTuple):

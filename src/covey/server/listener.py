@@ -6,61 +6,66 @@ Clients have bearer tokens, peers have client certificates.
 import asyncio
 import logging
 import os
-import socket
 import ssl
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import unquote
 
-from covey.errors import ConfigError, CoveyError, MissingExtra, PeerRefused
+from covey.errors import ConfigError, CoveyError, PeerRefused
 from covey.node.workers import Observer
 from covey.server import keys, tokens
 from covey.server.config import is_loopback
+from covey.server.connection import Connection, Port
 from covey.server.http import (
-    KIB,
-    MIB,
     Address,
-    AdmissionQueue,
+    Authenticator,
+    Caller,
     ConnectionLimit,
     HttpHandler,
     HttpProblem,
     HttpRequest,
-    HttpResponse,
     SiteLimits,
     TokenBucket,
-    respond,
 )
 
 log = logging.getLogger(__name__)
 
 
-class Caller(NamedTuple):
-    """The name of a client or a peer, and the scopes of a client's token."""
-
-    name: str = ""
-    rights: frozenset[str] = frozenset()
-
-
-class Authenticator(Protocol):
-    """Authenticates a request before its body is read."""
-
-    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the caller; raise `HttpProblem` if the request is refused."""
+EVERYTHING = Caller("", frozenset(tokens.SCOPES))
 
 
 class LoopbackOnly:
     """Admits every client on this machine, without a name and with all scopes."""
 
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
+        """`hosts` are names, other than those of this machine, that a Host header may have."""
+        self._hosts = frozenset(["localhost", *hosts])
+
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Admit requests whose Host header names this machine."""
+        """Admit requests whose Host header names this machine, or is listed."""
         # A web page can send requests to the loopback under its own host name (DNS rebinding).
         host = head.headers.get("host", "localhost").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if name != "localhost" and not is_loopback(name.strip("[]")):
-            raise HttpProblem(403, "not_allowed", "without tokens, use 127.0.0.1 or localhost")
-        return Caller("", frozenset(tokens.SCOPES))
+        name = name.strip("[]")
+        if name not in self._hosts and not is_loopback(name):
+            raise HttpProblem(
+                403,
+                "not_allowed",
+                "without tokens, use 127.0.0.1, localhost or a name that [node] hosts lists",
+            )
+        _check_origin(head)
+        return EVERYTHING
+
+
+def _check_origin(head: HttpRequest) -> None:
+    """Raise `HttpProblem` for a request that a browser sends for a page of another site."""
+    origin = head.headers.get("origin")
+    if origin is None:
+        return
+    if origin.partition("://")[2].lower() != head.headers.get("host", "").lower():
+        raise HttpProblem(
+            403, "not_allowed", "web pages of another origin may not call this site (Origin header)"
+        )
 
 
 class TokenAuth:
@@ -74,6 +79,7 @@ class TokenAuth:
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        _check_origin(head)
         if head.path in self._open_paths:
             return Caller()
         if _version(self._path) != self._version:
@@ -137,14 +143,10 @@ def _version(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-try:
-    from aiohttp import HttpVersion11, web
-    from aiohttp.http_exceptions import LineTooLong
-except ImportError as missing:
-    raise MissingExtra('a node needs aiohttp to serve: pip install "covey[node]"') from missing
-
-LINGER_S = 1.0  # for which an unwanted body is still read, so that the response arrives
-PAUSE_S = 1.0  # before the next accept, if one failed
+BACKLOG = 128  # connections that wait to be accepted
+MOST_LATE_S = 0.25  # by which the end of a time limit may be noticed
+MOST_EXCESS = 32  # connections beyond the limits that are told so at the same time
+BUSY = HttpProblem(503, "busy", "there are too many connections; retry later")
 
 
 class Listener:
@@ -165,29 +167,25 @@ class Listener:
 
         `watcher` gets every response, under the name `side`.
         """
-        self._handler = handler
         self._address = address
-        self._gate = gate
         self._limits = limits
         self._tls = tls
-        self._side = side
-        self._watcher = watcher or Observer()
+        self._port = Port(handler, gate, limits, side=side, watcher=watcher or Observer())
         self._context: ssl.SSLContext | None = None
-        self._connections = ConnectionLimit(limits.connections, limits.connections_per_address)
-        self._queue = AdmissionQueue(limits.in_flight, limits.queue)
-        self._held_bytes = 0  # of bodies
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._limit = ConnectionLimit(limits.connections, limits.connections_per_address)
+        self._excess = ConnectionLimit(MOST_EXCESS, MOST_EXCESS)
+        times = (limits.handshake_s, limits.head_s, limits.body_s, limits.answer_s, limits.idle_s)
+        self._sweep_s = min(MOST_LATE_S, *(one / 4 for one in times))
 
     async def open(self) -> str:
         """Start to listen; return the URL."""
         self._context = None if self._tls is None else self._tls()
-        # No router and no middlewares: they cost more than an answer does.
-        self._web = web.Server(self._answer, request_factory=_request)
-        self._socket = self._address.bind()
-        self._socket.setblocking(False)
-        self._start(self._accept())
-        bound = Address(*self._socket.getsockname()[:2])
-        return bound.url("http" if self._tls is None else "https")
+        bound = self._address.bind()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+        self._sweep()
+        address = Address(*bound.getsockname()[:2])
+        return address.url("http" if self._tls is None else "https")
 
     def reload(self) -> None:
         """Read the certificate again; open connections stay open."""
@@ -198,261 +196,44 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening; requests in progress are answered first."""
-        for task in self._tasks:
-            task.cancel()
-        self._socket.close()
-        self._web.pre_shutdown()
-        await self._web.shutdown(self._limits.finish_s)
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                taken, (host, *_) = await loop.sock_accept(self._socket)
-            except OSError as error:
-                log.error("cannot accept connections: %s", error)
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if self._connections.enter(host):
-                self._start(self._connect(taken, host))
-            else:
-                self._watcher.turn_away(self._side)
-                taken.close()
-
-    async def _connect(self, taken: socket.socket, host: str) -> None:
-        """Do the TLS handshake, if any, and start to read."""
-        loop = asyncio.get_running_loop()
-        leave = partial(self._connections.leave, host)
+        self._server.close()
+        port = self._port
+        port.stop()
         try:
-            await loop.connect_accepted_socket(
-                partial(_Connection, self._web, self._limits, leave, self._refused),
-                taken,
-                ssl=self._context,
-                ssl_handshake_timeout=None if self._context is None else self._limits.handshake_s,
-            )
-        except OSError:
-            leave()
-        except asyncio.CancelledError:
-            leave()
-            raise
-
-    def _start(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        path = request.raw_path.partition("?")[0]
-        path = unquote(path) if "%" in path else path
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-        reply = await self._reply(request, path)
-        self._watcher.answer(self._side, path, reply.status, loop.time() - begun_s)
-        if isinstance(request.protocol, _Connection):
-            request.protocol.expect_head()
-        return _web_response(reply)
-
-    def _refused(self, problem: HttpProblem) -> None:
-        """Report the response to a request that could not be parsed."""
-        self._watcher.answer(self._side, "", problem.status, 0.0)
-
-    async def _reply(self, request: web.BaseRequest, path: str) -> HttpResponse:
-        call = None
-        try:
-            call = await self._receive(request, path)
-            async with self._queue:
-                return await respond(self._handler, call)
-        except HttpProblem as problem:
-            return problem.reply()
-        finally:
-            if call is not None:
-                self._held_bytes -= len(call.body)
-
-    async def _receive(self, request: web.BaseRequest, path: str) -> HttpRequest:
-        lines = sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
-        if len(request.raw_path) + lines > self._limits.head_kib * KIB:
-            raise _head_too_large(self._limits)
-        head = HttpRequest(request.method, path, request.headers)
-        connection = None
-        if self._tls is not None and request.transport is not None:
-            connection = request.transport.get_extra_info("ssl_object")
-        caller = self._gate.admit(head, connection)
-        body = await self._body(request) if request.body_exists else b""
-        return HttpRequest(head.method, path, head.headers, body, caller.name, caller.rights)
-
-    async def _body(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a request if it is not too large and arrives in time."""
-        if "Content-Encoding" in request.headers:
-            raise HttpProblem(415, "media_type", "send the body uncompressed")
-        most = self._limits.most_bytes(request.headers)
-        if (request.content_length or 0) > most:
-            raise _too_large(most)
-        expected = request.headers.get("Expect", "").lower()
-        if expected == "100-continue" and request.version == HttpVersion11:
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # nothing of the answer itself was sent
-        within_s = self._limits.body_s
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._read(request, most)
+            async with asyncio.timeout(self._limits.finish_s):
+                await port.is_empty.wait()
+                if port.tasks:
+                    await asyncio.wait(port.tasks.values())
         except TimeoutError:
-            within = f"the body did not arrive within {within_s:g} s"
-            raise HttpProblem(408, "too_slow", within) from None
-        except (web.RequestPayloadError, ConnectionError):
-            raise HttpProblem(400, "broken_body", "the body is incomplete") from None
+            for task in port.tasks.values():
+                task.cancel()
+            for one in port.connections:
+                one.abort()
+        self._sweeper.cancel()
 
-    async def _read(self, request: web.BaseRequest, most: int) -> bytes:
-        body = bytearray()
-        try:
-            while chunk := await request.content.readany():
-                body += chunk
-                self._held_bytes += len(chunk)
-                if len(body) > most:
-                    raise _too_large(most)
-                if self._held_bytes > self._limits.bodies_mib * MIB:
-                    raise HttpProblem(503, "busy", "too many bytes are being received; retry later")
-        except BaseException:
-            self._held_bytes -= len(body)
-            raise
-        return bytes(body)
+    def _connection(self) -> Connection:
+        return Connection(self._port, self._enter, self._context)
 
+    def _enter(self, host: str) -> tuple[Callable[[], None], HttpProblem | None] | None:
+        """Count a connection; return how to count its end, and a refusal if there are too many.
 
-class _Connection(web.RequestHandler):
-    """A connection that is closed if the head of a request does not arrive in time."""
+        None: there are too many even for a refusal.
+        """
+        port, limit = self._port, self._limit
+        if not limit.enter(host):
+            port.watcher.turn_away(port.side)
+            rival = port.silent_one(limit.rival(host))
+            if rival is None:
+                is_told = self._excess.enter(host)
+                return (partial(self._excess.leave, host), BUSY) if is_told else None
+            rival.abort()
+            limit.enter(host, is_forced=True)
+        return partial(limit.leave, host), None
 
-    def __init__(
-        self,
-        server: web.Server,
-        limits: SiteLimits,
-        leave: Callable[[], None],
-        refused: Callable[[HttpProblem], None],
-    ) -> None:
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=limits.idle_s,
-            access_log=None,  # type: ignore[arg-type] # aiohttp takes None for none, and says not
-            auto_decompress=False,
-            lingering_time=LINGER_S,
-            max_line_size=limits.head_kib * KIB,
-            max_field_size=limits.head_kib * KIB,
-        )
-        self._limits = limits
-        self._leave = leave
-        self._refused = refused
-        self._timer: asyncio.TimerHandle | None = None
-        self.expect_head()
-
-    def expect_head(self) -> None:
-        self._is_in_head = True
-        self._since_s: float | None = None
-        self._head_bytes = 0
-        self._tail = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._begin_head()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._leave()
-
-    def data_received(self, data: bytes) -> None:
-        """Take received bytes; refuse a head that is too long or too slow."""
-        if self._is_in_head and data:
-            if self._since_s is None:
-                self._begin_head()
-            self._head_bytes += len(data)
-            ends = b"\r\n\r\n" in self._tail + data
-            if not ends and self._head_bytes > self._limits.head_kib * KIB:
-                self._refuse(_head_too_large(self._limits))
-                return
-            self._tail = (self._tail + data)[-3:]
-            self._is_in_head = not ends
-        super().data_received(data)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Refuse what is not HTTP, without a log line: any program can send it."""
-        if status >= 500:
-            return super().handle_error(request, status, exc, message)
-        problem = HttpProblem(400, "bad_http", "this is not an HTTP/1.1 request")
-        if isinstance(exc, LineTooLong):
-            problem = _head_too_large(self._limits)
-        self._refused(problem)
-        response = _web_response(problem.reply())
-        response.force_close()
-        return response
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Send a response; abort if the client does not read it in time."""
-        try:
-            async with asyncio.timeout(self._limits.answer_s):
-                return await super().finish_response(request, resp, start_time)
-        except TimeoutError:
-            if self.transport is not None:
-                self.transport.abort()
-            return resp, True
-
-    def _begin_head(self) -> None:
-        self._since_s = self._loop.time()
-        if self._timer is None:  # else it looks again when it is due
-            self._timer = self._loop.call_later(self._limits.head_s, self._look)
-
-    def _look(self) -> None:
-        """Close the connection if a head is overdue."""
-        self._timer = None
-        if not self._is_in_head or self._since_s is None:
-            return
-        due_s = self._since_s + self._limits.head_s
-        if self._loop.time() >= due_s:
-            within = f"the head did not arrive within {self._limits.head_s:g} s"
-            self._refuse(HttpProblem(408, "too_slow", within))
-        else:
-            self._timer = self._loop.call_at(due_s, self._look)
-
-    def _refuse(self, problem: HttpProblem) -> None:
-        """Close the connection, with a response if anything was received."""
-        transport: Any = self.transport
-        if transport is not None and self._head_bytes:
-            self._refused(problem)
-            reply = problem.reply()
-            transport.write(
-                b"HTTP/1.1 %d Refused\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
-                b"Connection: close\r\n\r\n%s"
-                % (reply.status, reply.kind.encode(), len(reply.body), reply.body)
-            )
-        self.force_close()
-
-
-class _Request(web.BaseRequest):
-    """A request whose response omits the Server header."""
-
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        response.headers.pop("Server", None)
-
-
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    return _Request(message, payload, protocol, writer, task, asyncio.get_running_loop())
-
-
-def _web_response(reply: HttpResponse) -> web.Response:
-    headers = {"Content-Type": reply.kind, **reply.headers}
-    return web.Response(body=reply.body, status=reply.status, headers=headers)
-
-
-def _too_large(most: int) -> HttpProblem:
-    return HttpProblem(413, "too_large", f"the body may have at most {most} bytes")
-
-
-def _head_too_large(limits: SiteLimits) -> HttpProblem:
-    return HttpProblem(431, "head_too_large", f"the head may have at most {limits.head_kib} KiB")
+    def _sweep(self) -> None:
+        """End the connections whose time is over, and look again soon."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        for one in [one for one in self._port.connections if one.due_s <= now_s]:
+            one.expire()
+        self._sweeper = loop.call_later(self._sweep_s, self._sweep)

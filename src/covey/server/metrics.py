@@ -117,6 +117,7 @@ class Metrics(Observer):
             "From the head of a request to its answer.",
             ["side", "path"],
         )
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._refused = counter(
             "covey_http_connections_refused",
             "Connections that were closed because there were too many.",
@@ -156,9 +157,17 @@ class Metrics(Observer):
         return HttpResponse(body=generate_latest(self._registry), kind=CONTENT_TYPE_LATEST)
 
     def answer(self, side: str, path: str, status: int, took_s: float) -> None:
-        known = self._paths.get(path, OTHER)
-        self._requests.labels(side, known, str(status)).inc()
-        self._request_s.labels(side, known).observe(took_s)
+        pair = self._answers.get((side, path, status))
+        if pair is None:
+            known = self._paths.get(path, OTHER)
+            pair = (
+                self._requests.labels(side, known, str(status)),
+                self._request_s.labels(side, known),
+            )
+            if known != OTHER:
+                self._answers[side, path, status] = pair  # a look-up costs more than the count
+        pair[0].inc()
+        pair[1].observe(took_s)
 
     def turn_away(self, side: str) -> None:
         self._refused.labels(side).inc()
