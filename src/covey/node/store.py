@@ -151,18 +151,19 @@ class Store:
 
         Where the source has an id for each row, the number of the row is returned with it.
         """
+        return self.find_many(source, [id]).get(id)
+
+    def find_many(self, source: str, ids: Sequence[str]) -> dict[str, tuple[Request, int | None]]:
+        """Return by id what `find` returns; ids that there are not are left out."""
         with self._sentences("read"):
-            found = self._base.execute(
-                "SELECT number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END FROM requests "
-                "WHERE source = ?1 AND id = ?2 "
-                "UNION ALL SELECT request, row FROM row_ids WHERE source = ?1 AND id = ?2",
-                (source, id),
-            ).fetchall()
+            wanted = ", ".join(f"?{k}" for k in range(2, 2 + len(ids)))
+            query = tables.FIND.format(wanted=wanted)
+            found = self._base.execute(query, (source, *ids)).fetchall()
             if not found:
-                return None
-            number, row = found[0]
-            (request,) = self._requests(tables.ONE, (number,))
-            return request, row
+                return {}
+            numbers = tables.as_text(sorted({number for _, number, _ in found}))
+            requests = {one.number: one for one in self._requests(tables.LISTED, (numbers,))}
+            return {id_: (requests[number], row) for id_, number, row in found}
 
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""

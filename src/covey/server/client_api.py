@@ -18,6 +18,7 @@ from covey.server.http import (
     BINARY,
     JSON,
     PROBLEM,
+    AdmissionQueue,
     HttpProblem,
     HttpRequest,
     HttpResponse,
@@ -220,6 +221,8 @@ class ClientApi:
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
+        # Of requests that may wait for functions and peers; all others are answered meanwhile.
+        self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
         self._contexts = served.setup.context
         self._node = node
         self._metrics = metrics
@@ -254,7 +257,8 @@ class ClientApi:
         if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
         if route.name == "infer":
-            return await self._infer(call)
+            async with self._queue:
+                return await self._infer(call)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:

@@ -22,7 +22,6 @@ from covey.server.http import (
     KIB,
     MIB,
     Address,
-    AdmissionQueue,
     ConnectionLimit,
     HttpHandler,
     HttpProblem,
@@ -174,7 +173,6 @@ class Listener:
         self._watcher = watcher or Observer()
         self._context: ssl.SSLContext | None = None
         self._connections = ConnectionLimit(limits.connections, limits.connections_per_address)
-        self._queue = AdmissionQueue(limits.in_flight, limits.queue)
         self._held_bytes = 0  # of bodies
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -260,8 +258,7 @@ class Listener:
         call = None
         try:
             call = await self._receive(request, path)
-            async with self._queue:
-                return await respond(self._handler, call)
+            return await respond(self._handler, call)
         except HttpProblem as problem:
             return problem.reply()
         finally:
