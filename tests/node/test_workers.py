@@ -11,10 +11,11 @@ import pytest
 from covey.errors import FunctionBusy, FunctionError
 from covey.functions.function import as_function
 from covey.functions.registry import Constant
-from covey.node import workers
+from covey.node import threads, workers
 from covey.node.requests import Commit
 from covey.node.store import Store
-from covey.node.workers import Answering, FunctionThread, ThreadWorkers
+from covey.node.threads import FunctionThread
+from covey.node.workers import Answering, ThreadWorkers
 
 
 def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
@@ -39,7 +40,7 @@ def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
 def test_calls_longer_than_a_turn_do_not_delay_the_result_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "TURN_S", 0.0)
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
     has_result = threading.Event()
 
     async def main() -> None:
@@ -141,7 +142,7 @@ def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
 
 
 def test_results_before_a_call_that_is_late_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "TURN_S", 30.0)
+    monkeypatch.setattr(threads, "TURN_S", 30.0)
     gate = Gate()
 
     async def main() -> list[Any]:
@@ -158,7 +159,7 @@ def test_results_before_a_call_that_is_late_are_not_lost(monkeypatch: pytest.Mon
 def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(threads, "FIRST_PAUSE_S", 0.0)
     late, probe = Gate(), Gate()
 
     async def main() -> None:
@@ -193,7 +194,7 @@ def test_a_function_that_was_late_is_left_alone_for_a_while() -> None:
 
 
 def test_a_call_does_not_wait_for_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "TAKEN_S", 0.05)
+    monkeypatch.setattr(threads, "TAKEN_S", 0.05)
     gate = Gate()
 
     async def main() -> None:
@@ -216,10 +217,10 @@ def test_a_function_that_never_returns_does_not_keep_the_workers_open(
     function = as_function(gate, name="gate", owner="north")._replace(timeout_s=0.05)
 
     async def main() -> None:
-        threads = ThreadWorkers(Store.memory())
-        assert await busy(threads.run(function, function.answer, 1)) == [True]
-        assert not threads.is_available(function)
-        threads.close()
+        runner = ThreadWorkers(Store.memory())
+        assert await busy(runner.run(function, function.answer, 1)) == [True]
+        assert not runner.is_available(function)
+        runner.close()
 
     asyncio.run(main())
     gate.may_return.set()
@@ -231,13 +232,13 @@ def test_one_function_does_not_wait_for_another() -> None:
     slow, fast = (as_function(one, name=str(k), owner="n") for k, one in enumerate((gate, str)))
 
     async def main() -> None:
-        threads = ThreadWorkers(Store.memory())
-        waiting = asyncio.create_task(threads.run(slow, slow.answer, 1))
+        runner = ThreadWorkers(Store.memory())
+        waiting = asyncio.create_task(runner.run(slow, slow.answer, 1))
         await gate.called()
-        assert await threads.run(fast, fast.answer, 2) == "2"
+        assert await runner.run(fast, fast.answer, 2) == "2"
         gate.may_return.set()
         assert await waiting == 1
-        threads.close()
+        runner.close()
 
     asyncio.run(main())
 
@@ -252,7 +253,7 @@ def answering(function: Any, rows: Sequence[Any], source: str) -> Answering:
 def test_own_clients_come_first_and_peers_take_turns_row_by_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "TURN_S", 0.0)
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
     gate = Gate()
 
     def note(instance: Any) -> Any:
@@ -288,7 +289,7 @@ def test_own_clients_come_first_and_peers_take_turns_row_by_row(
 def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "TURN_S", 0.0)
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
     gate, seen = Gate(), list[Any]()
 
     def note(instance: Any) -> Any:
@@ -363,10 +364,10 @@ def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_and_nothing_is_
     store = Watched()
 
     async def main() -> None:
-        threads = ThreadWorkers(store)
-        first, second = (threads.commit(Commit()) for _ in range(2))
-        await asyncio.gather(first, threads.find("", ["a"]), second)
-        threads.close()
+        runner = ThreadWorkers(store)
+        first, second = (runner.commit(Commit()) for _ in range(2))
+        await asyncio.gather(first, runner.find("", ["a"]), second)
+        runner.close()
 
     asyncio.run(main())
 
@@ -383,15 +384,15 @@ def test_a_function_that_returns_instantly_needs_no_thread() -> None:
         return 1
 
     async def main() -> None:
-        threads = ThreadWorkers(Store.memory())
+        runner = ThreadWorkers(Store.memory())
         plain = as_function(look, name="look", owner="north")
         constant = as_function(
             Constant(name="one", kind="constant", label=1), name="one", owner="north"
         )
         for function in (plain, constant, plain._replace(is_instant=True)):
-            assert await threads.run(function, function.answer, None) == 1
+            assert await runner.run(function, function.answer, None) == 1
         assert (plain.is_instant, constant.is_instant) == (False, True)
-        threads.close()
+        runner.close()
 
     asyncio.run(main())
     assert [one is here for one in names] == [False, True]
