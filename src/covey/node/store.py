@@ -30,6 +30,7 @@ from covey.node.requests import (
 )
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
+IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 _MASK = (1 << BLOOM_BITS) - 1
 
@@ -156,9 +157,11 @@ class Store:
     def find_many(self, source: str, ids: Sequence[str]) -> dict[str, tuple[Request, int | None]]:
         """Return by id what `find` returns; ids that there are not are left out."""
         with self._sentences("read"):
-            wanted = ", ".join(f"?{k}" for k in range(2, 2 + len(ids)))
-            query = tables.FIND.format(wanted=wanted)
-            found = self._base.execute(query, (source, *ids)).fetchall()
+            found: list[tuple[str, int, int | None]] = []
+            for start in range(0, len(ids), IDS_AT_ONCE):
+                some = ids[start : start + IDS_AT_ONCE]
+                wanted = ", ".join(f"?{k}" for k in range(2, 2 + len(some)))
+                found += self._base.execute(tables.FIND.format(wanted=wanted), (source, *some))
             if not found:
                 return {}
             numbers = tables.as_text(sorted({number for _, number, _ in found}))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -160,10 +161,10 @@ class Answering(Steps):
         """`patience_s` is how long the function may be taken by one call before this one begins."""
         self._function = function
         self.rows = rows
-        self._answered = 0
         self.source = source
         self.patience_s = patience_s
-        self.result: list[Label] | CoveyError = []
+        self._labels: list[Label] = []
+        self.result: list[Label] | CoveyError = self._labels
 
     def step(self) -> bool:
         """Answer the next rows; return whether they were the last."""
@@ -171,17 +172,19 @@ class Answering(Steps):
         if count == 1 or function.predict_many is not None:
             self.result = _answer(function, self.rows)
             return True
-        until_s = time.monotonic() + threads.TURN_S
-        while self._answered < count and isinstance(self.result, list):
-            label = _answer(function, self.rows[self._answered : self._answered + 1])
-            self._answered += 1
-            if isinstance(label, CoveyError):
-                self.result = label
-                break
-            self.result += label
-            if time.monotonic() >= until_s:
-                break
-        return self._answered == count or not isinstance(self.result, list)
+        labels, now_s = self._labels, time.monotonic
+        until_s = now_s() + threads.TURN_S
+        try:
+            for row in islice(self.rows, len(labels), None):
+                labels.append(function.answer(row))
+                if now_s() >= until_s:
+                    break
+            if len(labels) < count:
+                return False
+            check_plain(labels)
+        except (FunctionError, DataError) as error:
+            self.result = error
+        return True
 
 
 def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
