@@ -6,6 +6,7 @@ CoveyError
 │   ├── ContextError    a context outside the unit cube
 │   └── UnfitLabel      a label that is not one of the site's classes
 ├── FunctionError       a classification function failed               (RuntimeError)
+│   └── FunctionBusy        it did not return in time, or is not free  (LimitError)
 ├── PolicyError         a policy of one's own failed                   (RuntimeError)
 ├── LimitError          a limit on cells or levels was reached         (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
@@ -78,6 +79,10 @@ class PolicyError(CoveyError, RuntimeError):
 
 class LimitError(CoveyError, RuntimeError):
     """A limit on the number of cells or on their level was reached."""
+
+
+class FunctionBusy(FunctionError, LimitError):
+    """A classification function did not return in time, or is not free now."""
 
 
 class MissingExtra(CoveyError, ImportError):

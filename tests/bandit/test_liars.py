@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.bandit.policies import CoS, resolve, settings_from
-from covey.kernel import Clock, Table, table_of
+from covey.kernel import Clock, Table, arm_of, table_of
 from covey.kernel.index import klucb
 from covey.replay.engine import start
 from covey.simulation.environment import environment_from
@@ -215,3 +215,41 @@ def test_without_false_reporters_no_shares_are_reported() -> None:
     environment = environment_from({"name": "x"})
 
     assert play(environment, CoS(), seed=0, horizon=50, checkpoints=[50]).to_liars == {}
+
+
+# -- bounds that peers report -------------------------------------------------------------------
+
+HONEST, LIAR = 0.8, 0.05
+
+
+def share_of_the_liar(low: float, high: float, *, check_claims: bool, slots: int = 4_000) -> float:
+    """Return how often a peer is chosen that is hardly ever right and reports these bounds."""
+    policy = resolve(
+        settings_from({"preset": "cos-ce", "slices": 8, "check-claims": check_claims}),
+        dimension=1,
+        most_functions=1,
+    )
+    rule = policy.rule(functions=1, costs=(0.0, 0.0), position=0)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    rng, chosen = np.random.default_rng(1), 0
+    for slot in range(1, slots + 1):
+        context = (float(rng.random()),)
+        decision = table.decide(context, slot)
+        while decision < 0:
+            for peer in table.stale(-1 - decision, slot):
+                table.hear(-1 - decision, peer, (10**9, low, high), slot)
+            decision = table.resume(-1 - decision, context, slot)
+        is_asked = arm_of(decision) == 1
+        chosen += is_asked
+        gain = int(rng.random() < (LIAR if is_asked else HONEST))
+        table.settle(decision, gain, context, slot)
+    return chosen / slots
+
+
+@pytest.mark.parametrize("claim", [1.0, 1.5, 1e300, math.inf])
+def test_a_peer_cannot_rule_out_better_arms_by_the_bounds_that_it_reports(claim: float) -> None:
+    assert share_of_the_liar(claim, claim, check_claims=True) < 0.06
+
+
+def test_without_claim_checks_reported_bounds_are_believed() -> None:
+    assert share_of_the_liar(1.5, 1.5, check_claims=False) > 0.9

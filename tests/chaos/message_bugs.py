@@ -11,7 +11,7 @@ from covey.errors import FunctionError
 from covey.node.handler import Draft, Group, Handler
 from covey.node.recorded import RecordedState
 from covey.node.requests import NONE, Request, is_own
-from covey.node.training import Trainer, _train
+from covey.node.training import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
 from covey.server import peer_messages
@@ -91,7 +91,7 @@ def trains_again_after_a_disconnect(patch: Patch) -> None:
         for row in rows:
             number, instance = request.training[row]
             function = self._functions[number]
-            await self._run(function, _train, function, [instance], [truths[row]], [])
+            await self._run(function, Training(function, [instance], [truths[row]]))
             request.training = {k: one for k, one in request.training.items() if k != row}
 
     patch.setattr(Sections, "run", run)

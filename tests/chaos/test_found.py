@@ -1,7 +1,7 @@
 """Faults that storms have found, each as a story of a few lines."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -120,9 +120,9 @@ def test_labels_that_overtake_their_request_count_once() -> None:
 class OvertakingDisk(SlowDisk):
     """Looks requests up so slowly that they are answered meanwhile."""
 
-    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+    async def find(self, source: str, ids: Sequence[str]) -> Any:
         await asyncio.sleep(5.0)
-        return self._world.stores[self._name].find(source, id)
+        return self._world.stores[self._name].find_many(source, ids)
 
 
 class Overtaking(World):

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from chaos import cases
@@ -17,7 +17,7 @@ from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
 from covey.node.store import Store
-from covey.node.training import _train
+from covey.node.training import Training
 from covey.server.peer_api import PeerApi
 from covey.types import Label
 from support import message_links, virtual
@@ -213,16 +213,19 @@ class StormWorkers:
         self._disk = network.disks[name]
 
     async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        if call is _train:
+        if isinstance(call, Training):
             await self._pause()
         await asyncio.sleep(0.0)
         result = call(*arguments)
         await asyncio.sleep(0.0)
         return result
 
-    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
+    def is_available(self, function: Any) -> bool:
+        return True
+
+    async def find(self, source: str, ids: Sequence[str]) -> Any:
         await asyncio.sleep(0.0)
-        found = self._network.stores[self._name].find(source, id)
+        found = self._network.stores[self._name].find_many(source, ids)
         await asyncio.sleep(0.0)
         return found
 

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,12 +208,23 @@ class Steps:
             self.noted.append(stale)
             for peer in stale:
                 met = self.there.meet(self.here.cell(row), slot)
-                report = self.there.report(met, slot)
+                report = self._limited(self.there.report(met, slot), row, peer, slot)
                 self.noted.append((report, self.here.hear(row, peer, report, slot)))
             decision = self.here.resume(row, context, slot)
         self.noted.append((decision, self.here.best(decision >> 20)))
         self.noted.append(self.here.best_own(decision >> 20))
         self.open.append((decision, context, slot, 0))
+
+    def _limited(self, report: Any, row: int, peer: int, slot: int) -> Any:
+        """Return bounds that own labels do not contradict: labels here are drawn regardless."""
+        drop, arm = self.rule.elimination, self.rule.functions + peer
+        counters, arms = self.here.counters(row), self.rule.functions + 1
+        labels, right = counters[3 + arm], counters[3 + arms + arm]
+        if drop is None or not self.rule.floors_training or not labels:
+            return report
+        radius = math.sqrt(math.log(drop.confidence * slot * slot) / (2 * labels))
+        most = right / (labels * self.rule.unit) + radius + drop.bias
+        return report[0], min(report[1], most), min(report[2], most)
 
     def _serve(self, context: tuple[float, ...], slot: int, chance: random.Random) -> None:
         level = chance.randrange(min(2, len(self.rule.levels)))

@@ -26,6 +26,7 @@ class Scripted:
         self.answers: list[Assistance] = []
         self.outcomes: list[str] = []
         self.deadline_s = 0.0
+        self.reported: Report = (5, 0.0, 1.0)
 
     async def report(self, cell: str, slot: int) -> Report:
         self.calls += 1
@@ -34,7 +35,7 @@ class Scripted:
         if isinstance(step, BaseException):
             raise step
         await asyncio.sleep(step)
-        return 5, 0.0, 1.0
+        return self.reported
 
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         await self.report("", 0)
@@ -199,6 +200,34 @@ def test_answers_that_do_not_fit_the_rows_are_a_failure(answers: list[Assistance
 
         with pytest.raises(PeerError, match="answers to 2 rows"):
             await one.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1)])
+
+    virtual.run(main())
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(INF, INF), (1.5, 1.5), (1e300, INF), (-1.0, -0.1), (0.9, 0.8), (NAN, 1.0), (0.0, NAN)],
+)
+def test_bounds_that_no_site_can_have_are_a_failure(bounds: tuple[float, float]) -> None:
+    async def main() -> None:
+        peer = Scripted(0.0)
+        peer.reported = (5, *bounds)
+
+        assert "an accuracy between" in await tried(breaker(peer))
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("bounds", [(-INF, INF), (-0.2, 0.3), (0.7, 1.4), (1.0, 1.0), (0.0, 0.0)])
+def test_bounds_of_few_labels_may_be_wide(bounds: tuple[float, float]) -> None:
+    async def main() -> None:
+        peer = Scripted(0.0)
+        peer.reported = (5, *bounds)
+
+        assert await breaker(peer).report("g1:0", 1) == (5, *bounds)
 
     virtual.run(main())
 

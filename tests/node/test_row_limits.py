@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from covey.errors import FunctionError, LimitError
 from covey.node.node import Limits, Node
 from covey.node.requests import AskRow, holder
-from covey.node.workers import Workers
+from covey.node.workers import Answering, Workers
 from support import virtual
 from support.virtual import Disk, World
 
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 class SlowDisk(Disk):
     async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        await asyncio.sleep(arguments[1][0])
+        await asyncio.sleep(cast("Answering", call).rows[0])
         return await super().run(function, call, *arguments)
 
 

@@ -1,30 +1,24 @@
-"""Calls that run together in a thread return as if each had run alone."""
+"""Functions in threads: each call returns as if it had run alone, or is given up in time."""
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
+from covey.errors import FunctionBusy, FunctionError
 from covey.functions.function import as_function
 from covey.functions.registry import Constant
-from covey.node import workers
+from covey.node import threads, workers
 from covey.node.requests import Commit
 from covey.node.store import Store
-from covey.node.workers import FunctionThread, ThreadWorkers
+from covey.node.threads import FunctionThread
+from covey.node.workers import Answering, ThreadWorkers
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as one:
-        yield one
-
-
-def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result(
-    pool: ThreadPoolExecutor,
-) -> None:
+def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
     seen: list[int] = []
     names = set()
 
@@ -34,8 +28,8 @@ def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result(
         return 10 * number
 
     async def main() -> list[int]:
-        thread = FunctionThread(pool)
-        return await asyncio.gather(*(thread.run(note, k) for k in range(200)))
+        thread = FunctionThread("f")
+        return await asyncio.gather(*(thread.run(partial(note, k)) for k in range(200)))
 
     assert asyncio.run(main()) == [10 * k for k in range(200)]
     assert seen == list(range(200))
@@ -44,29 +38,29 @@ def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result(
 
 
 def test_calls_longer_than_a_turn_do_not_delay_the_result_of_the_first(
-    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "TURN_S", 0.0)
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
     has_result = threading.Event()
 
     async def main() -> None:
-        thread = FunctionThread(pool)
+        thread = FunctionThread("f")
 
         async def first() -> None:
-            await thread.run(int, 1)
+            await thread.run(int)
             has_result.set()
 
         # The second call ends only when the answer to the first was handed over.
-        _, is_seen = await asyncio.gather(first(), thread.run(has_result.wait, 30.0))
+        _, is_seen = await asyncio.gather(first(), thread.run(partial(has_result.wait, 30.0)))
         assert is_seen
 
     asyncio.run(main())
 
 
-def test_a_call_that_fails_does_not_fail_the_others(pool: ThreadPoolExecutor) -> None:
+def test_a_call_that_fails_does_not_fail_the_others() -> None:
     async def main() -> list[int | BaseException]:
-        thread = FunctionThread(pool)
-        calls = (thread.run(int, text) for text in ("1", "x", "3"))
+        thread = FunctionThread("f")
+        calls = (thread.run(partial(int, text)) for text in ("1", "x", "3"))
         return await asyncio.gather(*calls, return_exceptions=True)
 
     first, second, third = asyncio.run(main())
@@ -75,35 +69,267 @@ def test_a_call_that_fails_does_not_fail_the_others(pool: ThreadPoolExecutor) ->
     assert isinstance(second, ValueError)
 
 
-def test_a_cancelled_call_is_not_run(pool: ThreadPoolExecutor) -> None:
+def test_a_cancelled_call_is_not_run() -> None:
     seen: list[int] = []
     may_go = threading.Event()
 
     async def main() -> None:
-        thread = FunctionThread(pool)
-        pool.submit(may_go.wait, 30.0)
-        given_up, kept = (asyncio.create_task(thread.run(seen.append, k)) for k in range(2))
+        thread = FunctionThread("f")
+        first, given_up, kept = (
+            asyncio.create_task(thread.run(call))
+            for call in (partial(may_go.wait, 30.0), *(partial(seen.append, k) for k in range(2)))
+        )
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait([given_up])
         may_go.set()
-        await kept
+        await asyncio.wait([first, kept])
 
     asyncio.run(main())
     assert seen == [1]
 
 
-def test_calls_after_the_shutdown_of_the_pool_fail(pool: ThreadPoolExecutor) -> None:
+def test_calls_after_the_end_fail() -> None:
     async def main() -> None:
-        thread = FunctionThread(pool)
-        pool.shutdown()
-        for _ in range(2):
-            results = await asyncio.gather(
-                thread.run(int, 1), thread.run(int, 2), return_exceptions=True
-            )
-            assert [type(one) for one in results] == [RuntimeError] * 2
+        thread = FunctionThread("f")
+        waiting = asyncio.create_task(thread.run(int))
+        await asyncio.sleep(0)
+        thread.stop()
+        results = await asyncio.gather(waiting, thread.run(int), return_exceptions=True)
+        assert [type(one) for one in results] == [RuntimeError] * 2
 
     asyncio.run(main())
+
+
+# -- functions that do not return ---------------------------------------------------------------
+
+
+class Gate:
+    """A function that returns when it is let go, and notes what it was called with."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.is_called = threading.Event()
+        self.may_return = threading.Event()
+
+    def __call__(self, instance: Any = None) -> Any:
+        self.seen.append(instance)
+        self.is_called.set()
+        assert self.may_return.wait(30.0)
+        return instance
+
+    async def called(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.is_called.wait, 30.0)
+
+
+async def busy(*calls: Any) -> list[bool]:
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [isinstance(one, FunctionBusy) for one in results]
+
+
+def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        thread = FunctionThread("f", timeout_s=0.05)
+        assert await busy(*(thread.run(partial(gate, k)) for k in range(3))) == [True] * 3
+        assert not thread.is_available
+        assert await busy(thread.run(gate)) == [True]
+        gate.may_return.set()
+
+    asyncio.run(main())
+    assert gate.seen == [0]
+
+
+def test_results_before_a_call_that_is_late_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "TURN_S", 30.0)
+    gate = Gate()
+
+    async def main() -> list[Any]:
+        thread = FunctionThread("f", timeout_s=0.05)
+        return await asyncio.gather(thread.run(int), thread.run(gate), return_exceptions=True)
+
+    first, second = asyncio.run(main())
+    gate.may_return.set()
+
+    assert first == 0
+    assert isinstance(second, FunctionBusy)
+
+
+def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "FIRST_PAUSE_S", 0.0)
+    late, probe = Gate(), Gate()
+
+    async def main() -> None:
+        thread = FunctionThread("f", timeout_s=0.05)
+        assert await busy(thread.run(late)) == [True]
+        late.may_return.set()
+        while not thread.is_available:
+            await asyncio.sleep(0)
+        thread._timeout_s = 30.0
+        again = asyncio.create_task(thread.run(partial(probe, 1), patience_s=30.0))
+        await probe.called()
+        assert await busy(thread.run(int, patience_s=30.0)) == [True]
+        probe.may_return.set()
+        assert await again == 1
+        assert thread.is_available
+
+    asyncio.run(main())
+
+
+def test_a_function_that_was_late_is_left_alone_for_a_while() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        thread = FunctionThread("f", timeout_s=0.05)
+        assert await busy(thread.run(gate)) == [True]
+        gate.may_return.set()
+        while thread._is_stuck:
+            await asyncio.sleep(0)
+        assert not thread.is_available
+
+    asyncio.run(main())
+
+
+def test_a_call_does_not_wait_for_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "TAKEN_S", 0.05)
+    gate = Gate()
+
+    async def main() -> None:
+        thread = FunctionThread("f", timeout_s=30.0)
+        first, patient = (asyncio.create_task(thread.run(partial(gate, k))) for k in range(2))
+        await gate.called()
+        assert await busy(thread.run(gate, patience_s=0.05)) == [True]
+        assert not thread.is_available
+        gate.may_return.set()
+        assert await asyncio.gather(first, patient) == [0, 1]
+
+    asyncio.run(main())
+
+
+def test_a_function_that_never_returns_does_not_keep_the_workers_open(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "CLOSE_S", 0.0)
+    gate = Gate()
+    function = as_function(gate, name="gate", owner="north")._replace(timeout_s=0.05)
+
+    async def main() -> None:
+        runner = ThreadWorkers(Store.memory())
+        assert await busy(runner.run(function, function.answer, 1)) == [True]
+        assert not runner.is_available(function)
+        runner.close()
+
+    asyncio.run(main())
+    gate.may_return.set()
+    assert "'gate' has not returned; the site stops without it" in caplog.text
+
+
+def test_one_function_does_not_wait_for_another() -> None:
+    gate = Gate()
+    slow, fast = (as_function(one, name=str(k), owner="n") for k, one in enumerate((gate, str)))
+
+    async def main() -> None:
+        runner = ThreadWorkers(Store.memory())
+        waiting = asyncio.create_task(runner.run(slow, slow.answer, 1))
+        await gate.called()
+        assert await runner.run(fast, fast.answer, 2) == "2"
+        gate.may_return.set()
+        assert await waiting == 1
+        runner.close()
+
+    asyncio.run(main())
+
+
+# -- fair shares --------------------------------------------------------------------------------
+
+
+def answering(function: Any, rows: Sequence[Any], source: str) -> Answering:
+    return Answering(as_function(function, name="f", owner="n"), list(rows), source, 30.0)
+
+
+def test_own_clients_come_first_and_peers_take_turns_row_by_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
+    gate = Gate()
+
+    def note(instance: Any) -> Any:
+        gate.seen.append(instance)
+        return instance
+
+    async def main() -> list[Any]:
+        thread = FunctionThread("f")
+        first = asyncio.create_task(thread.run(partial(gate, "begin")))
+        await gate.called()
+        calls = [
+            answering(note, rows, source)
+            for source, rows in (
+                ("east", ["e1", "e2", "e3"]),
+                ("east", ["e4"]),
+                ("west", ["w1", "w2"]),
+                ("", ["own1"]),
+                ("client/a", ["own2"]),
+            )
+        ]
+        waiting = [asyncio.create_task(thread.run(one, source=one.source)) for one in calls]
+        await asyncio.sleep(0)
+        gate.may_return.set()
+        await first
+        return await asyncio.gather(*waiting)
+
+    results = asyncio.run(main())
+
+    assert gate.seen == ["begin", "own1", "own2", "e1", "w1", "e2", "w2", "e3", "e4"]
+    assert results == [["e1", "e2", "e3"], ["e4"], ["w1", "w2"], ["own1"], ["own2"]]
+
+
+def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "TURN_S", 0.0)
+    gate, seen = Gate(), list[Any]()
+
+    def note(instance: Any) -> Any:
+        seen.append(instance)
+        return gate(instance) if instance == 1 else instance
+
+    async def main() -> None:
+        thread = FunctionThread("f")
+        batch = asyncio.create_task(thread.run(answering(note, [1, 2, 3], "east"), source="east"))
+        await gate.called()
+        own = asyncio.create_task(thread.run(answering(note, ["own"], "")))
+        await asyncio.sleep(0)
+        gate.may_return.set()
+        assert await asyncio.gather(batch, own) == [[1, 2, 3], ["own"]]
+
+    asyncio.run(main())
+    assert seen == [1, "own", 2, 3]
+
+
+def test_a_batch_is_one_call_of_a_function_that_takes_batches() -> None:
+    calls: list[Any] = []
+
+    class Model:
+        def predict(self, rows: Any) -> Any:
+            calls.append(rows)
+            return [0] * len(rows)
+
+    assert answering(Model(), [1, 2, 3], "east")() == [0, 0, 0]
+    assert calls == [[1, 2, 3]]
+
+
+def test_a_row_that_fails_ends_the_batch() -> None:
+    seen: list[int] = []
+
+    def invert(instance: int) -> float:
+        seen.append(instance)
+        return 1 / instance
+
+    assert isinstance(answering(invert, [1, 0, 2], "")(), FunctionError)
+    assert seen == [1, 0]
 
 
 class Watched(Store):
@@ -123,10 +349,10 @@ class Watched(Store):
         self._note("sync")
         super().sync(commit)
 
-    def find(self, source: str, id: str) -> Any:  # noqa: A002 - as in the store
+    def find_many(self, source: str, ids: Sequence[str]) -> Any:
         """Note it."""
         self._note("find")
-        return super().find(source, id)
+        return super().find_many(source, ids)
 
     def _note(self, verb: str) -> None:
         self.seen.append((verb, threading.current_thread() is threading.main_thread()))
@@ -138,10 +364,10 @@ def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_and_nothing_is_
     store = Watched()
 
     async def main() -> None:
-        threads = ThreadWorkers(store)
-        first, second = (threads.commit(Commit()) for _ in range(2))
-        await asyncio.gather(first, threads.find("", "a"), second)
-        threads.close()
+        runner = ThreadWorkers(store)
+        first, second = (runner.commit(Commit()) for _ in range(2))
+        await asyncio.gather(first, runner.find("", ["a"]), second)
+        runner.close()
 
     asyncio.run(main())
 
@@ -158,15 +384,15 @@ def test_a_function_that_returns_instantly_needs_no_thread() -> None:
         return 1
 
     async def main() -> None:
-        threads = ThreadWorkers(Store.memory())
+        runner = ThreadWorkers(Store.memory())
         plain = as_function(look, name="look", owner="north")
         constant = as_function(
             Constant(name="one", kind="constant", label=1), name="one", owner="north"
         )
         for function in (plain, constant, plain._replace(is_instant=True)):
-            assert await threads.run(function, function.answer, None) == 1
+            assert await runner.run(function, function.answer, None) == 1
         assert (plain.is_instant, constant.is_instant) == (False, True)
-        threads.close()
+        runner.close()
 
     asyncio.run(main())
     assert [one is here for one in names] == [False, True]

@@ -248,24 +248,6 @@ def test_silent_connections_of_one_address_make_room_for_those_of_another(port_o
     told(story, connections=4)
 
 
-def test_requests_beyond_their_number_wait_and_then_are_503() -> None:
-    async def story(port: Port) -> None:
-        port.echo.may_answer.clear()
-        inside = [asyncio.create_task(port.answers(GET)) for _ in range(3)]
-        while port.echo.calls < 2:
-            await asyncio.sleep(0)
-        refused = b""
-        while b"503" not in refused:  # as soon as the third waits
-            refused = await port.answers(GET) if port.echo.calls == 2 else b"more were served"
-        port.echo.may_answer.set()
-
-        assert b"Retry-After: 1" in refused
-        assert [(await one).split()[1] for one in inside] == [b"200"] * 3
-        assert port.echo.calls == 3
-
-    told(story, in_flight=2, queue=1, idle_s=0.2)
-
-
 def test_turns_are_taken_in_order() -> None:
     async def main() -> None:
         turns, order = AdmissionQueue(1, 5), []

@@ -12,7 +12,7 @@ from covey.bandit.learner import NO_ANSWER
 from covey.errors import LimitError, PeerError, StoreError
 from covey.node.requests import AskRow
 from covey.server import peer_messages
-from covey.server.http import HttpRequest, HttpResponse
+from covey.server.http import HttpRequest, HttpResponse, SiteLimits
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import MOST_ROWS, ROOT
@@ -31,7 +31,9 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def world_of(function: Callable[[Any], Any] = lambda x: x, **more: Any) -> World:
+def world_of(
+    function: Callable[[Any], Any] = lambda x: x, *, kind: type[World] = World, **more: Any
+) -> World:
     config = {
         "policy": {"preset": "cos", "slices": 1, "horizon": 500},
         "learner": [
@@ -39,12 +41,13 @@ def world_of(function: Callable[[Any], Any] = lambda x: x, **more: Any) -> World
             {"name": "north", "functions": ["g"], "peers": {}, "context-peers": {"south": 0.0}},
         ],
     }
-    return World(config, {"f": function, "g": function}, dimension=1, **more)
+    return kind(config, {"f": function, "g": function}, dimension=1, **more)
 
 
-def south(world: World, **rights: Any) -> PeerApi:
+def south(world: World, *, limits: SiteLimits | None = None, **rights: Any) -> PeerApi:
     """Return the side for peers of a node that knows north and east."""
-    return PeerApi(world.nodes["south"], {name: neighbour(name, **rights) for name in NAMES})
+    known = {name: neighbour(name, **rights) for name in NAMES}
+    return PeerApi(world.nodes["south"], known, limits=limits)
 
 
 NAMES = ("north", "east")
@@ -266,7 +269,7 @@ def test_no_message_contains_more_than_is_shared(share: Any) -> None:
     ("rights", "expected"),
     [
         ({}, [200, 200, 200, 200, 200]),
-        ({"may_ask": False}, [(403, "not_allowed")] * 3 + [200, 200]),
+        ({"may_ask": False}, [(403, "not_allowed")] * 4 + [200]),
     ],
 )
 def test_the_permissions_of_a_peer_are_in_its_table(
@@ -276,6 +279,21 @@ def test_the_permissions_of_a_peer_are_in_its_table(
         back = south(world_of(), **rights)
 
         assert await answers(back, *map(call, CALLS)) == expected
+
+    virtual.run(main())
+
+
+def test_labels_of_a_peer_that_may_no_longer_ask_are_taken_also_after_a_restart() -> None:
+    async def main() -> None:
+        world = world_of()
+        rows = [AskRow(id_, "g1:0", 1, 1) for id_ in "ab"]
+        await peer_client(south(world)).ask(rows)
+        said = [await peer_client(south(world, may_ask=False)).deliver([("a", 1)])]
+        world.crash("south")
+        world.boot("south")
+        said.append(await peer_client(south(world, may_ask=False)).deliver([("b", 1), ("c", 1)]))
+
+        assert said == [["taken"], ["taken", "unknown"]]
 
     virtual.run(main())
 

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_peer_api import BODIES, CALLS, answers, call, code, peer_client, south, world_of
 
-from covey.errors import PeerDeclined, PeerError
+from covey.errors import FunctionBusy, PeerDeclined, PeerError
 from covey.node.node import Node
 from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow
 from covey.server import peer_messages
-from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucket
+from covey.server.http import HttpProblem, HttpRequest, HttpResponse, SiteLimits, TokenBucket
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, ROOT, AskQuery
 from support import virtual
 from support.message_links import HEADERS, MessageLink, neighbour, respond
-from support.virtual import World
+from support.virtual import Disk, World
 
 # -- how much, how often, how long --------------------------------------------------------------
 
@@ -66,6 +66,113 @@ def test_a_peer_above_its_rate_gets_retry_after_and_others_are_served() -> None:
         assert [code(one) for one in (first, second, other)] == [200, (429, "too_often"), 200]
         assert second.headers["Retry-After"] == "4"
         assert await answers(back, call("hello")) == [200]
+
+    virtual.run(main())
+
+
+def test_a_bucket_takes_many_at_once() -> None:
+    bucket = TokenBucket(100.0)
+
+    assert [bucket.take(10.0, count) for count in (60, 60, 40, 1)] == [0.0, 0.2, 0.0, 0.01]
+
+
+def test_the_rows_and_labels_of_a_peer_per_second_are_limited() -> None:
+    async def main() -> None:
+        back = south(world_of(), limits=SiteLimits(peer_rows_per_s=1_024))
+        rows = [[f"r{k}", "g1:0", 1] for k in range(1_000)]
+        ask = {**BODIES["ask"], "rows": rows, "values": [1] * 1_000}
+        labels = {**BODIES["labels"], "labels": [[f"r{k}", 1] for k in range(1_000)]}
+        calls = [call("ask", ask), call("labels", labels), call("labels", labels, who="east")]
+        first = await answers(back, *calls, call("report"))
+        refused = await respond(back, calls[1])
+        await asyncio.sleep(1.0)
+
+        assert first == [200, (429, "too_often"), 200, 200]
+        assert b"you may send 1024 rows and labels a second" in refused.body
+        assert refused.headers["Retry-After"] == "1"
+        assert await answers(back, calls[1]) == [200]
+
+    virtual.run(main())
+
+
+def test_the_messages_of_a_peer_per_second_are_limited_more_if_it_may_not_ask() -> None:
+    async def main(**rights: Any) -> list[Any]:
+        limits = SiteLimits(peer_messages_per_s=30)
+        back = south(world_of(), limits=limits, rate_per_s=None, **rights)
+        return await answers(back, *[call("hello")] * 31)
+
+    assert virtual.run(main()) == [200] * 30 + [(429, "too_often")]
+    assert virtual.run(main(may_ask=False)) == [200] * 20 + [(429, "too_often")] * 11
+
+
+def test_ids_of_labels_are_looked_up_at_once_and_unknown_ones_not_at_all() -> None:
+    looked: list[Any] = []
+
+    class Noting(Disk):
+        async def find(self, source: str, ids: Any) -> Any:
+            looked.append((source, sorted(ids)))
+            return await super().find(source, ids)
+
+    class Noted(World):
+        def disk(self, name: str) -> Disk:
+            return Noting(self, name)
+
+    async def main() -> list[str]:
+        world = world_of(kind=Noted)
+        old = [AskRow(f"r{k}", "g1:0", 1, k) for k in range(3)]
+        await peer_client(south(world)).ask(old)
+        labels = [(f"r{k}", k) for k in range(3)]
+        await peer_client(south(world)).deliver(labels)
+        await peer_client(south(world)).ask([AskRow("later", "g1:0", 10**6, 1)])
+        looked.clear()  # the others are closed now, and in the store alone
+        unknown = [(f"x{k}", 1) for k in range(500)]
+        return await peer_client(south(world)).deliver([*unknown, *labels])
+
+    assert virtual.run(main()) == ["unknown"] * 500 + ["repeated"] * 3
+    ((source, ids),) = looked
+    assert source == "north"
+    assert {"r0", "r1", "r2"} <= set(ids)
+    assert len(ids) < 20  # some unknown ones may be taken for known
+
+
+def test_labels_of_one_message_are_one_commit() -> None:
+    commits: list[int] = []
+
+    class Counting(Disk):
+        async def commit(self, commit: Any) -> None:
+            commits.append(len(commit.labels))
+            await super().commit(commit)
+
+    class Counted(World):
+        def disk(self, name: str) -> Disk:
+            return Counting(self, name)
+
+    async def main() -> list[str]:
+        world = world_of(kind=Counted)
+        peer = peer_client(south(world))
+        for k in range(40):
+            await peer.ask([AskRow(f"r{k}", "g1:0", 1, k)])
+        commits.clear()
+        return await peer.deliver([(f"r{k}", k) for k in range(40)])
+
+    assert virtual.run(main()) == ["taken"] * 40
+    assert commits == [40]
+
+
+def test_a_peer_whose_rows_a_function_is_too_busy_for_is_told_so() -> None:
+    class Taken(Disk):
+        async def run(self, function: Any, call: Any, /, *arguments: Any) -> Any:
+            raise FunctionBusy("function 'f' is busy")
+
+    class Busy(World):
+        def disk(self, name: str) -> Disk:
+            return Taken(self, name)
+
+    async def main() -> None:
+        world = world_of(kind=Busy)
+
+        assert await answers(south(world), call("ask")) == [(503, "busy")]
+        assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
 
     virtual.run(main())
 

@@ -279,8 +279,11 @@ class Disk:
     async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
         return call(*arguments)
 
-    async def find(self, source: str, id: str) -> Any:  # noqa: A002 - the field of the protocol
-        return self._world.stores[self._name].find(source, id)
+    def is_available(self, function: Any) -> bool:
+        return True
+
+    async def find(self, source: str, ids: Sequence[str]) -> Any:
+        return self._world.stores[self._name].find_many(source, ids)
 
     async def commit(self, commit: Any) -> None:
         store = self._world.stores[self._name]

@@ -256,8 +256,8 @@ examples:
   covey serve site.toml --log json 2>site.log
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
-after requests in progress are answered; a second signal stops it immediately. SIGHUP reloads
-certificates; changed token files are reloaded without it.
+after requests in progress are answered, also if a function never returns; a second signal stops it
+immediately. SIGHUP reloads certificates; changed token files are reloaded without it.
 
 Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
 written: check the disk, and restart.

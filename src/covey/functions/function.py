@@ -16,6 +16,7 @@ from covey.errors import (
 from covey.types import Label
 
 UNKNOWN = msgspec.UNSET
+TIMEOUT_S = 10.0
 
 
 class Later(Protocol):
@@ -39,6 +40,7 @@ class Function(NamedTuple):
     teach_many: Callable[[list[Any], list[Label]], Any] | None
     is_instant: bool = False  # too fast to be worth a thread
     classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
+    timeout_s: float = TIMEOUT_S  # of one call at a node
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.
@@ -292,6 +294,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     name: str
     kind: str
+    timeout_s: float = TIMEOUT_S  # of one call at a node
 
 
 class Taught(Named, frozen=True, kw_only=True, rename="kebab"):

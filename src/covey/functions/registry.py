@@ -383,6 +383,11 @@ def _table(raw: object, where: str) -> Any:
     table = read(raw, KINDS[kind].table, where=where)
     if not table.name:
         raise ConfigError(f"{where}: name is empty; give one")
+    if not 0 < table.timeout_s < math.inf:
+        raise ConfigError(
+            f"function {table.name!r}: timeout-s is {table.timeout_s}; it must be above 0 and "
+            "finite"
+        )
     return table
 
 
@@ -403,7 +408,8 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
     if isinstance(table, Taught):
         given = untrained(given, classes=classes) if classes else given
         given = given if table.learns else frozen(given)
-    return as_function(given, name=table.name, owner=owner)._replace(classes=classes)
+    function = as_function(given, name=table.name, owner=owner)
+    return function._replace(classes=classes, timeout_s=table.timeout_s)
 
 
 def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:

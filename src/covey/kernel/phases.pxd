@@ -44,6 +44,9 @@ cdef class EliminationTable(PhaseTable):
     @cython.locals(level=cython.double, labels=cython.double, accuracy=cython.double, radius=cython.double)
     cdef double _bound(self, long long base, long long slot) noexcept
     @cython.final
+    @cython.locals(labels=cython.double, accuracy=cython.double, most=cython.double)
+    cdef int _limit(self, long long base, double level) except -1
+    @cython.final
     @cython.locals(level=cython.double, best=cython.double)
     cdef long long _eliminate(self, long long row, long long slot) noexcept
     @cython.final

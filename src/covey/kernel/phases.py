@@ -228,10 +228,23 @@ class EliminationTable(PhaseTable):
                 self.high[arm] = accuracy + radius
         return level
 
+    def _limit(self, base: int, level: float) -> int:
+        """Limit the bounds that peers report by own labels of their answers."""
+        for arm in range(self.functions, self.arms):
+            labels = float(self.rows[base + self.labels + arm])
+            if labels > 0:
+                accuracy = self.rows[base + self.right + arm] / (labels * self.unit)
+                most = accuracy + sqrt(level / (2 * labels)) + self.slack
+                self.low[arm] = min(self.low[arm], most)
+                self.high[arm] = min(self.high[arm], most)
+        return 0
+
     def _eliminate(self, row: int, slot: int) -> int:
         """Set the arms that may be optimal; return the maximum number of trials of each."""
         base = row * self.stride
         level = self._bound(base, slot)
+        if self.floors_training:
+            self._limit(base, level)
         best = -FOREVER
         for arm in range(self.arms):
             best = max(best, self.low[arm] - self._price(base, arm))

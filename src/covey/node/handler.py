@@ -4,14 +4,14 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
-from covey.errors import FunctionError, PeerError
+from covey.errors import FunctionBusy, FunctionError, PeerError
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
 from covey.kernel.rules import Cell, Report
@@ -89,8 +89,7 @@ class Handler(RowHandler):
         super().__init__(state, driver, has_views=bool(views))
         self._views = views
         self._driver = driver
-        own = len(state.learner.arms) - len(self._peers)
-        self._all_closed = bytes([0] * own + [1] * len(self._peers))
+        self._own = len(state.learner.arms) - len(self._peers)
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -183,7 +182,7 @@ class Handler(RowHandler):
                 code = await self._decide_with_estimates(draft, row)
         except PeerError as error:
             self._driver.note_alone(len(draft.codes) - draft.done, error)
-            draft.closed = self._all_closed
+            draft.closed = self._alone(draft.closed)
             return
         draft.codes[draft.done] = code
         draft.done += 1
@@ -271,14 +270,18 @@ class Handler(RowHandler):
         if not any(results):
             return draft.predictions
         failed: Failed = {}
-        again = []
-        for group, result in zip(groups, results, strict=True):
+        again, busy = list[int](), dict[int, FunctionBusy]()
+        for (choice, _, places), result in zip(groups, results, strict=True):
             if isinstance(result, PeerError):
-                self._decide_again(draft, group[2], result)
-                again += group[2]
+                self._driver.note_alone(len(places), result)
+                again += places
+            elif isinstance(result, FunctionBusy):
+                busy[choice.function] = result
+                again += places
             elif isinstance(result, FunctionError):
-                failed[group[0].function] = result
+                failed[choice.function] = result
         if again:
+            self._decide_again(draft, again, busy)
             groups = self._groups(draft, sorted(again))
             failed |= await self._run(draft, groups, draft.predictions)
         return await self._fall_back(draft, failed)
@@ -309,22 +312,33 @@ class Handler(RowHandler):
                 draft.training[place] = (choice.function, instance)
         return None
 
-    def _decide_again(self, draft: Draft, places: Sequence[int], reason: PeerError) -> None:
-        """Decide rows whose peer failed without peers."""
-        learner = self._learner
-        self._driver.note_alone(len(places), reason)
+    def _decide_again(
+        self, draft: Draft, places: Sequence[int], busy: Mapping[int, FunctionBusy]
+    ) -> None:
+        """Decide rows whose arm failed without peers, and without functions that are busy."""
+        learner, closed = self._learner, self._alone(draft.closed, busy)
+        if 0 not in closed:
+            raise next(iter(busy.values()))
         for place in places:
             context, slot = draft.context(place), draft.slot + place
             learner.retract(int(draft.codes[place]), context, slot)
             draft.codes[place] = NOT_DECIDED  # should the next decision fail
-            code = learner.decide(context, slot, self._all_closed)
+            code = learner.decide(context, slot, closed)
             while code < 0:
                 row = -1 - code
                 if learner.is_supervised:
-                    code = learner.resume(row, context, slot, self._all_closed)
+                    code = learner.resume(row, context, slot, closed)
                 else:
-                    code = learner.consult(row, context, {}, self._all_closed)
+                    code = learner.consult(row, context, {}, closed)
             draft.codes[place] = code
+
+    def _alone(self, closed: bytes | None, busy: Collection[int] = ()) -> bytes:
+        """Return the arms that are not available to rows that are decided without peers."""
+        own = bytes(self._own) if closed is None else closed[: self._own]
+        if 0 not in own:  # no arm is: these are the ones to wait for
+            own = bytes(self._own)
+        own = bytes([shut or arm in busy for arm, shut in enumerate(own)])
+        return own + b"\1" * len(self._peers)
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
         """Run own functions; return those that failed."""
@@ -474,9 +488,16 @@ class Handler(RowHandler):
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
-            for function, places in groups.items():
-                share = rows if len(places) == len(rows) else share_of(rows, places)
-                labels = await self._driver.run(function, share, is_served=True)
+            calls = [
+                self._driver.run(
+                    function,
+                    rows if len(places) == len(rows) else share_of(rows, places),
+                    is_served=True,
+                )
+                for function, places in groups.items()
+            ]
+            results = await self._driver.gather(calls)
+            for places, labels in zip(groups.values(), results, strict=True):
                 if isinstance(labels, FunctionError):
                     raise labels
                 for place, label in zip(places, labels, strict=True):

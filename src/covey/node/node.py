@@ -67,7 +67,7 @@ from covey.node.state import Settlements
 from covey.node.status import State, arms_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
+from covey.node.workers import Found, Journal, NodeDriver, Sections, Workers, check_plain
 from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
@@ -340,18 +340,22 @@ class Node:
         """Train and settle; return when that is durable."""
         if not self.learner.is_supervised and is_own(request.source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
-        key = (request.source, request.id)
-        await self._training.free(key)
         try:
-            if request.training:
-                await self._training.run(key, self._handler.prepare(request, truths))
-            self._state.check(request, truths)  # label-wait may have expired in training
-            settled = self._state.settle(request, truths)
+            settled = await self._take(request, truths)
         except CoveyError:
             await self._journal.flush()  # what a refusal is based on must not be lost
             raise
         await self._journal.flush()
         return settled
+
+    async def _take(self, request: Request, truths: Mapping[int, Any]) -> Settlements:
+        """Train and settle; that is not durable yet."""
+        key = (request.source, request.id)
+        await self._training.free(key)
+        if request.training:
+            await self._training.run(key, self._handler.prepare(request, truths))
+        self._state.check(request, truths)  # label-wait may have expired in training
+        return self._state.settle(request, truths)
 
     async def _locate(
         self,
@@ -361,16 +365,9 @@ class Node:
         may_be_row: bool = True,
     ) -> tuple[Request, int | None]:
         """Return the request of an id, and the row if the id is that of a row."""
-        self._check_alive()
-        found = self._state.find(source, id)
+        found = (await self._find(source, [id])).get(id)
         if found is not None:
             await self._training.free((source, found[0].id))
-            return found
-        await self._journal.flush()  # its label may be on its way to the store
-        stored = await self._dependencies.workers.find(source, id)
-        # It may have been answered meanwhile, and labels belong to the request in memory.
-        found = self._state.find(source, id) or stored
-        if found is not None:
             return found
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
         if row is None:
@@ -378,10 +375,27 @@ class Node:
         request, _ = await self._locate(source, row[1], may_be_row=False)
         return request, _checked_row(request, int(row[2]))
 
+    async def _find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
+        self._check_alive()
+        may_have = self._dependencies.store.may_have
+        away = [id_ for id_ in ids if not self._state.find(source, id_) and may_have(source, id_)]
+        stored: Mapping[str, Found] = {}
+        if away:
+            await self._journal.flush()  # their labels may be on their way to the store
+            stored = await self._dependencies.workers.find(source, away)
+        # They may have been answered meanwhile, and labels belong to the request in memory.
+        found = {id_: self._state.find(source, id_) or stored.get(id_) for id_ in ids}
+        return {id_: one for id_, one in found.items() if one is not None}
+
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
         (self._labels.check_own if is_own(source) else self._labels.check)(labels)
 
     # -- peers ----------------------------------------------------------------------------------
+
+    def has_asked(self, source: str) -> bool:
+        """Return whether a peer has ever asked this site."""
+        return self._state.has_asked(source)
 
     async def assist(self, rows: Sequence[AskRow], *, source: str) -> list[Assistance]:
         """Answer rows of a peer by own functions, or from labels seen; never passed on."""
@@ -398,6 +412,7 @@ class Node:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
+            self._driver.begin(source)
             return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
         asked = Question(source, ids[0])
@@ -421,15 +436,17 @@ class Node:
         return self._state.estimate(source, where, at, is_by_context=is_by_context)
 
     async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
-        """Take labels that a peer delivers; return the outcome of each."""
-        self._check_alive()
+        """Take labels that a peer delivers; return the outcome of each when they are durable."""
         outcomes: list[str] = [""] * len(labels)
         parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
+        known = await self._find(source, [id_ for id_, _ in labels])
         for k, (id_, label) in enumerate(labels):
             try:
                 plain = plain_label(label)
                 self._check_fits([plain], source)
-                request, row = await self._locate(source, id_)
+                if id_ not in known:
+                    raise UnknownTicket(f"unknown id {id_!r}")
+                request, row = known[id_]
                 row = 0 if row is None else row
                 self._state.check(request, {row: plain})
                 part = parts.setdefault(id(request), (request, {}, []))
@@ -438,11 +455,9 @@ class Node:
                 part[2].append((k, row))
             except REFUSALS as error:
                 outcomes[k] = OUTCOME_OF[type(error)]
-        if any(outcomes):
-            await self._journal.flush()  # what a refusal is based on must not be lost
         for request, truths, places in parts.values():
             try:
-                settled = await self._settle(request, truths)
+                settled = await self._take(request, truths)
             except REFUSALS:  # since the check another label has come, or label-wait has expired
                 again = await self.take_labels([labels[k] for k, _ in places], source=source)
                 for (k, _), outcome in zip(places, again, strict=True):
@@ -451,6 +466,7 @@ class Node:
             is_new = dict(zip(truths, settled.is_new, strict=True))
             for k, row in places:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
+        await self._journal.flush()  # what a refusal is based on must not be lost either
         return outcomes
 
     async def take_payments(self, payments: Sequence[Payment]) -> list[str]:
@@ -491,7 +507,8 @@ class Node:
         if request is None:
             self._check_room(asked.source, rows)
             with self._progress(keys, rows):
-                request = None if is_new else await self._stored(*key)
+                stored = {} if is_new else await self._stored(asked.source, [asked.id])
+                request = stored[asked.id][0] if stored else None
                 if request is None:
                     await self._check_unused(keys[1:])
                     request = await answer()
@@ -517,16 +534,19 @@ class Node:
             done.set()
 
     async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
         for key in keys:
-            if self._state.find(*key) is not None or await self._stored(*key) is not None:
+            if self._state.find(*key) is not None:
                 raise _other_request(Question(*key))
+        found = await self._stored(keys[0][0], [id_ for _, id_ in keys]) if keys else {}
+        for id_ in found:
+            raise _other_request(Question(keys[0][0], id_))
 
-    async def _stored(self, source: str, id: str) -> Request | None:  # noqa: A002
-        """Return the request that the store has for the id of one of its rows."""
-        if not self._dependencies.store.may_have(source, id):
-            return None
-        found = await self._dependencies.workers.find(source, id)
-        return None if found is None else found[0]
+    async def _stored(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        """Return what the store has for ids."""
+        store = self._dependencies.store
+        maybe = [id_ for id_ in ids if store.may_have(source, id_)]
+        return await self._dependencies.workers.find(source, maybe) if maybe else {}
 
     def new_id(self) -> str:
         """Return an id that no request has."""

@@ -115,7 +115,8 @@ class CircuitBreaker:
         arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
         if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
-        if not low <= high:  # bounds may lie beyond 0 and 1, but must be numbers
+        # Without labels they are infinite; but none is above all accuracies, or below them.
+        if not (low <= high and low <= 1.0 and high >= 0.0):
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
         return arrivals, low, high
 

@@ -61,6 +61,7 @@ class RecordedState(SiteState):
         self._has_changed = False
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
         self._held: Counter[str] = Counter()
+        self._askers = {source for _, source, _ in loaded.counters} | set(loaded.sources)
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
@@ -110,6 +111,10 @@ class RecordedState(SiteState):
     def held(self, source: str) -> int:
         """Return how many rows of a source are in memory; own clients count as one source."""
         return self._held[holder(source)]
+
+    def has_asked(self, source: str) -> bool:
+        """Return whether there was ever a request of a source."""
+        return source in self._askers or holder(source) in self._held
 
     def accept_row(
         self,

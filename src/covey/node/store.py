@@ -35,6 +35,7 @@ from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 SAVED = ".saved"  # after the name of a store that was removed: what it held
+IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 ADDED_AT_ONCE = 65_536
 _MASK = (1 << BLOOM_BITS) - 1
@@ -171,18 +172,21 @@ class Store:
 
         Where the source has an id for each row, the number of the row is returned with it.
         """
+        return self.find_many(source, [id]).get(id)
+
+    def find_many(self, source: str, ids: Sequence[str]) -> dict[str, tuple[Request, int | None]]:
+        """Return by id what `find` returns; ids that there are not are left out."""
         with self._sentences("read"):
-            found = self._base.execute(
-                "SELECT number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END FROM requests "
-                "WHERE source = ?1 AND id = ?2 "
-                "UNION ALL SELECT request, row FROM row_ids WHERE source = ?1 AND id = ?2",
-                (source, id),
-            ).fetchall()
+            found: list[tuple[str, int, int | None]] = []
+            for start in range(0, len(ids), IDS_AT_ONCE):
+                some = ids[start : start + IDS_AT_ONCE]
+                wanted = ", ".join(f"?{k}" for k in range(2, 2 + len(some)))
+                found += self._base.execute(tables.FIND.format(wanted=wanted), (source, *some))
             if not found:
-                return None
-            number, row = found[0]
-            (request,) = self._requests(tables.ONE, (number,))
-            return request, row
+                return {}
+            numbers = tables.as_text(sorted({number for _, number, _ in found}))
+            requests = {one.number: one for one in self._requests(tables.LISTED, (numbers,))}
+            return {id_: (requests[number], row) for id_, number, row in found}
 
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""

@@ -176,6 +176,11 @@ TRUTHS = """
 SELECT labels.* FROM requests CROSS JOIN labels ON request = number
 WHERE {which} ORDER BY number, part
 """
+FIND = """
+SELECT id, request, row FROM row_ids WHERE source = ?1 AND id IN ({wanted})
+UNION ALL SELECT id, number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END
+FROM requests WHERE source = ?1 AND id IN ({wanted})
+"""
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
 """
@@ -199,6 +204,7 @@ LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
 _encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
+LISTED = "number IN (SELECT value FROM json_each(?))"
 
 
 @cache

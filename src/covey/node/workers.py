@@ -4,11 +4,12 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from covey.data.inputs import PLAIN, Rows, plain_label
 from covey.errors import (
     CoveyError,
     DataError,
+    FunctionBusy,
     FunctionError,
     PeerError,
     StoreError,
@@ -25,12 +27,14 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
+from covey.node import threads
 from covey.node.budgets import PaymentLedger
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
-from covey.node.requests import AskRow, Assistance, Commit, Request
+from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, is_own
 from covey.node.store import Store
-from covey.node.training import MOST_FAILURES, Trainer
+from covey.node.threads import TAKEN_S, FunctionThread
+from covey.node.training import MOST_FAILURES, Steps, Trainer
 from covey.types import Label
 
 
@@ -54,107 +58,62 @@ class Observer:
 
 
 log = logging.getLogger(__name__)
-TURN_S = 0.001  # for which calls are run together before their results are handed over
+CLOSE_S = 2.0  # for which functions in progress are waited for at the end
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
 Waiting = asyncio.Future[None]
-# A future, its method that ends it, and what that is given.
-Outcome = tuple[asyncio.Future[Any], Callable[[Any], None], Any]
-Found = tuple[Request, int | None] | None  # a request, and a row if the id is that of a row
+Found = tuple[Request, int | None]  # a request, and a row if the id is that of a row
 
 
 class Workers(Protocol):
     """Runs what blocks without blocking the event loop."""
 
     async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Return `call(*arguments)`, which uses an own function; one call at a time."""
+        """Return `call(*arguments)`, which uses an own function; one call of it at a time.
+
+        Raises `FunctionBusy` if the function does not return in time, or is not free.
+        """
+
+    def is_available(self, function: Function) -> bool:
+        """Return whether a function can be called now."""
 
     async def commit(self, commit: Commit) -> None:
         """Write a commit durably."""
 
-    async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
-        """Return what the store has for an id."""
+    async def find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        """Return what the store has for ids; those that it does not have are left out."""
 
 
 # -- threads ------------------------------------------------------------------------------------
 
 
-class FunctionThread:
-    """Runs calls in one thread, in order; calls that wait go there together.
-
-    Handing a call to a thread costs more than most calls do.
-    """
-
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
-        self._jobs: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
-        self._is_busy = False
-
-    async def run(self, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        result = loop.create_future()
-        self._jobs.append((result, partial(call, *arguments)))
-        if not self._is_busy:
-            self._is_busy = True
-            # Not at once: calls that are about to come can go along.
-            loop.call_soon(self._start, loop)
-        return await result
-
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            turn = loop.run_in_executor(self._pool, self._run_some)
-        except RuntimeError as error:  # the pool is shut down
-            _resolve([(result, result.set_exception, error) for result, _ in self._jobs])
-            self._jobs.clear()
-            self._is_busy = False
-            return
-        turn.add_done_callback(self._finish)
-
-    def _run_some(self) -> list[Outcome]:
-        """Run jobs from the left until the turn is over."""
-        done: list[Outcome] = []
-        until_s = time.monotonic() + TURN_S
-        while self._jobs and (not done or time.monotonic() < until_s):
-            result, call = self._jobs.popleft()
-            if result.cancelled():
-                continue
-            try:
-                done.append((result, result.set_result, call()))
-            except BaseException as error:
-                done.append((result, result.set_exception, error))
-        return done
-
-    def _finish(self, turn: asyncio.Future[list[Outcome]]) -> None:
-        if not turn.cancelled():
-            _resolve(turn.result())
-        self._is_busy = bool(self._jobs)
-        if self._is_busy:
-            self._start(turn.get_loop())
-
-
-def _resolve(outcomes: Sequence[Outcome]) -> None:
-    for result, resolve, value in outcomes:
-        if not result.cancelled():
-            resolve(value)
-
-
 class ThreadWorkers:
-    """One thread for the disk and one for functions, which need not be thread-safe."""
+    """One thread for the disk and one for each function, which need not be thread-safe."""
 
     def __init__(self, store: Store, observer: Observer | None = None) -> None:
         """`observer` gets the duration of commits."""
         self._store = store
         self._observer = Observer() if observer is None else observer
         self._disk = ThreadPoolExecutor(1, "covey-store")
-        self._pool = ThreadPoolExecutor(1, "covey-functions")
-        self._functions = FunctionThread(self._pool)
+        self._threads: dict[str, FunctionThread] = {}  # by function
         self._lock = asyncio.Lock()  # of the store
 
     async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
         """Return `call(*arguments)`; a function that returns instantly needs no thread."""
         if function.is_instant:
             return call(*arguments)
-        return await self._functions.run(call, *arguments)
+        thread = self._threads.get(function.name)
+        if thread is None:
+            thread = self._threads[function.name] = FunctionThread(
+                str(function), function.timeout_s
+            )
+        if isinstance(call, Answering):
+            return await thread.run(call, source=call.source, patience_s=call.patience_s)
+        return await thread.run(partial(call, *arguments) if arguments else call)
+
+    def is_available(self, function: Function) -> bool:
+        thread = self._threads.get(function.name)
+        return thread is None or thread.is_available
 
     async def commit(self, commit: Commit) -> None:
         loop, is_written = asyncio.get_running_loop(), False
@@ -168,14 +127,19 @@ class ThreadWorkers:
             finally:
                 self._observer.write(loop.time() - begun_s, is_written=is_written)
 
-    async def find(self, source: str, id: str) -> Found:  # noqa: A002 - the field of the protocol
+    async def find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         async with self._lock:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._disk, self._store.find, source, id)
+            return await loop.run_in_executor(self._disk, self._store.find_many, source, ids)
 
     def close(self) -> None:
-        """Wait for work in progress."""
-        self._pool.shutdown()
+        """Wait for the disk, and for a while for functions; one that never returns is left."""
+        until_s = time.monotonic() + CLOSE_S
+        for thread in self._threads.values():
+            thread.stop()
+        for name, thread in self._threads.items():
+            if not thread.has_ended(until_s - time.monotonic()):
+                log.warning("function %r has not returned; the site stops without it", name)
         self._disk.shutdown()
 
 
@@ -186,6 +150,42 @@ def _as_taken(function: Function, rows: Rows) -> Rows:
     """Return rows in the form that a function takes: single ones are plain lists."""
     takes_arrays = function.predict_many is not None and function.teach is None
     return rows if takes_arrays or not isinstance(rows, np.ndarray) else rows.tolist()
+
+
+class Answering(Steps):
+    """The labels of rows of a source, or why there are none.
+
+    A function that takes one row at a time is called row by row, others all at once.
+    """
+
+    def __init__(self, function: Function, rows: Rows, source: str, patience_s: float) -> None:
+        """`patience_s` is how long the function may be taken by one call before this one begins."""
+        self._function = function
+        self.rows = rows
+        self.source = source
+        self.patience_s = patience_s
+        self._labels: list[Label] = []
+        self.result: list[Label] | CoveyError = self._labels
+
+    def step(self) -> bool:
+        """Answer the next rows; return whether they were the last."""
+        count, function = len(self.rows), self._function
+        if count == 1 or function.predict_many is not None:
+            self.result = _answer(function, self.rows)
+            return True
+        labels, now_s = self._labels, time.monotonic
+        until_s = now_s() + threads.TURN_S
+        try:
+            for row in islice(self.rows, len(labels), None):
+                labels.append(function.answer(row))
+                if now_s() >= until_s:
+                    break
+            if len(labels) < count:
+                return False
+            check_plain(labels)
+        except (FunctionError, DataError) as error:
+            self.result = error
+        return True
 
 
 def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
@@ -229,8 +229,14 @@ def _log_given_up(function: Function, error: FunctionError) -> None:
     )
 
 
+def _log_untrained(function: Function, labels: int) -> None:
+    log.warning("%s is busy; %d labels count and do not train it", function, labels)
+
+
 # -- the driver of a handler --------------------------------------------------------------------
 
+# The source of a request that is being answered: own clients, or a peer.
+_SOURCE: ContextVar[str] = ContextVar("_SOURCE", default=OWN)
 # What peers reported in a request, by peer and cell, with the slot of each report.
 _REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_REPORTS")
 ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
@@ -257,24 +263,36 @@ class NodeDriver:
         self._breakers = breakers
         self.new_id = new_id
         self.cell = state.learner.name_at
-        trainer = Trainer(functions, workers.run, _log_given_up)
+        trainer = Trainer(functions, workers.run, _log_given_up, _log_untrained)
         self.trainable, self.train = trainer.trainable, trainer.train
         self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
         self._unlogged = 0  # rows decided without peers since that was last logged
         self._throttle = LogThrottle()
         self._throttles = {name: LogThrottle() for name in self.failures}
 
-    def begin(self) -> None:
+    def begin(self, source: str = OWN) -> None:
         """Begin a request: all its calls to peers share one deadline."""
         DEADLINE_S.set(min((one.deadline_s() for one in self._breakers.values()), default=math.inf))
         _REPORTS.set({})
+        _SOURCE.set(source)
 
     def closed(self) -> bytes | None:
-        return self._state.learner.closed(
+        """Return the arms that are not available now; None: all are.
+
+        If none is, own functions are not closed: they are waited for, or fail at once.
+        """
+        learner = self._state.learner
+        closed = learner.closed(
             peer
             for peer, one in self._breakers.items()
             if one.is_open or self._ledger.is_over(peer)
         )
+        busy = [not self._workers.is_available(one) for one in self._functions]
+        if True not in busy:
+            return closed
+        own = len(busy)
+        peers = bytes(len(learner.arms) - own) if closed is None else closed[own:]
+        return closed if all(busy) and all(peers) else bytes(busy) + peers
 
     def at_once(self, function: int) -> None:
         return None
@@ -292,8 +310,15 @@ class NodeDriver:
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
         """Return the labels of rows; every failure is a `FunctionError`, and counted."""
-        one = self._functions[function]
-        labels = await self._workers.run(one, _answer, one, _as_taken(one, rows))
+        one, source = self._functions[function], _SOURCE.get()
+        # Where there is no other function, own clients wait for it.
+        can_wait = len(self._functions) == 1 and is_own(source)
+        patience_s = math.inf if can_wait else TAKEN_S
+        answering = Answering(one, _as_taken(one, rows), source, patience_s)
+        try:
+            labels = await self._workers.run(one, answering)
+        except FunctionBusy as busy:
+            labels = busy
         return self._failed(one, labels) if isinstance(labels, CoveyError) else labels
 
     def _failed(self, function: Function, error: CoveyError) -> FunctionError:

@@ -198,6 +198,7 @@ def _for_peers(
         PeerApi(
             node,
             served.neighbours,
+            limits=served.limits,
             features=served.serving.features,
             instance=served.serving.instance,
         ),

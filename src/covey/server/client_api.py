@@ -19,6 +19,7 @@ from covey.server.http import (
     JSON,
     LENGTH,
     PROBLEM,
+    AdmissionQueue,
     HttpProblem,
     HttpRequest,
     HttpResponse,
@@ -249,6 +250,8 @@ class ClientApi:
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
+        # Of requests that may wait for functions and peers; all others are answered meanwhile.
+        self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
         self._contexts = served.setup.context
         self._node = node
         self._metrics = metrics
@@ -281,7 +284,8 @@ class ClientApi:
         if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
         if route.name == "infer":
-            return await self._infer(call)
+            async with self._queue:
+                return await self._infer(call)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     def _nowhere(self, path: str) -> HttpProblem:

@@ -55,7 +55,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     may_ask: bool = False
     asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
-    rate_per_s: float = 1_000.0  # of its requests; a decision can take three
+    rate_per_s: float | None = None  # of its messages; None: as in [limits]
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
     budget: BudgetTable | None = None  # for its answers; None: no limit
 
@@ -155,7 +155,7 @@ def _checked(one: PeerConfig, where: str) -> PeerConfig:
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
     certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
-    if not 0 < one.rate_per_s < math.inf:
+    if one.rate_per_s is not None and not 0 < one.rate_per_s < math.inf:
         raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
     if one.asks_by_context and not one.may_ask:
         raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")

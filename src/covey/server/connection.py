@@ -19,7 +19,6 @@ from covey.server.http import (
     KIB,
     LENGTH,
     MIB,
-    AdmissionQueue,
     Authenticator,
     HttpHandler,
     HttpProblem,
@@ -81,7 +80,6 @@ class Port:
         self.limits = limits
         self.side = side
         self.watcher = watcher
-        self.queue = AdmissionQueue(limits.in_flight, limits.queue)
         self.held_bytes = 0  # of bodies
         self.is_closing = False
         self.is_empty = asyncio.Event()  # set when the last connection is closed at the end
@@ -519,8 +517,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, exchange: Exchange, call: HttpRequest) -> None:
         port = self._port
         try:
-            async with port.queue:
-                reply = await respond(port.handler, call)
+            reply = await respond(port.handler, call)
         except HttpProblem as problem:
             reply = problem.reply()
         finally:

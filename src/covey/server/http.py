@@ -36,22 +36,22 @@ class TokenBucket:
         self._tokens = self._most
         self._at_s = -math.inf
 
-    def spend(self, refusal: str) -> None:
-        """Count a call; raise `HttpProblem` with this sentence if it comes too early."""
-        wait_s = self.take(asyncio.get_running_loop().time())
+    def spend(self, refusal: str, count: float = 1.0) -> None:
+        """Count calls; raise `HttpProblem` with this sentence if they come too early."""
+        wait_s = self.take(asyncio.get_running_loop().time(), count)
         if wait_s:
             retry = {"Retry-After": str(math.ceil(wait_s))}
             raise HttpProblem(429, "too_often", refusal, retry)
 
-    def take(self, now_s: float) -> float:
-        """Return 0 if one more call is fine; else for how many seconds it is not."""
+    def take(self, now_s: float, count: float = 1.0) -> float:
+        """Return 0 if so many calls are fine; else for how many seconds they are not."""
         gained = (now_s - self._at_s) * self._rate_per_s
         self._tokens = min(self._most, self._tokens + gained)
         self._at_s = now_s
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
+        if self._tokens >= count:
+            self._tokens -= count
             return 0.0
-        return (1.0 - self._tokens) / self._rate_per_s
+        return (count - self._tokens) / self._rate_per_s
 
 
 JSON = "application/json"
@@ -211,6 +211,8 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     in_flight: int = 64  # requests that are being answered
     queue: int = 256  # requests that wait for their turn
     requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
+    peer_messages_per_s: float = 1_000.0  # of a peer; a decision can take three
+    peer_rows_per_s: float = 10_000.0  # that a peer asks about or labels
     tickets: int = 1_000_000  # of own clients in memory, labelled or not; more for a long wait
     peer_tickets: int = 100_000  # of each peer; the same
     tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
@@ -239,6 +241,8 @@ RANGES: toml.Ranges = {
     "in_flight": (1, 65_536),
     "queue": (0, 65_536),
     "requests_per_s": (0.001, 1e9),
+    "peer_messages_per_s": (0.001, 1e9),
+    "peer_rows_per_s": (PEER_ROWS, 1e9),  # one message must be possible
     "tickets": (1, 1e8),
     "peer_tickets": (1, 1e8),
     "tickets_kept": (1, 1e10),

@@ -7,19 +7,27 @@ from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
-from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucket
+from covey.server.http import (
+    AdmissionQueue,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    SiteLimits,
+    TokenBucket,
+)
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 
 ROOT = peer_messages.ROOT
 NAMES = ("ask", "report", "estimate", "labels", "hello", "payments")
 PATHS = tuple(f"{ROOT}/{name}" for name in NAMES)
+RIGHTLESS_PER_S = 20.0  # messages of a peer that may not ask
 # The first match counts. A sentence says no more of this site than a peer needs to know; without
 # one, the error is about what the peer sent, and it gets the message of the error.
 PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
     (DataError, 422, "invalid", ""),
     (TicketError, 409, "conflict", "the id was used for another question; choose another"),
-    (FunctionError, 422, "not_classified", "no function here could classify what was sent"),
     (LimitError, 503, "busy", "too many requests are running or kept; try again later"),
+    (FunctionError, 422, "not_classified", "no function here could classify what was sent"),
     (StoreError, 503, "store_failed", "this site cannot write now; try again later"),
 )
 
@@ -32,6 +40,7 @@ class PeerApi:
         node: Node,
         neighbours: Mapping[str, PeerConfig],
         *,
+        limits: SiteLimits | None = None,
         features: Mapping[str, str] | None = None,
         instance: str = "",
     ) -> None:
@@ -41,7 +50,11 @@ class PeerApi:
         self._features = [peer_messages.FeatureInfo(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
-        self._buckets = {name: TokenBucket(one.rate_per_s) for name, one in neighbours.items()}
+        self._limits = SiteLimits() if limits is None else limits
+        self._queue = AdmissionQueue(self._limits.in_flight, self._limits.queue)
+        self._rates_per_s = {name: self._rate_per_s(one) for name, one in neighbours.items()}
+        self._messages = {name: TokenBucket(rate) for name, rate in self._rates_per_s.items()}
+        self._rows = {name: TokenBucket(self._limits.peer_rows_per_s) for name in neighbours}
         self._in_flight = dict.fromkeys(neighbours, 0)
         answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
         self._calls = dict(zip(PATHS, (*answers, self._payments), strict=True))
@@ -50,8 +63,8 @@ class PeerApi:
         peer = self._neighbours.get(call.who)
         if peer is None:
             raise HttpProblem(403, "not_allowed", "this site does not know you")
-        self._buckets[peer.name].spend(
-            f"you may call {peer.rate_per_s:g} times a second; wait a little"
+        self._messages[peer.name].spend(
+            f"you may call {self._rates_per_s[peer.name]:g} times a second; wait a little"
         )
         answer = self._calls.get(call.path)
         if answer is None:
@@ -74,10 +87,13 @@ class PeerApi:
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = _read(call, peer_messages.AskQuery)
+        self._spend_rows(peer, len(query.rows))
         rows = peer_messages.requests_of(query)
         if rows[0].instance is NO_INSTANCE and not peer.asks_by_context:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
-        return peer_messages.helped(query, await self._node.assist(rows, source=peer.name))
+        async with self._queue:
+            given = await self._node.assist(rows, source=peer.name)
+        return peer_messages.helped(query, given)
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
@@ -99,7 +115,10 @@ class PeerApi:
 
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         """Take labels, also of a peer that may no longer ask: they are of its earlier queries."""
+        if not peer.may_ask and not self._node.has_asked(peer.name):
+            raise HttpProblem(403, "not_allowed", "you may not ask here, and never have")
         query = _read(call, peer_messages.LabelsQuery)
+        self._spend_rows(peer, len(query.labels))
         labels = [(one.id, one.label) for one in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
@@ -129,6 +148,17 @@ class PeerApi:
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
         )
+
+    def _rate_per_s(self, peer: PeerConfig) -> float:
+        rate_per_s = (
+            self._limits.peer_messages_per_s if peer.rate_per_s is None else peer.rate_per_s
+        )
+        return rate_per_s if peer.may_ask else min(rate_per_s, RIGHTLESS_PER_S)
+
+    def _spend_rows(self, peer: PeerConfig, rows: int) -> None:
+        most = self._limits.peer_rows_per_s
+        refusal = f"you may send {most:g} rows and labels a second; wait a little"
+        self._rows[peer.name].spend(refusal, rows)
 
 
 def _check_may_ask(peer: PeerConfig) -> None:
