@@ -15,7 +15,10 @@ from setuptools import Extension, setup
 WISH = os.environ.get("COVEY_BUILD", "")
 KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
-PARTS = ("thresholds", "cells", "counters", "table", "phases", "index", "custom", "spaces", "arena")
+PARTS = (
+    *("thresholds", "cells", "counters", "table", "phases", "index", "custom", "spaces"),
+    *("tickets", "arena"),
+)
 
 
 def lines_of(part):

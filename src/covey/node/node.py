@@ -33,7 +33,6 @@ from covey.errors import (
 from covey.functions.function import Function
 from covey.kernel.rules import Report
 from covey.node.handler import Handler
-from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
     CONFLICT,
     LATE,
@@ -54,9 +53,11 @@ from covey.node.requests import (
     Assistance,
     Commit,
     Delivery,
+    Prediction,
     Request,
     holder,
     is_own,
+    prediction_of,
     schema_fingerprint,
 )
 from covey.node.state import Settlements

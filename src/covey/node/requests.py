@@ -190,6 +190,24 @@ class Draft:
         return context if type(context) is tuple else tuple(context.tolist())
 
 
+class Prediction(msgspec.Struct, frozen=True, gc=False):
+    """A label for an instance, and the ticket under which its true label is to be reported."""
+
+    label: Label
+    ticket: Any  # a number in a `Network`, the id of the request at a `Node`
+    phase: str  # train, explore, exploit; serve where another learner asked
+    arm: str  # own function or asked learner
+    function: str  # the one that answered
+    price: float  # in units of reward
+
+
+def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
+    """Return the answer to a row of a request."""
+    group = request.groups[request.group_of[row]]
+    function = request.function(row) if request.peer_answers else group.arm
+    return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
+
+
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
     """Put late answers that arrived into their places; keep labels for the others, return these."""
     kept: set[int] = set()
