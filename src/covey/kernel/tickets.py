@@ -96,7 +96,8 @@ class Tickets:
     def hold_request(self, request: Any, rows: int, slot: int, now: int) -> None:
         """Hold a request whose latest slot is `slot`; its rows get the next tickets."""
         for _ in range(rows):
-            self.objects[self._add(slot, rows) * OBJECTS + NOTE] = request
+            place = self._add(slot, rows)  # which may replace `objects`
+            self.objects[place * OBJECTS + NOTE] = request
         if slot > self.due:
             self._expire(now)
 
