@@ -1,8 +1,8 @@
 """Open rows in columns behave as a plain list of them, in both forms of the kernel."""
 
-import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from covey.bandit.learner import Learner
@@ -13,7 +13,7 @@ UNKNOWN = object()
 WAIT = 40
 
 
-def learner(**other: Any) -> Learner:
+def learner() -> Learner:
     policy = resolve(CoS(slices=3), dimension=1, most_functions=2)
     return Learner("site", functions=["a", "b"], peers=["p"], costs=[0, 0, 0.1], policy=policy)
 
@@ -85,19 +85,19 @@ class Listed:
 
 
 def steps(seed: int, count: int = 400) -> list[tuple[str, int, Any]]:
-    """Return what happens: at most 120 rows are open at once, as slots do not always move on."""
-    draw = random.Random(seed)
+    """Return what happens, by how much the slot moves on before it, and a number for it."""
+    draw = np.random.default_rng(seed)
     found = []
     for _ in range(count):
-        kind = draw.choice(["own"] * 5 + ["served", "asked", "request", "replace", "back"])
-        found.append((kind, draw.choice([0, 0, 1, 1, 1, 5]), draw.random()))
+        kind = str(draw.choice(["own"] * 5 + ["served", "asked", "request", "replace", "back"]))
+        found.append((kind, int(draw.choice([0, 0, 1, 1, 1, 5])), float(draw.random())))
     return found
 
 
 def apply(site: Site, seed: int) -> list[Any]:
     """Let a site go through the steps of a seed, and return what it answered."""
     told: list[Any] = []
-    slot, draw = 1, random.Random(seed)
+    slot, draw = 1, np.random.default_rng(seed)
     site.table.decide((0.1,), slot)
     tickets = site.tickets
     for kind, by, place in steps(seed):
@@ -114,13 +114,13 @@ def apply(site: Site, seed: int) -> list[Any]:
             if tickets.request(last) is None and tickets.row(last)[4] is UNKNOWN:
                 site.table.forget(tickets.row(last)[0])
                 tickets.take_back(last)
-        ticket = draw.randrange(tickets.first - 2, tickets.next + 2)
+        ticket = int(draw.integers(tickets.first - 2, tickets.next + 2))
         if kind == "replace" and tickets.first <= ticket < tickets.next:
             is_alone = tickets.request(ticket) is None
             if is_alone and tickets.row(ticket)[4] is UNKNOWN:
                 tickets.replace(ticket, (ticket, 1))
         else:
-            done = tickets.settle(ticket, draw.randrange(2))
+            done = tickets.settle(ticket, int(draw.integers(2)))
             told.append(done)
             if done == ASKED:
                 told.append(tickets.settle(ticket, 1, UNPAID, True))
@@ -142,11 +142,11 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 
 def test_rows_expire_in_order_after_the_wait(site: Site) -> None:
-    listed, draw = Listed(WAIT), random.Random(3)
+    listed, draw = Listed(WAIT), np.random.default_rng(3)
     slot = 1
     for k in range(600):
-        slot += draw.choice([0, 0, 1, 7])
-        rows = draw.choice([0, 0, 1, 3])
+        slot += int(draw.choice([0, 0, 1, 7]))
+        rows = int(draw.choice([0, 0, 1, 3]))
         if rows:
             site.tickets.hold_request((k, rows), rows, slot, slot)
             for _ in range(rows):
