@@ -16,13 +16,15 @@ cdef class Tickets:
     cdef long long[::1] integers
     cdef list objects
     cpdef hold(self, long long code, long long slot, long long now, tuple context, answer, source=*, note=*)
-    @cython.locals(number=cython.longlong, gain=cython.longlong, is_right=cython.bint)
+    @cython.locals(gain=cython.longlong, is_right=cython.bint)
     cpdef settle(self, ticket, label, long long paid=*, bint is_told=*)
-    cpdef request(self, long long ticket)
+    cpdef request(self, ticket)
     cpdef row(self, long long ticket)
     cpdef requests(self)
     @cython.locals(number=cython.longlong)
     cpdef pending_codes(self)
+    @cython.locals(number=cython.longlong)
+    cdef inline int _place(self, ticket) except -2
     cdef inline int _add(self, long long slot, long long rows) except -1
     @cython.locals(number=cython.longlong)
     cdef int _grow(self) except -1

@@ -107,15 +107,9 @@ class Tickets:
         Nothing happens if no such row waits for its label (-1), or if a peer answered that is to
         get the label first (-2; `is_told`: it has it). `paid` is as in `Table.settle`.
         """
-        if type(ticket) is not int:
+        place = self._place(ticket)
+        if place < 0:
             return NOT_HERE
-        try:
-            number = ticket
-        except OverflowError:
-            return NOT_HERE
-        if number < self.first or number >= self.next:
-            return NOT_HERE
-        place = number & self.mask
         base = place * OBJECTS
         if self.integers[place * INTEGERS + ROWS] or self.objects[base + TRUTH] is not self.unknown:
             return NOT_HERE
@@ -134,11 +128,12 @@ class Tickets:
         self.pending -= 1
         return is_right
 
-    def request(self, ticket: int) -> Any:
-        """Return the request of a known ticket; None: its row is held by itself."""
-        place = ticket & self.mask
-        is_part = self.integers[place * INTEGERS + ROWS] > 0
-        return self.objects[place * OBJECTS + NOTE] if is_part else None
+    def request(self, ticket: Any) -> Any:
+        """Return the request of a ticket; None: there is none, or its row is held by itself."""
+        place = self._place(ticket)
+        if place < 0 or self.integers[place * INTEGERS + ROWS] == 0:
+            return None
+        return self.objects[place * OBJECTS + NOTE]
 
     def row(self, ticket: int) -> tuple[int, int, tuple[float, ...], Any, Any, str, Any]:
         """Return code, slot, context, answer, label, source and note of a row held by itself."""
@@ -189,6 +184,16 @@ class Tickets:
             if not is_part and self.objects[place * OBJECTS + TRUTH] is self.unknown:
                 found.append(self.integers[place * INTEGERS + CODE])
         return found
+
+    def _place(self, ticket: Any) -> int:
+        """Return the place of a ticket; -1: it is unknown."""
+        if type(ticket) is not int:
+            return -1
+        try:
+            number = ticket
+        except OverflowError:
+            return -1
+        return number & self.mask if self.first <= number < self.next else -1
 
     def _add(self, slot: int, rows: int) -> int:
         """Make place for the next row, and return it."""

@@ -135,7 +135,9 @@ class Request(msgspec.Struct, eq=False, gc=False):
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""
-        context = self.contexts[row]
+        context: Any = self.contexts[row]
+        if type(context) is np.ndarray:  # an array is slow to iterate over
+            context = context.tolist()
         return context if type(context) is tuple else tuple(context)
 
     def group(self, row: int) -> RowGroup:
@@ -231,7 +233,7 @@ class AskRow(msgspec.Struct, frozen=True):
     instance: Any = NO_INSTANCE  # left out: the peer sees the cell and never the instance
 
 
-class Assistance(msgspec.Struct, frozen=True):
+class Assistance(msgspec.Struct, frozen=True, gc=False):
     """A peer's answer to a row; the true label is delivered under the id of the row."""
 
     label: Label

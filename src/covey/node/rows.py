@@ -6,7 +6,7 @@ same decisions.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
 from covey.errors import UnknownTicket
@@ -19,6 +19,7 @@ from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
 SETTLED = (WRONG, RIGHT)
+MOST_CELLS = 100_000  # of decisions to ask a peer that are cached
 
 
 class TicketState(SiteState):
@@ -57,13 +58,16 @@ class TicketState(SiteState):
 
     def find_ticket(self, ticket: Any) -> tuple[Request, int]:
         """Return the request and the row of a ticket; raise `UnknownTicket`."""
+        request: Request | None = self.tickets.request(ticket)
+        if request is not None:
+            return request, ticket - request.number
         number = _number(ticket)
         if not self.knows(number):
             wait = self.learner.label_wait
             was_issued = 0 < number < self.tickets.next
             why = f"label-wait is {wait} slots" if was_issued else "it was never issued"
             raise UnknownTicket(f"learner {self.learner.name!r}: unknown ticket {ticket!r}; {why}")
-        request: Request | None = self.tickets.request(number)
+        request = self.tickets.request(number)
         if request is None:
             request = self._request_of(number)
         return request, number - request.number
@@ -84,6 +88,12 @@ class TicketState(SiteState):
             request.peer_answers = answer_of(helped)
         self.tickets.replace(ticket, request)
         return request
+
+    def settle_row(self, request: Request, row: int, label: Label) -> None:
+        """Learn from the label of a row of a request, which has none."""
+        self._learn_row(request, row, label, None)
+        request.truths[row] = label
+        self.tickets.pending -= 1
 
     def withdraw(self, ticket: int) -> None:
         """Take back the latest request, which has this ticket; nothing if it is gone already."""
@@ -135,6 +145,7 @@ class RowHandler:
         self._others = others
         self._trainable = trainable
         self._has_views = has_views
+        self._cells: dict[int, Cell] = {}  # by decision
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._functions: list[Callable[[Any], Label | Late]] = [one.ask for one in functions]
         # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
@@ -166,7 +177,7 @@ class RowHandler:
                 if type(label) is Late:
                     label = label.label()
             else:
-                helped = self._ask_peer(choice, row_of(code), instance, slot)
+                helped = self._ask_peer(code, choice, instance, slot)
                 if helped is None or type(helped.label) is Late:
                     return _draft(instance, context, slot, code, undo, helped)
                 label, function = helped.label, helped.function
@@ -191,11 +202,15 @@ class RowHandler:
             code = learner.resume(row, context, slot)
         return code
 
-    def _ask_peer(self, choice: Choice, row: int, instance: Any, slot: int) -> Assistance | None:
+    def _ask_peer(self, code: int, choice: Choice, instance: Any, slot: int) -> Assistance | None:
         if choice.function >= 0 or choice.is_by_context or self._has_views:
             return None
         learner = self._learner
-        cell = learner.known_cell(learner.space, row)
+        cell = self._cells.get(code)
+        if cell is None:
+            if len(self._cells) >= MOST_CELLS:
+                self._cells.clear()
+            cell = self._cells[code] = learner.known_cell(learner.space, row_of(code))
         return self._others[choice.peer].rows.assist(instance, cell, slot, learner.name)
 
     def assist(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
@@ -234,8 +249,8 @@ class RowHandler:
         if done >= 0:
             return SETTLED[done]
         if done != ASKED:
-            return None
-        code, *_, helped = tickets.row(ticket)
+            return self._learn_part(ticket, label)
+        code, _, _, _, _, _, helped = tickets.row(ticket)
         learner = self._learner
         if not self._others[learner.choice(code).peer].rows.is_told(helped.id, label):
             return None
@@ -243,9 +258,27 @@ class RowHandler:
         return SETTLED[tickets.settle(ticket, label, paid, True)]
 
     def is_told(self, ticket: int, label: Label) -> bool:
-        """Take the label of a row answered for a peer, unless that takes more; return whether."""
-        tickets = self._tickets
-        return tickets.settle(ticket, label) >= 0 or ticket < tickets.first
+        """Take the label of a row answered for a peer, if it is open; False: that takes more."""
+        return ticket < self._tickets.first or self.learn(ticket, label) is not None
+
+    def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
+        """Take the label of a row of a request."""
+        request, row = self._state.find_ticket(ticket)
+        prediction: Any = request.predictions[row]
+        if request.training or type(prediction) is Late:
+            return None
+        is_right = bool(prediction == label)
+        if request.truths[row] is not UNKNOWN:
+            self._state.check(request, {row: label})
+            return Settlement(False, is_right)
+        if request.peer_answers:
+            answer = request.peer_answers.get(row)
+            if answer is not None and answer.id:
+                peer = self._others[request.group(row).peer]
+                if not peer.rows.is_told(cast("int", answer.id), label):
+                    return None
+        self._state.settle_row(request, row, label)
+        return SETTLED[is_right]
 
 
 def _draft(

@@ -306,7 +306,7 @@ class SiteState:
         learner, space = self.learner, request.space
         group, context = request.groups[request.group_of[row]], request.contexts[row]
         if type(context) is not tuple:
-            context = tuple(context)
+            context = request.context(row)
         slot = request.slot_of(row) if row else request.slot
         if group.phase != RECALL:
             paid = UNPAID
