@@ -61,6 +61,7 @@ class LocalSite:
     ) -> None:
         self.name = site.name
         self.learner = learner
+        self._is_supervised = learner.is_supervised
         self._state = TicketState(learner)
         self._driver = _Driver(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._driver)
@@ -126,12 +127,12 @@ class LocalSite:
         kind = type(label)
         if kind is not str and kind is not int:
             label = _checked(label)
-        if cost is not None or not self.learner.is_supervised:
-            self._check_learns(ticket, [cost])
-        if cost is None:
+        if cost is None and self._is_supervised:
             done = self.rows.learn(ticket, label)
             if done is not None:
                 return done
+        else:
+            self._check_learns(ticket, [cost])
         request, row = self._state.find_ticket(ticket)
         costs = None if cost is None else {row: cost}
         settled = run(self._handler.learn(request, {row: label}, costs))

@@ -170,8 +170,8 @@ class RowHandler:
                 code = self._query_peers(undecided_row(code), context, slot, undo)
             if code < 0:
                 return _draft(instance, context, slot, code)
-            call = self._at_once[code & CHOICE]
-            choice = learner.choices[code & CHOICE]
+            which = code & CHOICE
+            call, choice = self._at_once[which], learner.choices[which]
             if call is not None:
                 label, function = call(instance), choice.arm
                 if type(label) is Late:

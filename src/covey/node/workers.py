@@ -24,7 +24,7 @@ from covey.errors import (
     place_of,
 )
 from covey.functions.function import Function, Late
-from covey.kernel.rules import Cell, Report
+from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Commit, Request
@@ -238,8 +238,6 @@ ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 class NodeDriver:
     """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
 
-    is_immediate = False
-
     def __init__(
         self,
         state: RecordedState,
@@ -270,18 +268,6 @@ class NodeDriver:
         return self._state.learner.closed(
             peer for peer, one in self._breakers.items() if one.is_open
         )
-
-    def at_once(self, function: int) -> None:
-        return None
-
-    def ask_row(self, peer: str, instance: Any, cell: Cell, slot: int) -> Assistance:
-        raise NotImplementedError("peers of a node must be awaited")
-
-    def report_row(self, peer: str, cell: Cell, slot: int) -> Report:
-        raise NotImplementedError("peers of a node must be awaited")
-
-    def pass_on_row(self, peer: str, ticket: Any, label: Label) -> bool:
-        return False
 
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
