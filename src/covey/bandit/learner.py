@@ -376,7 +376,8 @@ class Learner:
 
     def open(self, cell: Cell, slot: int) -> int:
         """Return the row of a cell that a peer names at `slot`; it is known from now on."""
-        self.advance(slot)
+        if slot > self.slot:  # noqa: PLR1730 - as `advance`, without a call
+            self.slot = slot
         return self.tables[cell.space].meet(cell, slot)
 
     def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:

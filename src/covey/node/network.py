@@ -26,7 +26,7 @@ from covey.node.requests import (
     Request,
     prediction_of,
 )
-from covey.node.rows import RowHandler, TicketState
+from covey.node.rows import SETTLED, RowHandler, TicketState
 from covey.node.training import Trainer
 from covey.toml import nearest
 from covey.types import Context, Label
@@ -63,6 +63,7 @@ class LocalSite:
         self.learner = learner
         self._is_supervised = learner.is_supervised
         self._state = TicketState(learner)
+        self._tickets = self._state.tickets
         self._driver = _Driver(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._driver)
         self.rows = RowHandler(
@@ -128,7 +129,10 @@ class LocalSite:
         if kind is not str and kind is not int:
             label = _checked(label)
         if cost is None and self._is_supervised:
-            done = self.rows.learn(ticket, label)
+            found = self._tickets.settle(ticket, label)
+            if found >= 0:
+                return SETTLED[found]
+            done = self.rows.learn(ticket, label, found)
             if done is not None:
                 return done
         else:

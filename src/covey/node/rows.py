@@ -19,7 +19,7 @@ from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
 SETTLED = (WRONG, RIGHT)
-MOST_CELLS = 100_000  # of decisions to ask a peer that are cached
+MOST_CELLS = 100_000  # that are cached
 
 
 class TicketState(SiteState):
@@ -146,6 +146,7 @@ class RowHandler:
         self._trainable = trainable
         self._has_views = has_views
         self._cells: dict[int, Cell] = {}  # by decision
+        self.report = state.learner.report  # what a peer may know of a cell
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._functions: list[Callable[[Any], Label | Late]] = [one.ask for one in functions]
         # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
@@ -167,7 +168,7 @@ class RowHandler:
             code = learner.table.decide(context, slot)
             if code < 0 and learner.is_supervised:
                 undo = []
-                code = self._query_peers(undecided_row(code), context, slot, undo)
+                code = self._query_peers(code, context, slot, undo)
             if code < 0:
                 return _draft(instance, context, slot, code)
             which = code & CHOICE
@@ -191,27 +192,31 @@ class RowHandler:
         ticket = self._tickets.hold(code, slot, learner.slot, context, label, "", helped)
         return Prediction(label, ticket, choice.phase, choice.arm, function, choice.price)
 
-    def _query_peers(self, row: int, context: Context, slot: int, undo: Undo) -> int:
-        learner = self._learner
-        cell = learner.known_cell(learner.space, row)
-        code = -1
+    def _query_peers(self, code: int, context: Context, slot: int, undo: Undo) -> int:
+        """Decide a row with the reports of peers; `code` is that of the row undecided."""
+        table, row, cell = self._learner.table, undecided_row(code), self._cell(code)
         while code < 0:
-            for k in learner.peers_to_query(row, slot):
-                report = self._others[self._peers[k]].rows._learner.report(cell, slot)
-                undo.append((row, k, learner.receive_report(row, k, report, slot)))
-            code = learner.resume(row, context, slot)
+            for k in table.stale(row, slot):
+                report = self._others[self._peers[k]].rows.report(cell, slot)
+                undo.append((row, k, table.hear(row, k, report, slot)))
+            code = table.resume(row, context, slot)
         return code
 
     def _ask_peer(self, code: int, choice: Choice, instance: Any, slot: int) -> Assistance | None:
         if choice.function >= 0 or choice.is_by_context or self._has_views:
             return None
-        learner = self._learner
+        peer, cell = self._others[choice.peer].rows, self._cell(code)
+        return peer.assist(instance, cell, slot, self._learner.name)
+
+    def _cell(self, code: int) -> Cell:
+        """Return the cell of a decision, or of a row that is undecided."""
         cell = self._cells.get(code)
         if cell is None:
             if len(self._cells) >= MOST_CELLS:
                 self._cells.clear()
-            cell = self._cells[code] = learner.known_cell(learner.space, row_of(code))
-        return self._others[choice.peer].rows.assist(instance, cell, slot, learner.name)
+            learner, row = self._learner, row_of(code) if code >= 0 else undecided_row(code)
+            cell = self._cells[code] = learner.known_cell(learner.space, row)
+        return cell
 
     def assist(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
         """Answer a row of a peer by an own function."""
@@ -242,24 +247,26 @@ class RowHandler:
             ticket = self._tickets.hold(code, slot, learner.slot, (), label, source)
         return Assistance(label, choice.arm, width, ticket)
 
-    def learn(self, ticket: Any, label: Label) -> Settlement | None:
-        """Take the label of a row, at the peer that answered too; None: `Handler.learn` does."""
-        tickets = self._tickets
-        done = tickets.settle(ticket, label)
-        if done >= 0:
-            return SETTLED[done]
-        if done != ASKED:
+    def learn(self, ticket: Any, label: Label, found: int) -> Settlement | None:
+        """Take a label for which `Tickets.settle` returned `found`, at the peer that answered too.
+
+        None: it takes `Handler.learn`.
+        """
+        if found != ASKED:
             return self._learn_part(ticket, label)
-        code, _, _, _, _, _, helped = tickets.row(ticket)
+        code, _, _, _, _, _, helped = self._tickets.row(ticket)
         learner = self._learner
         if not self._others[learner.choice(code).peer].rows.is_told(helped.id, label):
             return None
         paid = helped.width if learner.keeps_widths else UNPAID
-        return SETTLED[tickets.settle(ticket, label, paid, True)]
+        return SETTLED[self._tickets.settle(ticket, label, paid, True)]
 
     def is_told(self, ticket: int, label: Label) -> bool:
         """Take the label of a row answered for a peer, if it is open; False: that takes more."""
-        return ticket < self._tickets.first or self.learn(ticket, label) is not None
+        found = self._tickets.settle(ticket, label)
+        if found >= 0 or ticket < self._tickets.first:
+            return True
+        return self.learn(ticket, label, found) is not None
 
     def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
         """Take the label of a row of a request."""
