@@ -219,13 +219,13 @@ def lets_any_source_label_a_request(patch: Patch) -> None:
 
 
 def closes_requests_too_early(patch: Patch) -> None:
-    def expire(self: SiteState, queue: Any, slot: int) -> None:
+    def expire(self: RecordedState, queue: Any, slot: int) -> None:
         wait, self.learner.label_wait = self.learner.label_wait, self.learner.label_wait // 2
         real(self, queue, slot)
         self.learner.label_wait = wait
 
-    real = SiteState._expire
-    patch.setattr(SiteState, "_expire", expire)
+    real = RecordedState._expire
+    patch.setattr(RecordedState, "_expire", expire)
 
 
 # -- requests -----------------------------------------------------------------------------------

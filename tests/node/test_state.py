@@ -112,11 +112,6 @@ class Site:
     def closed(self) -> None:
         return None
 
-    is_immediate = False
-
-    def at_once(self, function: int) -> None:
-        return None
-
     def new_id(self) -> str:
         self._ids += 1
         return f"to-south-{self.learner.slot}-{self._ids}"

@@ -8,7 +8,7 @@ import pytest
 from covey.bandit.learner import Learner
 from covey.errors import ConfigError, PeerError
 from covey.node.requests import AskRow
-from covey.node.state import SiteState
+from covey.node.rows import TicketState
 from covey.server import config
 from covey.server.config import PeerConfig
 from support.served import CONSTANTS
@@ -193,7 +193,7 @@ def test_training_of_peers_depends_on_their_number_of_functions(tmp_path: Path) 
 
 def label(learner: Learner, truth: int, *, slot: int) -> str:
     """Let a learner decide and learn a label; return the cell."""
-    state = SiteState(learner)
+    state = TicketState(learner)
     code = learner.decide((0.1,), slot)
     answered: Any = {"predictions": [0], "answers": [0], "contexts": [(0.1,)]}
     request = state.accept([code], space=learner.space, slot=slot, **answered)

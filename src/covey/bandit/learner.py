@@ -156,7 +156,7 @@ class Learner:
         self.names = CellNames(self.policies)
         self.slot = 0  # the latest one that a decision was made at
         self.tables = {name: self.empty_table(name) for name in self.policies}
-        self._table = self.tables[space]
+        self.table = self.tables[space]  # of the own context space
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
         # By the part `CHOICE` of a code.
         self.choices = self._choices()
@@ -169,7 +169,7 @@ class Learner:
     @property
     def known_cells(self) -> int:
         """How many own cells are known."""
-        return len(self._table) - self._table.foreign_cells()
+        return len(self.table) - self.table.foreign_cells()
 
     @property
     def is_pending(self) -> bool:
@@ -179,7 +179,7 @@ class Learner:
     @property
     def blind_decisions(self) -> int:
         """How often it decided without labels where no peer it could query had any."""
-        return self._table.blind_decisions()
+        return self.table.blind_decisions()
 
     def behind(self) -> list[tuple[str, bool]]:
         """Return the peer of each arm after the own functions, and whether it sees the cell only.
@@ -217,7 +217,7 @@ class Learner:
         Where peers must be queried, nothing is counted and the result is `-1 - row`.
         `closed` has one byte per arm, 1 = not available now; None: all arms are available.
         """
-        return self._table.decide(context, slot, closed)
+        return self.table.decide(context, slot, closed)
 
     def decide_rows(
         self, contexts: np.ndarray, slot: int, codes: np.ndarray, closed: bytes | None = None
@@ -229,30 +229,30 @@ class Learner:
         caller); `codes` is int64, preset to `NOT_DECIDED`: if this raises, rows with codes >= 0
         are decided.
         """
-        return self._table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
+        return self.table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
 
     def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
         if self.is_supervised:
-            return self._table.stale(row, slot, closed)
+            return self.table.stale(row, slot, closed)
         first = self._functions
         peers = range(len(self._peers))
         return [k for k in peers if closed is None or not closed[first + k]]
 
     def receive_report(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Take what a peer reports; return its old training counter, for `undo_report`."""
-        return self._table.hear(row, peer, report, slot)
+        return self.table.hear(row, peer, report, slot)
 
     def undo_report(self, row: int, peer: int, old: int) -> None:
         """Undo a `receive_report`; several are undone in reverse order."""
-        self._table.unrefresh(row, peer, old)
+        self.table.unrefresh(row, peer, old)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
         """Continue after the reports; return the code, or `-1 - row` if more must be queried.
 
         With `peers_to_query` empty (all are closed) this decides too.
         """
-        return self._table.resume(row, context, slot, closed)
+        return self.table.resume(row, context, slot, closed)
 
     def consult(
         self,
@@ -266,7 +266,7 @@ class Learner:
         A peer without an estimate counts as one without labels.
         """
         known = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
-        return self._table.consult(row, context, known, closed)
+        return self.table.consult(row, context, known, closed)
 
     def choice(self, code: int) -> Choice:
         """Return what a code chose: phase, arm, price and own function or peer."""
@@ -274,11 +274,11 @@ class Learner:
 
     def best_own(self, row: int) -> int:
         """Return the own function with the largest estimate in the cell, its cost taken off."""
-        return self._table.best_own(row)
+        return self.table.best_own(row)
 
     def records(self, row: int) -> list[tuple[int, int]]:
         """Return the labels of each arm in an own cell, and how much of them was right."""
-        return [self._table.record(row, arm) for arm in range(len(self.arms))]
+        return [self.table.record(row, arm) for arm in range(len(self.arms))]
 
     # -- decisions and their labels -------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Learner:
         `paid` is in millionths what the arm cost beyond its fixed cost or, where `keeps_widths`,
         the width of a peer's answer; None: nothing is known of it.
         """
-        table = self._table if space is None else self.tables[space]
+        table = self.table if space is None else self.tables[space]
         table.settle(code, gain, context, slot, UNPAID if paid is None else paid)
 
     def settle_rows(
@@ -370,13 +370,14 @@ class Learner:
             table = self.empty_table(space)
             table.take_over(old, codes.get(space, ()))
             self.tables[space] = table
-        self._table = self.tables[self.space]
+        self.table = self.tables[self.space]
 
     # -- for peers ------------------------------------------------------------------------------
 
     def open(self, cell: Cell, slot: int) -> int:
         """Return the row of a cell that a peer names at `slot`; it is known from now on."""
-        self.advance(slot)
+        if slot > self.slot:  # noqa: PLR1730 - as `advance`, without a call
+            self.slot = slot
         return self.tables[cell.space].meet(cell, slot)
 
     def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:
@@ -472,7 +473,7 @@ class Learner:
         return table_of(Clock(policy.scales(), policy.powers()), rule)
 
     def _at(self, space: str | None) -> Table:
-        return self._table if space is None else self.tables[space]
+        return self.table if space is None else self.tables[space]
 
     def _choices(self) -> list[Choice]:
         """Return what codes choose, by their part `CHOICE`."""

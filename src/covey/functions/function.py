@@ -48,14 +48,14 @@ class Function(NamedTuple):
         Raises `FunctionError` with the function's name if it raises or its answer is not a label.
         """
         try:
-            answer = self.predict(instance)
+            answer: Label = self.predict(instance)
         except Exception as error:
             raise self._failed(error) from error
         kind = type(answer)
         if kind is str or kind is int or kind is bool:
-            return cast("Label", answer)
+            return answer
         if hasattr(answer, "done") and hasattr(answer, "result"):
-            return Late(self, answer)
+            return Late(self, cast("Later", answer))
         return self.label(answer)
 
     def answer(self, instance: Any) -> Label:

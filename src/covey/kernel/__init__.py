@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from covey.kernel.spaces import Ledger
     from covey.kernel.table import Table
     from covey.kernel.thresholds import Clock
+    from covey.kernel.tickets import Tickets
 
     _NAMES: dict[str, Any] = {}
 
@@ -40,14 +41,17 @@ else:
 
     def plain_names():
         """Return all names of the plain kernel."""
-        parts = ("thresholds", "table", "phases", "index", "custom", "spaces", "arena")
+        parts = ("thresholds", "table", "phases", "index", "custom", "spaces", "tickets", "arena")
         modules = [importlib.import_module(f"covey.kernel.{part}") for part in parts]
         return {name: value for module in modules for name, value in vars(module).items()}
 
     _NAMES = _load()
-    Arena, Ledger, Clock, Table = (_NAMES[name] for name in ("Arena", "Ledger", "Clock", "Table"))
+    Arena, Ledger, Clock, Table, Tickets = (
+        _NAMES[name] for name in ("Arena", "Ledger", "Clock", "Table", "Tickets")
+    )
 
 __all__ = [
+    "ASKED",
     "CHOICE",
     "NOT_DECIDED",
     "SERVE",
@@ -56,6 +60,7 @@ __all__ = [
     "Clock",
     "Ledger",
     "Table",
+    "Tickets",
     "arm_of",
     "code_of",
     "doubts_of",
@@ -69,6 +74,7 @@ __all__ = [
 ]
 # Same values as in the kernel: its compiled form does not export constants.
 SERVE = 3
+ASKED = -2
 UNPAID = -(1 << 60)
 CHOICE = 0xFFFFF  # the part of a code that says the arm and the phase
 NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`

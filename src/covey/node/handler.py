@@ -26,7 +26,6 @@ from covey.node.requests import (
     Request,
     rows_kept,
 )
-from covey.node.rows import RowDriver, RowHandler
 from covey.node.state import Settlements, SiteState
 from covey.types import Label
 
@@ -35,8 +34,15 @@ Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its 
 Failed = dict[int, FunctionError]  # own functions that failed in a request
 
 
-class Driver(RowDriver, Protocol):
+class Driver(Protocol):
     """What the handler has done for it."""
+
+    @property
+    def trainable(self) -> Collection[int]:
+        """The own functions that are trained with true labels."""
+
+    def closed(self) -> bytes | None:
+        """Return the arms that are not available now, one byte each; None: all are."""
 
     def cell(self, space: str, row: int) -> str | Cell:
         """Return the name of a known cell in messages to peers."""
@@ -82,11 +88,13 @@ class Driver(RowDriver, Protocol):
         """Settle labels that were passed on; this cannot fail."""
 
 
-class Handler(RowHandler):
+class Handler:
     """Answers the requests of one site, and takes their labels."""
 
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
-        super().__init__(state, driver, has_views=bool(views))
+        self._state = state
+        self._learner = state.learner
+        self._peers = [peer for peer, _ in state.learner.behind()]
         self._views = views
         self._driver = driver
         self._own = len(state.learner.arms) - len(self._peers)

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import msgspec
-
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.bandit.partitions import space_name
 from covey.config import LearnerSpec, NetworkConfig, load
@@ -19,25 +17,22 @@ from covey.errors import ConfigError, DataError, FunctionError, PeerError
 from covey.functions.function import Function, Late, Later, as_function
 from covey.kernel.rules import Cell, Report
 from covey.node.handler import Handler
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
-from covey.node.state import SiteState
+from covey.node.requests import (
+    NO_INSTANCE,
+    AskRow,
+    Assistance,
+    Draft,
+    Prediction,
+    Request,
+    prediction_of,
+)
+from covey.node.rows import SETTLED, RowHandler, TicketState
 from covey.node.training import Trainer
 from covey.toml import nearest
 from covey.types import Context, Label
 
 Given = TypeVar("Given")
 Wait = Callable[[Later], object]
-
-
-class Prediction(msgspec.Struct, frozen=True, gc=False):
-    """A label for an instance, and the ticket under which its true label is to be reported."""
-
-    label: Label
-    ticket: Any  # a number in a `Network`, the id of the request at a `Node`
-    phase: str  # train, explore, exploit; serve where another learner asked
-    arm: str  # own function or asked learner
-    function: str  # the one that answered
-    price: float  # in units of reward
 
 
 KEPT = Settlement(False, False, is_kept=True)
@@ -53,13 +48,6 @@ def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
     raise RuntimeError("the driver of a network suspended a request")
 
 
-def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
-    """Return the answer to a row of a request."""
-    group = request.groups[request.group_of[row]]
-    function = request.function(row) if request.peer_answers else group.arm
-    return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
-
-
 class LocalSite:
     """One site of a network: predict, and learn from true labels."""
 
@@ -73,9 +61,18 @@ class LocalSite:
     ) -> None:
         self.name = site.name
         self.learner = learner
-        self._state = SiteState(learner)
+        self._is_supervised = learner.is_supervised
+        self._state = TicketState(learner)
+        self._tickets = self._state.tickets
         self._driver = _Driver(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._driver)
+        self.rows = RowHandler(
+            self._state,
+            functions,
+            others,
+            trainable=self._driver.trainable,
+            has_views=bool(site.views),
+        )
 
     def predict(
         self, instance: Any, context: Context = (), *, slot: int | None = None
@@ -85,8 +82,12 @@ class LocalSite:
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
         """
-        begun = self._handler.begin_row(instance, tuple(context), slot)
-        request = begun if isinstance(begun, Request) else run(self._handler.complete(begun))
+        if type(context) is not tuple:
+            context = tuple(context)
+        answer = self.rows.predict(instance, context, slot)
+        if type(answer) is Prediction:
+            return answer
+        request = run(self._handler.complete(cast("Draft", answer)))
         return prediction_of(request, 0, request.number)
 
     def predict_batch(
@@ -111,7 +112,7 @@ class LocalSite:
         if len(rows) > 1:
             dimension = self.learner.policies[self.learner.space].dimension
             points = points_of(contexts, rows, dimension=dimension)
-        self.count_pending()
+        self._state.count_pending()
         request = run(self._handler.answer(rows, points, slot=slot))
         first = request.number
         return [prediction_of(request, row, first + row) for row in range(len(request))]
@@ -127,12 +128,16 @@ class LocalSite:
         kind = type(label)
         if kind is not str and kind is not int:
             label = _checked(label)
-        if cost is not None or not self.learner.is_supervised:
+        if cost is None and self._is_supervised:
+            found = self._tickets.settle(ticket, label)
+            if found >= 0:
+                return SETTLED[found]
+            done = self.rows.learn(ticket, label, found)
+            if done is not None:
+                return done
+        else:
             self._check_learns(ticket, [cost])
         request, row = self._state.find_ticket(ticket)
-        done = self._handler.learn_row(request, row, label, cost)
-        if done is not None:
-            return done
         costs = None if cost is None else {row: cost}
         settled = run(self._handler.learn(request, {row: label}, costs))
         if settled.kept:
@@ -196,19 +201,14 @@ class LocalSite:
     # -- for other sites and drivers ------------------------------------------------------------
 
     @property
-    def state(self) -> SiteState:
-        """The learner and its open requests."""
+    def state(self) -> TicketState:
+        """The learner and its open rows."""
         return self._state
 
     @property
     def handler(self) -> Handler:
         """What answers requests."""
         return self._handler
-
-    def count_pending(self) -> None:
-        """Count pending labels from now on."""
-        if not self.learner.is_pending:
-            self.learner.count_pending(self._state.pending_codes())
 
     def parts(self, truths: Mapping[int, Any]) -> list[tuple[Request, dict[int, Any]]]:
         """Return labels by request and row; raise `UnknownTicket`."""
@@ -234,8 +234,6 @@ class LocalSite:
 class _Driver:
     """Does at once what the handler of a site awaits."""
 
-    is_immediate = True
-
     def __init__(
         self,
         site: LocalSite,
@@ -258,22 +256,6 @@ class _Driver:
     def new_id(self) -> str:
         return ""
 
-    def at_once(self, function: int) -> Callable[[Any], Label | Late]:
-        return self._functions[function].ask
-
-    def ask_row(self, peer: str, instance: Any, cell: Cell, slot: int) -> Assistance:
-        return self._others[peer].handler.assist_row(instance, cell, slot, self._site.name)
-
-    def report_row(self, peer: str, cell: Cell, slot: int) -> Report:
-        return self._others[peer].state.report(self._site.name, cell, slot)
-
-    def pass_on_row(self, peer: str, ticket: Any, label: Label) -> bool:
-        other = self._others[peer]
-        if not other.state.knows(ticket):
-            return True
-        request, row = other.state.find_ticket(ticket)
-        return other.handler.learn_row(request, row, label, None) is not None
-
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
@@ -291,7 +273,7 @@ class _Driver:
         if rows[0].instance is not NO_INSTANCE:
             instances = [row.instance for row in rows]
             if len(rows) > 1:
-                other.count_pending()
+                other.state.count_pending()
         request = await other.handler.assist(instances, cells, slots, source=self._site.name)
         return [
             Assistance(
@@ -304,7 +286,7 @@ class _Driver:
         ]
 
     async def report(self, peer: str, cell: Cell, slot: int) -> Report:
-        return self.report_row(peer, cell, slot)
+        return self._others[peer].state.report(self._site.name, cell, slot)
 
     async def estimate(
         self, peer: str, cell: Cell, slot: int, *, is_by_context: bool

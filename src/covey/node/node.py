@@ -35,7 +35,6 @@ from covey.functions.function import Function
 from covey.kernel.rules import Report
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
-from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
     CONFLICT,
     LATE,
@@ -58,9 +57,11 @@ from covey.node.requests import (
     Commit,
     Delivery,
     Payment,
+    Prediction,
     Request,
     holder,
     is_own,
+    prediction_of,
     schema_fingerprint,
 )
 from covey.node.state import Settlements

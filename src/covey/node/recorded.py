@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from covey.bandit.learner import Learner, Settlement, Snapshot
+from covey.bandit.learner import Learner, Snapshot
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
-    NONE,
     OWN,
     Commit,
     Delivery,
     Loaded,
     Payment,
-    PeerAnswer,
     Request,
     RowGroup,
     SourceState,
@@ -29,7 +27,7 @@ from covey.node.requests import (
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
 from covey.node.trust import DirtyCells, SourceStatistics, Trust, forgotten
-from covey.types import Context, Label
+from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
 
@@ -62,7 +60,9 @@ class RecordedState(SiteState):
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
         self._held: Counter[str] = Counter()
         self._askers = {source for _, source, _ in loaded.counters} | set(loaded.sources)
+        self._open: deque[Request] = deque()
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
+        self.pending_rows = 0
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
         self._answered = {
@@ -116,34 +116,8 @@ class RecordedState(SiteState):
         """Return whether there was ever a request of a source."""
         return source in self._askers or holder(source) in self._held
 
-    def accept_row(
-        self,
-        code: int,
-        context: Context,
-        slot: int,
-        label: Label,
-        peer_answers: Mapping[int, PeerAnswer] = NONE,
-    ) -> Request:
-        """Record an own row that was answered at once."""
-        return self.accept(
-            [code],
-            space=self.learner.space,
-            slot=slot,
-            contexts=[context],
-            predictions=[label],
-            answers=[label],
-            peer_answers=peer_answers,
-        )
-
-    def settle_row(
-        self, request: Request, row: int, label: Label, cost: float | None = None
-    ) -> Settlement:
-        """Check a label and learn from it."""
-        self.check(request, {row: label})
-        settled = self.settle(request, {row: label}, None if cost is None else {row: cost})
-        return Settlement(settled.is_new[0], settled.is_right[0])
-
     def _hold(self, request: Request) -> None:
+        request.number = self._next_number
         self._next_number += 1
         self.pending_rows += len(request)
         self._keep(request)
@@ -351,6 +325,12 @@ class RecordedState(SiteState):
         queue = self._queues.get(pool)
         if queue:
             self._expire(queue, self.sources.slot(source))
+
+    def _expire(self, queue: "deque[Request]", slot: int) -> None:
+        """Close requests whose last row is older than label-wait, oldest first."""
+        wait = self.learner.label_wait
+        while queue and slot > queue[0].last_slot + wait:
+            self._close(queue.popleft())
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
         if self.is_pooled(request.source):

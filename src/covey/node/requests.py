@@ -135,7 +135,9 @@ class Request(msgspec.Struct, eq=False, gc=False):
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""
-        context = self.contexts[row]
+        context: Any = self.contexts[row]
+        if type(context) is np.ndarray:  # an array is slow to iterate over
+            context = context.tolist()
         return context if type(context) is tuple else tuple(context)
 
     def group(self, row: int) -> RowGroup:
@@ -190,6 +192,24 @@ class Draft:
         return context if type(context) is tuple else tuple(context.tolist())
 
 
+class Prediction(msgspec.Struct, frozen=True, gc=False):
+    """A label for an instance, and the ticket under which its true label is to be reported."""
+
+    label: Label
+    ticket: Any  # a number in a `Network`, the id of the request at a `Node`
+    phase: str  # train, explore, exploit; serve where another learner asked
+    arm: str  # own function or asked learner
+    function: str  # the one that answered
+    price: float  # in units of reward
+
+
+def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
+    """Return the answer to a row of a request."""
+    group = request.groups[request.group_of[row]]
+    function = request.function(row) if request.peer_answers else group.arm
+    return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
+
+
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
     """Put late answers that arrived into their places; keep labels for the others, return these."""
     kept: set[int] = set()
@@ -213,7 +233,7 @@ class AskRow(msgspec.Struct, frozen=True):
     instance: Any = NO_INSTANCE  # left out: the peer sees the cell and never the instance
 
 
-class Assistance(msgspec.Struct, frozen=True):
+class Assistance(msgspec.Struct, frozen=True, gc=False):
     """A peer's answer to a row; the true label is delivered under the id of the row."""
 
     label: Label

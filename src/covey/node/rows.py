@@ -1,166 +1,322 @@
-"""Requests of one row that nobody has to wait for: decide, ask, answer and learn without a draft.
+"""Sites in one process: what is held of open rows, and requests of one row without a draft.
 
-The rules are those of `Handler`, which takes over where something must be awaited, a row has a
-view of its own, or a function is trained. `tests/test_flow.py` holds both to the same decisions.
+The rules are those of `Handler`, which takes over where a row has a view of its own, a function is
+trained, or a peer answers late or is shown the cell only. `tests/test_flow.py` holds both to the
+same decisions.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, cast
 
-from covey.bandit.learner import UNKNOWN, Learner, Settlement
-from covey.functions.function import Late
-from covey.kernel import CHOICE, NOT_DECIDED, row_of, undecided_row
-from covey.kernel.rules import Cell, Report
-from covey.node.requests import NONE, Assistance, Draft, PeerAnswer, Request
-from covey.node.state import SiteState
+from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
+from covey.errors import UnknownTicket
+from covey.functions.function import Function, Late
+from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
+from covey.kernel.rules import Cell
+from covey.node.requests import NONE, Assistance, Draft, PeerAnswer, Prediction, Request
+from covey.node.state import RECALL, SiteState, codes_of
 from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
+SETTLED = (WRONG, RIGHT)
+MOST_CELLS = 100_000  # that are cached
 
 
-class RowDriver(Protocol):
-    """What can be done for a row without waiting."""
+class TicketState(SiteState):
+    """The learner of a site in one process and its open rows, by ticket.
 
-    is_immediate: bool  # peers answer within the call
+    Most rows are held by themselves, in the columns of `tickets`; a request is made of such a row
+    only where it is needed. The number of a request is the ticket of its first row.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self.tickets = Tickets(
+            learner.label_wait,
+            unknown=UNKNOWN,
+            close=self._close,
+            gain_of=learner.gain_of if learner.unit > 1 else None,
+            remembers=learner.remembers,
+        )
+        self.tickets.count_in(learner.table, learner.is_pending)
 
     @property
-    def trainable(self) -> Collection[int]:
-        """The own functions that are trained with true labels."""
+    def pending_rows(self) -> int:
+        """How many rows have no label yet."""
+        return self.tickets.pending
 
-    def closed(self) -> bytes | None:
-        """Return the arms that are not available now, one byte each; None: all are."""
+    @pending_rows.setter
+    def pending_rows(self, rows: int) -> None:
+        self.tickets.pending = rows
 
-    def at_once(self, function: int) -> Callable[[Any], Label | Late] | None:
-        """Return an own function that can be called for one row; None: `run` must be awaited."""
+    def _hold(self, request: Request) -> None:
+        rows, learner = len(request), self.learner
+        last = request.slot if rows == 1 else request.last_slot
+        learner.advance(last)
+        request.number = self.tickets.next
+        self.tickets.hold_request(request, rows, last, learner.slot)
 
-    def ask_row(self, peer: str, instance: Any, cell: Cell, slot: int) -> Assistance:
-        """Ask a peer for the label of a row."""
+    def find_ticket(self, ticket: Any) -> tuple[Request, int]:
+        """Return the request and the row of a ticket; raise `UnknownTicket`."""
+        request: Request | None = self.tickets.request(ticket)
+        if request is not None:
+            return request, ticket - request.number
+        number = _number(ticket)
+        if not self.knows(number):
+            wait = self.learner.label_wait
+            was_issued = 0 < number < self.tickets.next
+            why = f"label-wait is {wait} slots" if was_issued else "it was never issued"
+            raise UnknownTicket(f"learner {self.learner.name!r}: unknown ticket {ticket!r}; {why}")
+        request = self.tickets.request(number)
+        if request is None:
+            request = self._request_of(number)
+        return request, number - request.number
 
-    def report_row(self, peer: str, cell: Cell, slot: int) -> Report:
-        """Ask a peer for its arrivals in a cell."""
+    def knows(self, ticket: int) -> bool:
+        """Return whether the label of a ticket can still be settled or compared."""
+        return self.tickets.first <= ticket < self.tickets.next
 
-    def pass_on_row(self, peer: str, ticket: Any, label: Label) -> bool:
-        """Settle a label at the peer that answered; False: that takes more than one call."""
+    def _request_of(self, ticket: int) -> Request:
+        """Hold a row that was held by itself in a request from now on."""
+        code, slot, context, answer, truth, source, helped = self.tickets.row(ticket)
+        space, labels = self.learner.space, [answer]
+        groups = (self._group(source, space, code),)
+        request = Request(
+            ticket, source, "", slot, groups, [context], labels, labels, [truth], space
+        )
+        if helped is not None:
+            request.peer_answers = answer_of(helped)
+        self.tickets.replace(ticket, request)
+        return request
+
+    def settle_row(self, request: Request, row: int, label: Label) -> None:
+        """Learn from the label of a row of a request, which has none."""
+        self._learn_row(request, row, label, None)
+        request.truths[row] = label
+        self.tickets.pending -= 1
+
+    def withdraw(self, ticket: int) -> None:
+        """Take back the latest request, which has this ticket; nothing if it is gone already."""
+        if not self.knows(ticket):
+            return
+        request, _ = self.find_ticket(ticket)
+        self.tickets.take_back(request.number)
+        if request.groups[0].phase != RECALL:
+            codes = request.codes_of(range(len(request)))
+            self.retract_served(request.source, request.space, codes)
+
+    def pending(self) -> list[tuple[Request, int]]:
+        """Return the rows of requests whose label has not arrived."""
+        return [(request, row) for request in self.tickets.requests() for row in request.pending]
+
+    def count_pending(self) -> None:
+        """Count pending labels from now on."""
+        learner = self.learner
+        if not learner.is_pending:
+            codes = codes_of(self.pending())
+            codes.setdefault(learner.space, []).extend(self.tickets.pending_codes())
+            learner.count_pending(codes)
+            self.tickets.count_in(learner.table, learner.is_pending)
+
+
+class Site(Protocol):
+    """A site that can be asked within the call."""
+
+    @property
+    def rows(self) -> "RowHandler":
+        """What answers its requests of one row."""
 
 
 class RowHandler:
     """Answers and settles requests of one row that nobody has to wait for."""
 
-    def __init__(self, state: SiteState, driver: RowDriver, *, has_views: bool) -> None:
-        self._row_driver = driver
+    def __init__(
+        self,
+        state: TicketState,
+        functions: Sequence[Function],
+        others: Mapping[str, Site],
+        *,
+        trainable: Collection[int],
+        has_views: bool,
+    ) -> None:
         self._state = state
-        self._learner: Learner = state.learner
+        self._tickets = state.tickets
+        self._learner = state.learner
+        self._others = others
+        self._trainable = trainable
         self._has_views = has_views
+        self._cells: dict[int, Cell] = {}  # by decision
+        self.report = state.learner.report  # what a peer may know of a cell
         self._peers = [peer for peer, _ in state.learner.behind()]
-        own = len(state.learner.arms) - len(self._peers)
-        self._functions = [driver.at_once(function) for function in range(own)]
+        self._functions: list[Callable[[Any], Label | Late]] = [one.ask for one in functions]
+        # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
         self._at_once = [
             None
-            if has_views or choice.function < 0 or choice.function in driver.trainable
+            if has_views or choice.function < 0 or choice.function in trainable
             else self._functions[choice.function]
             for choice in state.learner.choices
         ]
 
-    def begin_row(self, instance: Any, context: Context, slot: int | None) -> Request | Draft:
-        """Decide an own row; answer it if nobody has to wait.
-
-        Else return the draft, which `Handler.complete` answers.
-        """
-        state, learner, undo = self._state, self._learner, Undo()
-        slot = state.take_slots(slot, 1)
-        code, helped = NOT_DECIDED, None
-        try:
-            closed = self._row_driver.closed()
-            code = learner.decide(context, slot, closed)
-            if code < 0 and self._row_driver.is_immediate and learner.is_supervised:
-                code = self._query_row(undecided_row(code), context, slot, closed, undo)
-            call = self._at_once[code & CHOICE] if code >= 0 else None
-            if call is not None:
-                label = call(instance)
-                label = label.label() if type(label) is Late else label
-                return state.accept_row(code, context, slot, label)
-            if code >= 0 and self._row_driver.is_immediate and not self._has_views:
-                helped = self._ask_row(code, instance, slot)
-                if helped is not None and type(helped.label) is not Late:
-                    return state.accept_row(code, context, slot, helped.label, _answer_of(helped))
-        except BaseException:
-            state.retract([context], slot, [code], 1)
-            state.undo_reports(undo)
-            state.return_slots(slot, 1)
-            raise
-        draft = Draft([instance], [context], slot, closed)
-        draft.undo = undo
-        if code >= 0:
-            draft.codes[0], draft.done = code, 1
-        else:
-            draft.row = undecided_row(code)
-        if helped is not None:
-            draft.predictions[0] = helped.label
-            draft.helped = _answer_of(helped)
-        return draft
-
-    def _query_row(
-        self, row: int, context: Context, slot: int, closed: bytes | None, undo: Undo
-    ) -> int:
+    def predict(self, instance: Any, context: Context, slot: int | None) -> Prediction | Draft:
+        """Decide an own row, and answer it; or return the draft, which `Handler` completes."""
         learner = self._learner
-        cell = learner.known_cell(learner.space, row)
-        code = -1
+        slot = self._state.take_slots(slot, 1)
+        undo: Undo | None = None
+        helped = None
+        code = NOT_DECIDED
+        try:
+            code = learner.table.decide(context, slot)
+            if code < 0 and learner.is_supervised:
+                undo = []
+                code = self._query_peers(code, context, slot, undo)
+            if code < 0:
+                return _draft(instance, context, slot, code)
+            which = code & CHOICE
+            call, choice = self._at_once[which], learner.choices[which]
+            if call is not None:
+                label, function = call(instance), choice.arm
+                if type(label) is Late:
+                    label = label.label()
+            else:
+                helped = self._ask_peer(code, choice, instance, slot)
+                if helped is None or type(helped.label) is Late:
+                    return _draft(instance, context, slot, code, undo, helped)
+                label, function = helped.label, helped.function
+        except BaseException:
+            self._state.retract([context], slot, [code], 1)
+            self._state.undo_reports(undo or ())
+            self._state.return_slots(slot, 1)
+            raise
+        if slot > learner.slot:  # noqa: PLR1730 - max() costs twice as much
+            learner.slot = slot
+        ticket = self._tickets.hold(code, slot, learner.slot, context, label, "", helped)
+        return Prediction(label, ticket, choice.phase, choice.arm, function, choice.price)
+
+    def _query_peers(self, code: int, context: Context, slot: int, undo: Undo) -> int:
+        """Decide a row with the reports of peers; `code` is that of the row undecided."""
+        table, row, cell = self._learner.table, undecided_row(code), self._cell(code)
         while code < 0:
-            for k in learner.peers_to_query(row, slot, closed):
-                report = self._row_driver.report_row(self._peers[k], cell, slot)
-                undo.append((row, k, learner.receive_report(row, k, report, slot)))
-            code = learner.resume(row, context, slot, closed)
+            for k in table.stale(row, slot):
+                report = self._others[self._peers[k]].rows.report(cell, slot)
+                undo.append((row, k, table.hear(row, k, report, slot)))
+            code = table.resume(row, context, slot)
         return code
 
-    def _ask_row(self, code: int, instance: Any, slot: int) -> Assistance | None:
-        learner = self._learner
-        choice = learner.choice(code)
-        if choice.function >= 0 or choice.is_by_context:
+    def _ask_peer(self, code: int, choice: Choice, instance: Any, slot: int) -> Assistance | None:
+        if choice.function >= 0 or choice.is_by_context or self._has_views:
             return None
-        cell = learner.known_cell(learner.space, row_of(code))
-        return self._row_driver.ask_row(choice.peer, instance, cell, slot)
+        peer, cell = self._others[choice.peer].rows, self._cell(code)
+        return peer.assist(instance, cell, slot, self._learner.name)
 
-    def assist_row(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
+    def _cell(self, code: int) -> Cell:
+        """Return the cell of a decision, or of a row that is undecided."""
+        cell = self._cells.get(code)
+        if cell is None:
+            if len(self._cells) >= MOST_CELLS:
+                self._cells.clear()
+            learner, row = self._learner, row_of(code) if code >= 0 else undecided_row(code)
+            cell = self._cells[code] = learner.known_cell(learner.space, row)
+        return cell
+
+    def assist(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
         """Answer a row of a peer by an own function."""
-        state = self._state
-        (code,), widths = state.serve(source, [cell], [slot])
-        function = self._learner.choice(code).function
-        call: Any = self._functions[function]
+        learner, space = self._learner, cell.space
+        code = learner.serve(learner.open(cell, slot), slot, space)
+        choice = learner.choices[code & CHOICE]
         try:
-            labels = [call(instance)]
+            # At once, as it depends on the rows and labels so far.
+            width = learner.width(code, space) if learner.keeps_widths else 0
+            label = self._functions[choice.function](instance)
         except BaseException:
-            state.retract_served(source, cell.space, [code])
+            self._state.retract_served(source, space, [code])
             raise
-        is_trained = function in self._row_driver.trainable and state.is_pooled(source)
-        request = state.accept(
-            [code],
-            space=cell.space,
-            slot=slot,
-            slots=[slot],
-            source=source,
-            contexts=[()],
-            predictions=labels,
-            answers=labels,
-            peer_answers=widths,
-            training={0: (function, instance)} if is_trained else NONE,
-        )
-        return Assistance(labels[0], request.function(0), request.width(0), request.number)
+        if type(label) is Late or choice.function in self._trainable or space != learner.space:
+            is_trained = choice.function in self._trainable
+            request = self._state.accept(
+                [code],
+                space=space,
+                slot=slot,
+                source=source,
+                contexts=[()],
+                predictions=[label],
+                answers=[label],
+                training={0: (choice.function, instance)} if is_trained else NONE,
+            )
+            ticket = request.number
+        else:
+            ticket = self._tickets.hold(code, slot, learner.slot, (), label, source)
+        return Assistance(label, choice.arm, width, ticket)
 
-    def learn_row(
-        self, request: Request, row: int, label: Label, cost: float | None
-    ) -> Settlement | None:
-        """Take the true label of a row, at the peer that answered too; None: use `learn`."""
-        if request.training or type(request.predictions[row]) is Late:
+    def learn(self, ticket: Any, label: Label, found: int) -> Settlement | None:
+        """Take a label for which `Tickets.settle` returned `found`, at the peer that answered too.
+
+        None: it takes `Handler.learn`.
+        """
+        if found != ASKED:
+            return self._learn_part(ticket, label)
+        code, _, _, _, _, _, helped = self._tickets.row(ticket)
+        learner = self._learner
+        if not self._others[learner.choice(code).peer].rows.is_told(helped.id, label):
             return None
-        answers = request.peer_answers
-        if answers and request.truths[row] is UNKNOWN and request.is_open:
-            answer = answers.get(row)
+        paid = helped.width if learner.keeps_widths else UNPAID
+        return SETTLED[self._tickets.settle(ticket, label, paid, True)]
+
+    def is_told(self, ticket: int, label: Label) -> bool:
+        """Take the label of a row answered for a peer, if it is open; False: that takes more."""
+        found = self._tickets.settle(ticket, label)
+        if found >= 0 or ticket < self._tickets.first:
+            return True
+        return self.learn(ticket, label, found) is not None
+
+    def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
+        """Take the label of a row of a request."""
+        request, row = self._state.find_ticket(ticket)
+        prediction: Any = request.predictions[row]
+        if request.training or type(prediction) is Late:
+            return None
+        is_right = bool(prediction == label)
+        if request.truths[row] is not UNKNOWN:
+            self._state.check(request, {row: label})
+            return Settlement(False, is_right)
+        if request.peer_answers:
+            answer = request.peer_answers.get(row)
             if answer is not None and answer.id:
-                peer = request.groups[request.group_of[row]].peer
-                if not self._row_driver.pass_on_row(peer, answer.id, label):
+                peer = self._others[request.group(row).peer]
+                if not peer.rows.is_told(cast("int", answer.id), label):
                     return None
-        return self._state.settle_row(request, row, label, cost)
+        self._state.settle_row(request, row, label)
+        return SETTLED[is_right]
 
 
-def _answer_of(helped: Assistance) -> dict[int, PeerAnswer]:
+def _draft(
+    instance: Any,
+    context: Context,
+    slot: int,
+    code: int,
+    undo: Undo | None = None,
+    helped: Assistance | None = None,
+) -> Draft:
+    draft = Draft([instance], [context], slot, None)
+    draft.undo = undo or []
+    if code >= 0:
+        draft.codes[0], draft.done = code, 1
+    else:
+        draft.row = undecided_row(code)
+    if helped is not None:
+        draft.predictions[0] = helped.label
+        draft.helped = answer_of(helped)
+    return draft
+
+
+def answer_of(helped: Assistance) -> dict[int, PeerAnswer]:
+    """Return what a request of one row keeps of the answer of a peer."""
     return {0: PeerAnswer(helped.function, helped.id, helped.width)}
+
+
+def _number(ticket: Any) -> int:
+    """Return a ticket as a number; 0 for what is none."""
+    try:
+        number = int(ticket)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return number if number == ticket else 0

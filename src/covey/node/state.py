@@ -1,14 +1,13 @@
-"""The state of a site in memory: its learner and the requests whose labels it accepts."""
+"""The state of a site: its learner, and the requests whose labels it accepts."""
 
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
-from covey.errors import ConflictingLabel, LateLabel, UnknownTicket
+from covey.bandit.learner import UNKNOWN, Learner
+from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
@@ -19,7 +18,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
-from covey.types import MILLIONTHS, Context, Label
+from covey.types import MILLIONTHS, Label
 
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
@@ -38,21 +37,17 @@ class Settlements(msgspec.Struct, frozen=True, gc=False):
 
 
 class SiteState:
-    """The learner of a site and the requests whose labels it accepts, in memory.
+    """The learner of a site and the requests whose labels it accepts.
 
-    The number of a request is the ticket of its first row; further rows have the next numbers.
+    Where these are, and what their numbers mean, is up to the classes that inherit.
     """
+
+    pending_rows: int  # whose label has not arrived
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self.pending_rows = 0  # whose label has not arrived
-        self._next_number = 1
         self._latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
-        self._own_groups: dict[int, tuple[RowGroup]] = {}  # of own requests of one row
-        self._open: deque[Request] = deque()
-        self._by_ticket: dict[int, Request] = {}
-        self._next_expiry = 0  # no request expires before this slot has passed
 
     # -- slots ----------------------------------------------------------------------------------
 
@@ -101,7 +96,7 @@ class SiteState:
             group_of = group_of.tolist() if count <= FEW else group_of.astype(np.uint32)
             truths = [UNKNOWN] * count
         request = Request(  # by position, which takes a third of the time
-            self._next_number,
+            0,
             source,
             id,
             slot,
@@ -121,35 +116,6 @@ class SiteState:
         self._hold(request)
         return request
 
-    def accept_row(
-        self,
-        code: int,
-        context: Context,
-        slot: int,
-        label: Label,
-        peer_answers: Mapping[int, PeerAnswer] = NONE,
-    ) -> Request:
-        """Record an own row that was answered at once: `accept` for the most frequent case."""
-        learner, number = self.learner, self._next_number
-        groups = self._own_groups.get(code)
-        if groups is None:
-            groups = self._own_groups[code] = (self._group(OWN, learner.space, code),)
-        labels = (label,)
-        request = Request(
-            number, OWN, "", slot, groups, (context,), labels, labels, [UNKNOWN], learner.space
-        )
-        if peer_answers:
-            request.peer_answers = peer_answers
-        self._open.append(request)
-        self.pending_rows += 1
-        self._next_number = number + 1
-        self._by_ticket[number] = request
-        if slot > learner.slot:  # noqa: PLR1730 - max() costs twice as much
-            learner.slot = slot
-        if slot > self._next_expiry:
-            self._expire(self._open, learner.slot)
-        return request
-
     def recall(
         self, source: str, cells: Sequence[Cell], slots: Sequence[int], ids: Sequence[str] = ("",)
     ) -> Request:
@@ -160,7 +126,7 @@ class SiteState:
             labels.append(label)
             groups.append(RowGroup(code, self.learner.names.of(cell), RECALL, "", 0.0))
         request = Request(
-            number=self._next_number,
+            number=0,
             source=source,
             id=ids[0],
             slot=slots[0],
@@ -178,30 +144,8 @@ class SiteState:
         return request
 
     def _hold(self, request: Request) -> None:
-        number, count, learner = request.number, len(request.truths), self.learner
-        self._open.append(request)
-        self.pending_rows += count
-        self._next_number = number + count
-        last = request.slot
-        if count == 1:
-            self._by_ticket[number] = request
-        else:
-            self._by_ticket.update(dict.fromkeys(range(number, number + count), request))
-            last = request.last_slot
-        if last > learner.slot:  # noqa: PLR1730 - max() costs twice as much
-            learner.slot = last
-        if last > self._next_expiry:
-            self._expire(self._open, learner.slot)
-
-    def find_ticket(self, ticket: int) -> tuple[Request, int]:
-        """Return the request and the row of a ticket; raise `UnknownTicket`."""
-        request = self._by_ticket.get(ticket)
-        if request is None:
-            was_issued = isinstance(ticket, int) and 0 < ticket < self._next_number
-            wait = self.learner.label_wait
-            why = f"label-wait is {wait} slots" if was_issued else "it was never issued"
-            raise UnknownTicket(f"learner {self.learner.name!r}: unknown ticket {ticket!r}; {why}")
-        return request, ticket - request.number
+        """Give a request its number, and accept its labels."""
+        raise NotImplementedError
 
     def _group(self, source: str, space: str, code: int) -> RowGroup:
         """Return what rows with this decision have in common."""
@@ -221,7 +165,6 @@ class SiteState:
     def prices_changed(self) -> None:
         """Read the prices of arms again."""
         self._groups.clear()
-        self._own_groups.clear()
 
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed: its first `done` rows."""
@@ -235,32 +178,6 @@ class SiteState:
         """Undo reports of peers in own cells: row, peer, and its training counter before."""
         for one in reversed(undo):
             self.learner.undo_report(*one)
-
-    def knows(self, ticket: int) -> bool:
-        """Return whether the label of a ticket can still be settled or compared."""
-        return ticket in self._by_ticket
-
-    def pending(self) -> list[tuple[Request, int]]:
-        """Return the rows whose label has not arrived."""
-        return [(request, row) for request in self._open for row in request.pending]
-
-    def pending_codes(self) -> dict[str, list[int]]:
-        """Return their decisions by context space, for a learner that counts these."""
-        return codes_of(self.pending())
-
-    def withdraw(self, ticket: int) -> None:
-        """Take back the latest request, which has this ticket; nothing if it is gone already."""
-        request = self._by_ticket.get(ticket)
-        if request is None:
-            return
-        self._open.remove(request)
-        for number in range(request.number, request.number + len(request)):
-            del self._by_ticket[number]
-        self._next_number = request.number
-        self.pending_rows -= len(request)
-        if request.groups[0].phase != RECALL:
-            codes = [request.group(row).code for row in range(len(request))]
-            self.retract_served(request.source, request.space, codes)
 
     # -- rows of peers --------------------------------------------------------------------------
 
@@ -365,19 +282,6 @@ class SiteState:
             self._settled(request, rows, labels, right)
         return Settlements(is_new, is_right, kept)
 
-    def settle_row(
-        self, request: Request, row: int, label: Label, cost: float | None = None
-    ) -> Settlement:
-        """Check a label and learn from it, as `check` and `settle` do."""
-        is_right = bool(request.predictions[row] == label)
-        if request.truths[row] is not UNKNOWN or not request.is_open:
-            self.check(request, {row: label})
-            return Settlement(False, is_right)
-        self._learn_row(request, row, label, None if cost is None else {row: cost})
-        request.truths[row] = label
-        self.pending_rows -= 1
-        return RIGHT if is_right else WRONG
-
     def _paid(self, request: Request, row: int, costs: Costs) -> int:
         """Return what the arm cost beyond its price, in millionths; with widths, the width."""
         cost = None if costs is None else costs.get(row)
@@ -402,7 +306,7 @@ class SiteState:
         learner, space = self.learner, request.space
         group, context = request.groups[request.group_of[row]], request.contexts[row]
         if type(context) is not tuple:
-            context = tuple(context)
+            context = request.context(row)
         slot = request.slot_of(row) if row else request.slot
         if group.phase != RECALL:
             paid = UNPAID
@@ -439,19 +343,6 @@ class SiteState:
 
     # -- expiry ---------------------------------------------------------------------------------
 
-    def _expire(self, queue: "deque[Request]", slot: int) -> None:
-        """Close requests whose last row is older than label-wait, oldest first."""
-        wait = self.learner.label_wait
-        while queue:
-            oldest = queue[0]
-            is_row = len(oldest.truths) == 1 and oldest.slots is None
-            due = wait + (oldest.slot if is_row else oldest.last_slot)
-            if slot <= due:
-                self._next_expiry = due
-                return
-            self._close(queue.popleft())
-        self._next_expiry = slot + wait
-
     def _close(self, request: Request) -> None:
         request.is_open = False
         request.training = NONE
@@ -466,9 +357,7 @@ class SiteState:
         self.learner.forget_rows(request.codes_of(rows), request.space)
 
     def _closed(self, request: Request) -> None:
-        ticket, count = request.number, len(request.truths)
-        for one in (ticket,) if count == 1 else range(ticket, ticket + count):
-            del self._by_ticket[one]
+        """Follow up on a request that has expired."""
 
 
 def codes_of(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:

@@ -26,7 +26,7 @@ from covey.errors import (
     place_of,
 )
 from covey.functions.function import Function, Late
-from covey.kernel.rules import Cell, Report
+from covey.kernel.rules import Report
 from covey.node import threads
 from covey.node.budgets import PaymentLedger
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
@@ -245,8 +245,6 @@ ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 class NodeDriver:
     """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
 
-    is_immediate = False
-
     def __init__(
         self,
         state: RecordedState,
@@ -293,18 +291,6 @@ class NodeDriver:
         own = len(busy)
         peers = bytes(len(learner.arms) - own) if closed is None else closed[own:]
         return closed if all(busy) and all(peers) else bytes(busy) + peers
-
-    def at_once(self, function: int) -> None:
-        return None
-
-    def ask_row(self, peer: str, instance: Any, cell: Cell, slot: int) -> Assistance:
-        raise NotImplementedError("peers of a node must be awaited")
-
-    def report_row(self, peer: str, cell: Cell, slot: int) -> Report:
-        raise NotImplementedError("peers of a node must be awaited")
-
-    def pass_on_row(self, peer: str, ticket: Any, label: Label) -> bool:
-        return False
 
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False

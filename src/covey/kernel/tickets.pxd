@@ -1,0 +1,32 @@
+cimport cython
+from covey.kernel.table cimport Table
+
+cdef long long SLOT, CODE, ROWS, INTEGERS, CONTEXT, ANSWER, TRUTH, SOURCE, NOTE, OBJECTS
+cdef long long NOT_HERE, ASKED
+
+
+@cython.final
+cdef class Tickets:
+    cdef Table table
+    cdef object unknown, close, gain_of
+    cdef bint remembers, is_pending
+    cdef public long long pending
+    cdef readonly long long first, next
+    cdef long long wait, due, mask
+    cdef long long[::1] integers
+    cdef list objects
+    cpdef hold(self, long long code, long long slot, long long now, tuple context, answer, source=*, note=*)
+    @cython.locals(gain=cython.longlong, is_right=cython.bint)
+    cpdef settle(self, ticket, label, long long paid=*, bint is_told=*)
+    cpdef request(self, ticket)
+    cpdef row(self, long long ticket)
+    cpdef requests(self)
+    @cython.locals(number=cython.longlong)
+    cpdef pending_codes(self)
+    @cython.locals(number=cython.longlong)
+    cdef inline int _place(self, ticket) except -2
+    cdef inline int _add(self, long long slot, long long rows) except -1
+    @cython.locals(number=cython.longlong)
+    cdef int _grow(self) except -1
+    cdef int _expire(self, long long now) except -1
+    cdef inline int _clear(self, long long place) except -1
