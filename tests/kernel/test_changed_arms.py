@@ -52,7 +52,7 @@ def taken(learner: Learner, old: Table, arms: list[int]) -> Table:
 
 
 def rows_of(table: Table) -> list[list[int]]:
-    """Return all rows; the window of a row is a ring, of which the order counts and not the place."""
+    """Return all rows; of the ring of a window the order counts, not the place."""
     rows = [table.stored(row) for row in range(len(table))]
     if table.latest(0):
         rows = [one[:-4] + table.latest(row) for row, one in enumerate(rows)]
@@ -90,7 +90,9 @@ def test_an_arm_that_was_left_out_can_be_put_back(table: dict[str, Any]) -> None
             again.load_arm(row, arm, old.arm_counters(row, arm))
 
     if "forget" in table:  # labels of a window are not put back
-        assert [again.record(0, arm) for arm in range(4)] == [old.record(0, arm) for arm in range(4)]
+        assert [again.record(0, arm) for arm in range(4)] == [
+            old.record(0, arm) for arm in range(4)
+        ]
     else:
         assert rows_of(again) == rows_of(old)
 

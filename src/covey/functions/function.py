@@ -39,6 +39,8 @@ class Function(NamedTuple):
     teach_many: Callable[[list[Any], list[Label]], Any] | None
     is_instant: bool = False  # too fast to be worth a thread
     classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
+    version: str = ""  # another one is another arm
+    carry: float = 0.0  # share of what an earlier version has learnt that this one begins with
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.

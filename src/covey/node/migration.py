@@ -1,7 +1,8 @@
-"""A store of version 1 becomes one of version 2: see UPGRADING.md, "The store".
+"""A store of an older version becomes one of the latest: see UPGRADING.md, "The store".
 
-Tickets become requests of one row, lots become requests, and labels become parts. Counters and
-folded sums stay as they are. What an isolated source caused is rebuilt from its tickets and folded
+Version 2 lacks the table of arms, which its fingerprint names. From version 1, tickets become
+requests of one row, lots become requests, and labels become parts. Counters and folded sums stay as
+they are. What an isolated source caused is rebuilt from its tickets and folded
 sums in a form that depends on no kernel (`MigratedCell`), as version 1 added it to a copy of the
 site's statistics; a node makes its counters of it when it loads the store. Beyond what is said
 there, labels that were folded are not among those seen, labels of own clients in cells that only
@@ -28,7 +29,7 @@ from covey.node.requests import MigratedCell, PeerAnswer, add_counts
 from covey.node.tables import INSERT_LABELS, INSERT_REQUEST, as_text, statement_for
 from covey.types import MEMORY
 
-COPY = ".v1.bak"  # after the name of a store: its copy of version 1
+COPY = ".v{version}.bak"  # after the name of a store: its copy of an older version
 AT_ONCE = 4096
 # Tables and columns of version 1: `desks` has the statistics per source, `lots` the requests of
 # many rows, `tickets` those of one row. A ticket is as old as the latest slot of its source; peers
@@ -68,7 +69,7 @@ SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ti
 def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
     """Write a copy of a store beside it, on the disk and whole; return its name.
 
-    No other copy is overwritten: after a return to version 1, it is of an earlier migration.
+    No other copy is overwritten: after a return to an older version, it is of an earlier migration.
     """
     if not path.is_file():  # a store in memory
         return None
@@ -78,7 +79,7 @@ def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
         with contextlib.closing(sqlite3.connect(part)) as target:
             base.backup(target)
         sync(part)
-        copy = _name_of(part, path)
+        copy = _name_of(part, path, COPY.format(version=version_of(base)))
         part.replace(copy)
         sync(copy.parent)
     except OSError as error:
@@ -92,17 +93,38 @@ def keep_copy(base: sqlite3.Connection, path: Path) -> Path | None:
     return copy
 
 
-def _name_of(part: Path, path: Path) -> Path:
+def _name_of(part: Path, path: Path, end: str) -> Path:
     """Return the first name of a copy that is free, or that a copy with the same content has."""
     for number in itertools.count(1):
-        copy = path.with_name(path.name + COPY + (f".{number}" if number > 1 else ""))
+        copy = path.with_name(path.name + end + (f".{number}" if number > 1 else ""))
         if not copy.exists() or (copy.is_file() and filecmp.cmp(copy, part, shallow=False)):
             break
     return copy
 
 
+def version_of(base: sqlite3.Connection) -> int:
+    """Return the version of the store that a connection has open."""
+    return int(base.execute("PRAGMA user_version").fetchone()[0])
+
+
 def migrate(base: sqlite3.Connection, create: Callable[[], None]) -> None:
     """Migrate what a connection has open, within its transaction; `create` makes new tables."""
+    if version_of(base) < 2:
+        _migrate_1(base, create)
+    create()
+    _add_arms(base)
+
+
+def _add_arms(base: sqlite3.Connection) -> None:
+    """Fill the table of arms from the fingerprint, which has them in their order."""
+    for (fingerprint,) in base.execute("SELECT fingerprint FROM site").fetchall():
+        lines = [line.partition(": ") for line in fingerprint.splitlines()]
+        names = [value for part, _, value in lines if part == "arm"]
+        arms = [(name, name, place) for place, name in enumerate(names)]
+        base.executemany("INSERT INTO arms VALUES (?, ?, '', NULL, ?, 0, NULL)", arms)
+
+
+def _migrate_1(base: sqlite3.Connection, create: Callable[[], None]) -> None:
     _run(base, BEFORE)
     create()
     _run(base, NUMBERS)

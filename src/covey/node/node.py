@@ -6,6 +6,7 @@ network can run in one process under a virtual one.
 
 import asyncio
 import contextlib
+import logging
 import random
 import re
 from collections import Counter
@@ -13,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
@@ -32,6 +32,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.kernel.rules import Report
+from covey.node import change
 from covey.node.handler import Handler
 from covey.node.network import Prediction, prediction_of
 from covey.node.peers import (
@@ -54,18 +55,22 @@ from covey.node.requests import (
     Assistance,
     Commit,
     Delivery,
+    Loaded,
     Request,
+    checked_row,
     holder,
     is_own,
     schema_fingerprint,
+    truths_of,
 )
 from covey.node.state import Settlements
 from covey.node.status import PeerState, State, arms_of
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Journal, NodeDriver, Sections, Workers, check_plain
+from covey.node.workers import Journal, NodeDriver, Sections, Workers
 from covey.types import Context, Label
 
+log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 # The outcome of a label that a peer delivered and that could not be settled.
@@ -121,27 +126,41 @@ class Node:
         limits: Limits | None = None,
         labels: LabelSet = ANY,
         fingerprint: str | None = None,
+        before: "Node | None" = None,
     ) -> None:
         """`trust` says how the labels of each peer count; the default is `isolated`.
 
-        `fingerprint` says what its counters mean, if that is more than the learner shows.
+        `fingerprint` says what its counters mean, if that is more than the learner shows. What the
+        store has learnt with other arms, cells or another preset is changed first, as `plan` says.
+        `before` is a node of the same store that is `paused`; it is stopped then. Raises
+        `StoreError` if the store cannot be used, and `before` can continue.
         """
         self.name = site.name
         self.learner = learner
+        self._started_s: float | None = None
         self._labels = labels
         self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
             fingerprint = schema_fingerprint(learner.arms, learner.policies)
-        loaded = dependencies.store.load(site.name, fingerprint)
-        self.starts = loaded.starts  # this one included
-        self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
-        self.counters = self._state.counters  # what was decided and labelled so far
+        asked = _peers_of(learner, dependencies.peers)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
-            for peer, one in _peers_of(learner, dependencies.peers).items()
+            for peer, one in asked.items()
         }
+        store = dependencies.store
+        loaded = store.load(site.name, fingerprint) if before is None else before.handed_over()
+        is_first = not loaded.arms
+        self.plan, loaded = change.adopt(
+            store, loaded, learner, change.wanted_arms(learner, functions), fingerprint, trust or {}
+        )
+        for line in () if is_first else self.plan.lines():
+            log.info("store: %s", line)
+        self.starts = loaded.starts  # this one included
+        self.arms = loaded.arms  # retired ones, too
+        self._state = RecordedState(learner, loaded, trust, most_cells=self._limits.cells)
+        self.counters = self._state.counters  # what was decided and labelled so far
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id
         )
@@ -152,9 +171,24 @@ class Node:
         self._reserved: Counter[str] = Counter()  # their rows, by holder
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
+        # Labels of earlier answers are delivered to peers that are asked no longer, too.
+        self._recipients = {
+            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
+            for peer, one in dependencies.peers.items()
+            if peer not in asked
+        } | self._breakers
         self._delivery = LabelDelivery(
-            self._breakers, loaded.deliveries, dependencies.rng, self._mark_delivered
+            self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
+        if before is not None:
+            self._continue(before)
+
+    def _continue(self, before: "Node") -> None:
+        before.stop()
+        self.counters.take_over(before.counters)
+        self._started_s = before._started_s
+        for name in self.failures.keys() & before.failures.keys():
+            self.failures[name] = before.failures[name]
 
     # -- status ---------------------------------------------------------------------------------
 
@@ -182,17 +216,18 @@ class Node:
         """Return the status of a started node."""
         peers = [
             PeerState(peer, "resting" if one.is_open else "open", self._delivery.undelivered(peer))
-            for peer, one in self._breakers.items()
+            for peer, one in self._recipients.items()
+            if peer in self._breakers or self._delivery.undelivered(peer)
         ]
         served = self._state.served_state()
         return State(
             name=self.name,
             is_ready=self.is_ready,
             starts=self.starts,
-            uptime_s=asyncio.get_running_loop().time() - self._started_s,
+            uptime_s=asyncio.get_running_loop().time() - (self._started_s or 0.0),
             slot=self.learner.slot,
             phases=self.counters.phases(),
-            arms=arms_of(self.learner, self.counters),
+            arms=arms_of(self.learner, self.counters, self.arms),
             peers=peers,
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
@@ -201,9 +236,20 @@ class Node:
         )
 
     def start(self) -> None:
-        """Begin to deliver labels to peers."""
-        self._started_s = asyncio.get_running_loop().time()
+        """Begin to deliver labels to peers; also after `pause`."""
+        if self._started_s is None:
+            self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
+
+    def handed_over(self) -> Loaded:
+        """Return all that another node continues from, once this one is paused."""
+        state = self._state
+        return self._dependencies.store.load_again(state.open_requests(), state.asked())
+
+    async def pause(self) -> None:
+        """Stop to deliver, and return when the store has everything; nothing may be in progress."""
+        self._delivery.stop()
+        await self._journal.flush()
 
     async def drained(self) -> None:
         """Return when every label is delivered."""
@@ -313,7 +359,7 @@ class Node:
         Raises as `learn` does, and `UnknownRow` for a row that the request does not have.
         """
         request, _ = await self._locate(source, id, may_be_row=False)
-        truths = _truths_of(request, rows, labels)
+        truths = truths_of(request, rows, labels)
         self._check_fits(list(truths.values()), source)
         return await self._settle(request, truths)
 
@@ -357,7 +403,7 @@ class Node:
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")
         request, _ = await self._locate(source, row[1], may_be_row=False)
-        return request, _checked_row(request, int(row[2]))
+        return request, checked_row(request, int(row[2]))
 
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
         (self._labels.check_own if is_own(source) else self._labels.check)(labels)
@@ -518,7 +564,10 @@ class Node:
         await self._dependencies.workers.commit(commit)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
-            self._delivery.add(one)
+            if (
+                one.peer in self._recipients
+            ):  # else it stays in the store, should the peer come back
+                self._delivery.add(one)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
         for one in deliveries:
@@ -541,31 +590,6 @@ def _peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
             )
         found[peer] = peers[peer]
     return found
-
-
-def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:
-    """Return the label of each row; raise `DataError`, `UnknownRow` or `ConflictingLabel`."""
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(rows) != len(given):
-        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
-    for row in (min(rows), max(rows)) if len(rows) else ():
-        _checked_row(request, row)
-    check_plain(given)
-    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
-    for row, label in zip(rows, given, strict=True) if len(truths) < len(rows) else ():
-        if truths[row] != label:
-            raise ConflictingLabel(
-                f"row {row} of {request.id!r} is given two labels; none was taken"
-            )
-    return truths
-
-
-def _checked_row(request: Request, row: int) -> int:
-    count = len(request)
-    if not 0 <= row < count:
-        there = f"rows 0 to {count - 1}" if count > 1 else "one row, which is 0"
-        raise UnknownRow(f"{request.id!r} has {there}; there is no row {row}")
-    return row
 
 
 def _other_request(asked: Question) -> ConflictingLabel:

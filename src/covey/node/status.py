@@ -2,16 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 
 from covey.bandit.learner import Learner
-from covey.node.requests import FEW, Counts, Request, is_own
-
-ArmKind = Literal["own", "peer", "context_only"]
+from covey.node.requests import FEW, Arm, ArmKind, Counts, Request, is_own
 
 
 class ArmState(msgspec.Struct, frozen=True):
@@ -24,6 +22,7 @@ class ArmState(msgspec.Struct, frozen=True):
     spent: float  # on answers since the start
     labels: int  # over all cells, and over all starts
     right: int
+    version: str = ""  # of an own function
 
 
 class PeerState(msgspec.Struct, frozen=True):
@@ -108,6 +107,11 @@ class Counters:
             else:
                 self.peer_labels += labels
 
+    def take_over(self, old: "Counters") -> None:
+        """Continue what is counted since the start."""
+        self.decisions, self.spent, self.alone = old.decisions, old.spent, old.alone
+        self.waits, self.waited_slots = old.waits, old.waited_slots
+
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
         phases: Counter[str] = Counter()
@@ -124,8 +128,10 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
     return dict(zip(learner.arms, own + others, strict=True))
 
 
-def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
-    """Return the state of each arm."""
+def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm] = ()) -> list[ArmState]:
+    """Return the state of each arm; `arms` say under which ids their labels are counted."""
+    known = {arm.name: arm for arm in arms if arm.place >= 0}
+    plain = {arm: known.get(arm, Arm(arm, arm)) for arm in learner.arms}
     chosen: Counter[str] = Counter()
     for (_, arm), count in counters.decisions.items():
         chosen[arm] += count
@@ -136,8 +142,9 @@ def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
             cost if math.isfinite(cost) else None,
             chosen[arm],
             counters.spent.get(arm, 0.0),
-            counters.labels[arm],
-            counters.right[arm],
+            counters.labels[plain[arm].id],
+            counters.right[plain[arm].id],
+            plain[arm].version or "",
         )
         for (arm, kind), cost in zip(kinds_of(learner).items(), learner.costs, strict=True)
     ]

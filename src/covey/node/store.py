@@ -17,20 +17,23 @@ import msgspec
 from covey.errors import StoreError, StoreFull
 from covey.node import migration, tables
 from covey.node.requests import (
+    Arm,
     Asked,
     CellLine,
+    Change,
     Commit,
     Counts,
     Delivery,
     LabelPart,
     Loaded,
     Request,
+    SetAside,
     add_counts,
-    differences,
 )
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
+READ_AT_ONCE = 4096  # requests, where all are read
 _MASK = (1 << BLOOM_BITS) - 1
 
 
@@ -94,10 +97,10 @@ class Store:
         return cls(":memory:")
 
     def load(self, name: str, fingerprint: str) -> Loaded:
-        """Return what was written, for a site of this name whose counters mean this.
+        """Return what was written, for a site of this name; a new store gets this fingerprint.
 
-        Raises `StoreError` if the store is of another site, if its counters mean something else, or
-        if they are not the sum of its labels.
+        Raises `StoreError` if the store is of another site, or if its counters are not the sum of
+        its labels.
         """
         with self._sentences("read"), self._transaction():
             self._base.execute(
@@ -105,12 +108,17 @@ class Store:
             )
             self._base.execute("INSERT OR IGNORE INTO sources VALUES ('', 0, '{}', 'null', NULL)")
             self._base.execute("UPDATE site SET starts = starts + 1")
-            self._check_site(name, fingerprint)
+            self._check_site(name)
             self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
             self._known = BloomFilter()
             for key in self._base.execute(tables.IDS):
                 self._known.add(key)
-            return self._load()
+            return self._load(self._requests(tables.OPEN), self._asked())
+
+    def load_again(self, requests: list[Request], asked: Asked) -> Loaded:
+        """Return what was written since it was loaded; open requests and `asked` are in memory."""
+        with self._sentences("read"), self._transaction():
+            return self._load(requests, asked)
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is on the disk.
@@ -169,6 +177,50 @@ class Store:
         with self._sentences("read"):
             rows = self._base.execute("SELECT * FROM counters").fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
+
+    def arms(self) -> list[Arm]:
+        """Return the arms that the site has or had."""
+        with self._sentences("read"):
+            return [Arm(*columns) for columns in self._base.execute("SELECT * FROM arms")]
+
+    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of an arm
+        """Return what tables held of a retired arm."""
+        query = "SELECT * FROM set_aside WHERE id = ?"
+        with self._sentences("read"):
+            rows = self._base.execute(query, (id,)).fetchall()
+        return [
+            SetAside(id_, source, cell, msgspec.json.decode(counters))
+            for id_, source, cell, counters in rows
+        ]
+
+    def requests(self) -> Iterator[Request]:
+        """Return all requests that are still stored with their labels, in order."""
+        first = 1
+        with self._sentences("read"):
+            last = self._number("SELECT COALESCE(MAX(number), 0) FROM requests")
+            while first <= last:
+                yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
+                first += READ_AT_ONCE
+
+    def change(self, change: Change) -> None:
+        """Write what another configuration changes; raise as `commit` does."""
+        with self._sentences("written"), self._transaction():
+            base = self._base
+            base.execute("UPDATE site SET fingerprint = ?", (change.fingerprint,))
+            base.execute("DELETE FROM arms")
+            rows = map(msgspec.structs.astuple, change.arms)
+            base.executemany("INSERT INTO arms VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            if change.cells is not None:
+                base.execute("DELETE FROM cells")
+                self._write(Commit(sources=change.sources, cells=change.cells))
+            base.executemany("DELETE FROM set_aside WHERE id = ?", [(i,) for i in change.returned])
+            aside = [
+                (*msgspec.structs.astuple(one)[:3], tables.as_text(one.counters))
+                for one in change.set_aside
+            ]
+            base.executemany("INSERT OR REPLACE INTO set_aside VALUES (?, ?, ?, ?)", aside)
+            groups = [(*tables.group_columns(one), one.request.number) for one in change.requests]
+            base.executemany("UPDATE requests SET groups=?, group_of=? WHERE number=?", groups)
 
     def check(self) -> list[str]:
         """Count all labels again; return a sentence for each counter that differs."""
@@ -236,18 +288,12 @@ class Store:
     def _number(self, query: str) -> int:
         return int(self._base.execute(query).fetchone()[0])
 
-    def _check_site(self, name: str, fingerprint: str) -> None:
-        kept = self._base.execute("SELECT name, fingerprint FROM site").fetchone()
-        if kept[0] != name:
+    def _check_site(self, name: str) -> None:
+        (kept,) = self._base.execute("SELECT name FROM site").fetchone()
+        if kept != name:
             raise StoreError(
-                f"{self._path} is the store of site {kept[0]!r}, not of {name!r}; give each its "
-                "own file"
-            )
-        if kept[1] != fingerprint:
-            raise StoreError(
-                f"{self._path} was written with other settings: "
-                f"{'; '.join(differences(kept[1], fingerprint))}. Its counters would mean "
-                "something else; put the configuration back, or begin a new file"
+                f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own "
+                "file"
             )
         found = self._differences()
         if found:
@@ -265,7 +311,13 @@ class Store:
             if kept.get(key) != counted.get(key)
         ]
 
-    def _load(self) -> Loaded:
+    def _asked(self) -> Asked:
+        asked = tables.count_asked(self._base, tables.ALL)
+        for cell, peer, *counts in self._base.execute("SELECT * FROM folded_asked"):
+            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
+        return asked
+
+    def _load(self, requests: list[Request], asked: Asked) -> Loaded:
         sources = {
             row[0]: tables.source_of(row) for row in self._base.execute("SELECT * FROM sources")
         }
@@ -273,9 +325,6 @@ class Store:
         for cell in map(tables.cell_of, self._base.execute("SELECT * FROM cells")):
             cells.setdefault(cell.source, []).append(cell)
         deliveries = self._base.execute("SELECT * FROM outbox ORDER BY peer, id")
-        asked = tables.count_asked(self._base, tables.ALL)
-        for cell, peer, *counts in self._base.execute("SELECT * FROM folded_asked"):
-            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
         return Loaded(
             sources,
             cells,
@@ -283,8 +332,10 @@ class Store:
             [Delivery(peer, id_, msgspec.json.decode(label)) for peer, id_, label in deliveries],
             asked,
             self._number("SELECT starts FROM site"),
-            self._requests(tables.OPEN),
+            requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
+            self._base.execute("SELECT fingerprint FROM site").fetchone()[0],
+            self.arms(),
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:

@@ -21,6 +21,7 @@ from covey.node.requests import (
     LabelPart,
     MigratedCell,
     PeerAnswer,
+    Regrouped,
     Request,
     RowGroup,
     SourceState,
@@ -28,7 +29,7 @@ from covey.node.requests import (
 )
 
 APPLICATION = 0x636F7679  # "covy"
-VERSION = 2
+VERSION = 3
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   cell TEXT NOT NULL,
@@ -111,6 +112,22 @@ CREATE TABLE IF NOT EXISTS outbox (
   label TEXT NOT NULL,
   PRIMARY KEY (peer, id)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS arms (
+  id TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  version TEXT,
+  place INTEGER NOT NULL CHECK (place >= -1),
+  since INTEGER NOT NULL,
+  until INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS set_aside (
+  id TEXT NOT NULL,
+  source TEXT NOT NULL,
+  cell TEXT NOT NULL,
+  counters TEXT NOT NULL,
+  PRIMARY KEY (id, source, cell)
+) STRICT, WITHOUT ROWID;
 """
 INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 16)
 INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 6)
@@ -150,7 +167,8 @@ PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
-ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
+ALL, OPEN, ONE, FROM_TO = "1", "is_open", "number = ?", "number BETWEEN ? AND ?"
+BETWEEN = f"{FROM_TO} AND NOT is_open"
 
 
 @cache
@@ -197,7 +215,7 @@ def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()
 
 def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
     if group.is_counted:
-        add_counts(sums, {(group.cell, source, group.arm): counted})
+        add_counts(sums, {(group.cell, source, group.counted_as): counted})
 
 
 def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
@@ -242,8 +260,7 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         request.slot,
         len(request),
         request.space,
-        as_text(request.groups),
-        None if len(request.groups) == 1 else np.asarray(request.group_of, np.uint32).tobytes(),
+        *group_columns(request),
         None if request.slots is None else array("q", request.slots).tobytes(),
         contexts.tobytes(),
         _encoded(request.predictions),
@@ -252,6 +269,14 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         None if request.row_ids is None else as_text(request.row_ids),
         int(request.is_open),
     )
+
+
+def group_columns(request: Request | Regrouped) -> tuple[str, bytes | None]:
+    """Return the columns of the groups of a request, and of the group of each row."""
+    of_row = None
+    if len(request.groups) > 1:
+        of_row = np.asarray(request.group_of, np.uint32).tobytes()
+    return as_text(request.groups), of_row
 
 
 def row_id_columns(request: Request) -> list[tuple[str, str, int, int]]:
