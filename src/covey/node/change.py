@@ -150,7 +150,9 @@ def adopt(
     Raises `StoreError` if nothing of it could be used; then nothing has changed.
     """
     settings = _changed_settings(loaded.fingerprint, fingerprint)
-    tables = _Tables(learner, _with_kinds(loaded, wanted), loaded.cells)
+    present = _with_kinds(loaded, wanted)
+    # The counters of other settings have another layout, and are not read.
+    tables = _Tables(learner, present, {} if settings else loaded.cells)
     steps, arms = _steps(tables.arms, wanted, loaded)
     plan = Plan(learner.name, steps, settings, sum(one[0] for one in loaded.counters.values()))
     places = {arm.id: arm.place for arm in arms if arm.place >= 0}
