@@ -41,6 +41,7 @@ class Function(NamedTuple):
     classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
     version: str = ""  # another one is another arm
     carry: float = 0.0  # share of what an earlier version has learnt that this one begins with
+    table: Any = None  # the `[[function]]` table that it was made from
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.
@@ -294,6 +295,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     name: str
     kind: str
+    carry: float = 0.0  # share of what an earlier version has learnt that a new one begins with
 
 
 class Taught(Named, frozen=True, kw_only=True, rename="kebab"):

@@ -19,7 +19,6 @@ from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
 from covey.data.inputs import ANY, LabelSet, plain_label, points_of, rows_of
 from covey.errors import (
-    ConfigError,
     ConflictingLabel,
     CoveyError,
     DataError,
@@ -46,11 +45,13 @@ from covey.node.peers import (
     LabelDelivery,
     Peer,
     PeerTimeouts,
+    peers_of,
 )
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
+    ArmKind,
     AskRow,
     Assistance,
     Commit,
@@ -64,7 +65,7 @@ from covey.node.requests import (
     truths_of,
 )
 from covey.node.state import Settlements
-from covey.node.status import PeerState, State, arms_of
+from covey.node.status import PeerState, State, arms_of, kinds_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Journal, NodeDriver, Sections, Workers
@@ -132,8 +133,8 @@ class Node:
 
         `fingerprint` says what its counters mean, if that is more than the learner shows. What the
         store has learnt with other arms, cells or another preset is changed first, as `plan` says.
-        `before` is a node of the same store that is `paused`; it is stopped then. Raises
-        `StoreError` if the store cannot be used, and `before` can continue.
+        `before` is a paused node of the same store, which is stopped when this one starts. Raises
+        `StoreError` if the store cannot be used; then `before` can be started again.
         """
         self.name = site.name
         self.learner = learner
@@ -143,7 +144,7 @@ class Node:
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
             fingerprint = schema_fingerprint(learner.arms, learner.policies)
-        asked = _peers_of(learner, dependencies.peers)
+        asked = peers_of(learner, dependencies.peers)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
@@ -180,15 +181,7 @@ class Node:
         self._delivery = LabelDelivery(
             self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
-        if before is not None:
-            self._continue(before)
-
-    def _continue(self, before: "Node") -> None:
-        before.stop()
-        self.counters.take_over(before.counters)
-        self._started_s = before._started_s
-        for name in self.failures.keys() & before.failures.keys():
-            self.failures[name] = before.failures[name]
+        self._before = before
 
     # -- status ---------------------------------------------------------------------------------
 
@@ -201,6 +194,12 @@ class Node:
     def is_broken(self) -> bool:
         """Whether it must be restarted, as a commit failed."""
         return self._journal.is_broken.is_set()
+
+    @property
+    def arm_kinds(self) -> dict[str, ArmKind]:
+        """The kinds of all arms by their names, retired ones included."""
+        retired = {arm.name: arm.kind for arm in self.arms if arm.kind}
+        return {**retired, **kinds_of(self.learner)}
 
     @property
     def undelivered(self) -> int:
@@ -236,10 +235,20 @@ class Node:
         )
 
     def start(self) -> None:
-        """Begin to deliver labels to peers; also after `pause`."""
+        """Begin to deliver labels to peers, also after `pause`; the node before is stopped."""
+        if self._before is not None:
+            self._continue(self._before)
+            self._before = None
         if self._started_s is None:
             self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
+
+    def _continue(self, before: "Node") -> None:
+        before.stop()
+        self.counters.take_over(before.counters)
+        self._started_s = before._started_s
+        for name in self.failures.keys() & before.failures.keys():
+            self.failures[name] = before.failures[name]
 
     def handed_over(self) -> Loaded:
         """Return all that another node continues from, once this one is paused."""
@@ -573,23 +582,6 @@ class Node:
         for one in deliveries:
             self._state.mark_delivered(one)
         await self._journal.flush()
-
-
-def _peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
-    """Return the peers that a learner may ask."""
-    found: dict[str, Peer] = {}
-    for peer, _ in learner.behind():
-        if peer in found:
-            raise ConfigError(
-                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
-                "takes one of them"
-            )
-        if peer not in peers:
-            raise ConfigError(
-                f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
-            )
-        found[peer] = peers[peer]
-    return found
 
 
 def _other_request(asked: Question) -> ConflictingLabel:

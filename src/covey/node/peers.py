@@ -13,9 +13,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from covey.bandit.learner import NO_ANSWER
+from covey.bandit.learner import NO_ANSWER, Learner
 from covey.data.inputs import MOST_WHOLE, plain_label
 from covey.errors import (
+    ConfigError,
     CoveyError,
     DataError,
     PeerBusy,
@@ -296,3 +297,20 @@ class _Delay:
             waited_s = asyncio.get_running_loop().time() - self._since_s
             line = "peer %r: %d labels undelivered for %.0f s (%s)"
             log.warning(line, self._peer, labels, waited_s, error)
+
+
+def peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
+    """Return the peers that a learner may ask."""
+    found: dict[str, Peer] = {}
+    for peer, _ in learner.behind():
+        if peer in found:
+            raise ConfigError(
+                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
+                "takes one of them"
+            )
+        if peer not in peers:
+            raise ConfigError(
+                f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
+            )
+        found[peer] = peers[peer]
+    return found

@@ -13,7 +13,6 @@ from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
-from covey.node.status import kinds_of
 from covey.node.workers import Observer
 from covey.server.http import HttpResponse
 from covey.types import Label
@@ -84,6 +83,7 @@ class Metrics(Observer):
         """`paths` maps the paths of the site to label values."""
         self._paths = dict(paths)
         self._registry = registry = CollectorRegistry()
+        self._collector: _NodeCollector | None = None
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry, buckets=SECONDS)
         self._requests = counter(
@@ -115,8 +115,11 @@ class Metrics(Observer):
         )
 
     def follow(self, node: Node) -> None:
-        """Include the state of a node."""
-        self._registry.register(_NodeCollector(node))
+        """Include the state of a node; that of an earlier one is left out from now on."""
+        if self._collector is not None:
+            self._registry.unregister(self._collector)
+        self._collector = _NodeCollector(node)
+        self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
         """Return all metrics as text."""
@@ -184,7 +187,7 @@ class _NodeCollector(Collector):
         yield _filled(owed, {(peer.name,): peer.owed for peer in state.peers})
 
     def _decisions(self) -> Iterator[Metric]:
-        ledger, kinds = self._node.counters, kinds_of(self._node.learner)
+        ledger, kinds = self._node.counters, self._node.arm_kinds
         counts: dict[tuple[str, ...], float] = defaultdict(int)
         for (phase, arm), count in ledger.decisions.items():
             counts[phase, kinds.get(arm, "own")] += count
