@@ -87,8 +87,15 @@ class Site:
     """The present parts of a served site, which a reload replaces."""
 
     def __init__(
-        self, served: SiteConfig, store: Store, threads: ThreadWorkers, metrics: Metrics
+        self,
+        served: SiteConfig,
+        store: Store,
+        threads: ThreadWorkers,
+        metrics: Metrics,
+        connect: Callable[[SiteConfig], HttpsPeers | None] | None = None,
     ) -> None:
+        """`connect` returns the clients of the peers with a url; the default is https."""
+        self._connect = connect or _peers
         self.metrics = metrics
         self.listeners: list[Listener] = []
         self.failed: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
@@ -101,7 +108,7 @@ class Site:
         self._is_quiet = asyncio.Event()
         self._is_open.set()
         self._watching: asyncio.Task[None] | None = None
-        self._peers = _peers(served)
+        self._peers = self._connect(served)
         self._use(served, self._node(served, self._peers))
 
     def _use(self, served: SiteConfig, node: Node) -> None:
@@ -230,7 +237,7 @@ class Site:
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
             _check_certificate(served)
-            peers = _peers(served)
+            peers = self._connect(served)
             try:
                 await self._quiet()
                 await self._become(served, peers)
