@@ -149,13 +149,14 @@ class Year:
 
     # -- sites ----------------------------------------------------------------------------------
 
-    def start(self, name: str) -> None:
+    async def start(self, name: str) -> None:
         served = config.load(self.folder / f"{name}.toml")
         store = Store(served.store)
         threads = ThreadWorkers(store)
         self.stores[name] = store, threads
         wires: Any = partial(Wires, self)
-        self.sites[name] = Site(served, store, threads, Metrics({}), wires)
+        self.sites[name] = Site(store, threads, Metrics({}), wires)
+        await self.sites[name].open(served)
 
     async def stop(self, name: str) -> None:
         await self.sites.pop(name).close()
@@ -252,7 +253,7 @@ class Year:
             await asyncio.gather(*site._tasks)
         else:
             await self.stop("north")
-            self.start("north")
+            await self.start("north")
         node = self.sites["north"].node
         present = {arm.name: arm for arm in node.arms if arm.place >= 0}
         assert present["tree"].version == self.version
@@ -278,7 +279,7 @@ class Year:
         Path(f"{path}-wal").unlink(missing_ok=True)
         path.unlink()
         copy.rename(path)
-        self.start("north")
+        await self.start("north")
         self.check()
 
     async def week(self, number: int) -> None:
@@ -292,7 +293,7 @@ class Year:
                 self.functions = ["tree", "zero"]
             case 12:
                 self.write()
-                self.start("west")
+                await self.start("west")
                 self.asks, self.knows = ["south", "west"], ["south", "west"]
             case 26:
                 self.slices = 4
@@ -330,7 +331,7 @@ def test_a_year_of_an_operator_loses_no_label(
         year.retrain("w0")
         year.write()
         for name in ("south", "north"):
-            year.start(name)
+            await year.start(name)
         for number in range(1, WEEKS + 1):
             for _ in range(DAYS):
                 await year.work()

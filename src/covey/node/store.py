@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from covey.errors import StoreError, StoreFull
+from covey.errors import StoreError, StoreFailed, StoreFull
 from covey.node import migration, tables
 from covey.node.requests import (
     Arm,
@@ -203,7 +203,19 @@ class Store:
                 first += READ_AT_ONCE
 
     def change(self, change: Change) -> None:
-        """Write what another configuration changes; raise as `commit` does."""
+        """Write what another configuration changes.
+
+        Raises `StoreFull`, and then nothing has changed, or `StoreFailed`, and then it is not known
+        what is on the disk.
+        """
+        try:
+            self._change(change)
+        except StoreFull:
+            raise
+        except StoreError as error:
+            raise StoreFailed(str(error)) from error
+
+    def _change(self, change: Change) -> None:
         with self._sentences("written"), self._transaction():
             base = self._base
             base.execute("UPDATE site SET fingerprint = ?", (change.fingerprint,))

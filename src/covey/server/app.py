@@ -56,7 +56,8 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths | dict(zip(PATHS, PATHS, strict=True)))
-        site = Site(served, *_threads(served, stack, metrics), metrics)
+        site = Site(*_threads(served, stack, metrics), metrics)
+        await site.open(served)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
@@ -88,7 +89,6 @@ class Site:
 
     def __init__(
         self,
-        served: SiteConfig,
         store: Store,
         threads: ThreadWorkers,
         metrics: Metrics,
@@ -108,8 +108,19 @@ class Site:
         self._is_quiet = asyncio.Event()
         self._is_open.set()
         self._watching: asyncio.Task[None] | None = None
-        self._peers = self._connect(served)
-        self._use(served, self._node(served, self._peers))
+        self._peers: HttpsPeers | None = None
+
+    async def open(self, served: SiteConfig) -> None:
+        """Begin with the parts of a file; raise `CoveyError` if they cannot be used."""
+        peers = self._connect(served)
+        try:
+            node = self._node(served, peers)
+        except BaseException:
+            if peers is not None:
+                await peers.close()
+            raise
+        self._peers = peers
+        self._use(served, node)
 
     def _use(self, served: SiteConfig, node: Node) -> None:
         """Serve with these parts from now on."""
@@ -253,14 +264,16 @@ class Site:
 
     async def _become(self, served: SiteConfig, peers: HttpsPeers | None) -> None:
         old, old_peers = self.node, self._peers
-        await old.pause()
         try:
+            await old.pause()
             node = await asyncio.to_thread(self._node, served, peers, old)
-        except StoreError as error:
+        except StoreFailed as error:  # what the store has now is not known
+            self.failed.set_result(error)
+            raise
+        except BaseException as error:
             old.start()
-            raise ConfigError(str(error)) from error
-        except BaseException:
-            old.start()
+            if isinstance(error, StoreError):
+                raise ConfigError(str(error)) from error
             raise
         self._peers = peers
         self._use(served, node)
