@@ -1,13 +1,14 @@
 """A site with another configuration keeps what its other arms have learnt, and loses no label."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from covey.bandit.learner import UNKNOWN
 from covey.config import load
 from covey.errors import StoreError
+from covey.functions.function import Function
 from covey.node.node import Node
 from covey.node.requests import DETACHED, AskRow
 from support import virtual
@@ -236,3 +237,28 @@ def test_a_change_is_written_whole_or_not_at_all() -> None:
         assert world.nodes["north"].plan.is_change is False
 
     changed(GRID, use)
+
+
+def test_a_label_after_a_change_trains_the_function_that_had_answered() -> None:
+    class Teaching(ChangingWorld):
+        taught: ClassVar[list[tuple[str, Any]]] = []
+
+        def function(self, name: str, owner: str) -> Function:
+            def teach(instance: Any, label: Any) -> None:
+                self.taught.append((name, instance))
+
+            return super().function(name, owner)._replace(teach=teach)
+
+    async def main() -> None:
+        world = Teaching(site(GRID, peers={}), {}, dimension=1)
+        node = world.nodes["north"]
+        requests = [await node.answer([k], [(0.3,)]) for k in range(6)]
+        arms = [request.group(0).arm for request in requests]
+        assert set(arms) == {"a", "b"}
+        node = await world.become(site(GRID, peers={}, functions=["x", "b"]), is_restarted=False)
+        for k, request in enumerate(requests):
+            await node.learn(request.id, k % 2)
+
+        assert world.taught == [("b", k) for k, arm in enumerate(arms) if arm == "b"]
+
+    virtual.run(main())

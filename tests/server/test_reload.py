@@ -231,15 +231,19 @@ def test_requests_in_progress_finish_with_the_old_arms_and_others_wait(tmp_path:
         first = asyncio.create_task(client.post(INFER, infer("first")))
         await asyncio.to_thread(slow.ENTERED.wait, 60)
         (tmp_path / "site.toml").write_text(after)
-        reload = asyncio.create_task(client.post(RELOAD, b""))
-        assert (await client.get("/v2/health/live"))[0] == 200
+        reloads: list[asyncio.Task[Any]] = []
+        line = await Logged("are answered first").line_after(
+            lambda: reloads.append(asyncio.create_task(client.post(RELOAD, b"")))
+        )
         second = asyncio.create_task(client.post(INFER, infer("second")))
+        assert line == "1 requests in progress are answered first"
         assert (await client.get(STATE))[1]["arms"][0]["name"] == "zero"
         slow.RELEASED.set()
-        answers = [await one for one in (first, reload, second)]
+        answers = [await one for one in (first, *reloads, second)]
 
         assert [status for status, _ in answers] == [200, 200, 200]
         assert answers[0][1]["parameters"]["arm"] == "zero"
+        assert answers[2][1]["parameters"]["arm"] == "one"
         assert list(await arms_of(client)) == ["one"]
         for id_ in ("first", "second"):
             assert (await client.post(FEEDBACK, {"id": id_, "truth": 0}))[0] == 202

@@ -203,6 +203,7 @@ class Site:
         self._is_open.clear()
         self._is_quiet.clear()
         if self._calls:
+            log.info("%d requests in progress are answered first", self._calls)
             try:
                 await asyncio.wait_for(self._is_quiet.wait(), PATIENCE_S)
             except TimeoutError:
