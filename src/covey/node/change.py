@@ -6,8 +6,8 @@ with another version is another arm. Other cells or another preset mean other co
 counted again from the requests that are still in the store.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,17 +23,18 @@ from covey.node.requests import (
     ArmKind,
     CellLine,
     Change,
-    Counts,
     Loaded,
     Regrouped,
     Request,
     RowGroup,
     SetAside,
     SourceState,
+    add_counts,
     differences,
     is_own,
 )
 from covey.node.status import kinds_of
+from covey.node.store import Store
 from covey.node.trust import NO_LIMIT, Trust
 from covey.types import BY_CONTEXT, PHASES
 
@@ -117,19 +118,6 @@ class Plan(msgspec.Struct, frozen=True):
         return lines
 
 
-class ChangedStore(Protocol):
-    """What a change needs of a store."""
-
-    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of an arm
-        """Return what tables held of a retired arm."""
-
-    def requests(self) -> Iterator[Request]:
-        """Return all requests that are still stored, with their labels."""
-
-    def change(self, change: Change) -> None:
-        """Write a change."""
-
-
 def wanted_arms(learner: Learner, functions: Sequence[Function]) -> list[WantedArm]:
     """Return the arms of a learner with the versions of its functions."""
     own = [WantedArm(one.name, "own", one.version, one.carry) for one in functions]
@@ -138,7 +126,7 @@ def wanted_arms(learner: Learner, functions: Sequence[Function]) -> list[WantedA
 
 
 def adopt(
-    store: ChangedStore,
+    store: Store,
     loaded: Loaded,
     learner: Learner,
     wanted: Sequence[WantedArm],
@@ -149,9 +137,10 @@ def adopt(
 
     Raises `StoreError` if nothing of it could be used; then nothing has changed.
     """
-    settings = _changed_settings(loaded.fingerprint, fingerprint)
+    settings = _changed_settings(store.path, loaded.fingerprint, fingerprint)
     present = _with_kinds(loaded, wanted)
-    # The counters of other settings have another layout, and are not read.
+    if settings:  # counters of other settings have another layout, and are not read
+        wanted = [one._replace(carry=0.0) for one in wanted]
     tables = _Tables(learner, present, {} if settings else loaded.cells)
     steps, arms = _steps(tables.arms, wanted, loaded)
     plan = Plan(learner.name, steps, settings, sum(one[0] for one in loaded.counters.values()))
@@ -192,14 +181,12 @@ def _changed(loaded: Loaded, change: Change) -> Loaded:
 # -- the plan -----------------------------------------------------------------------------------
 
 
-def _changed_settings(old: str, new: str) -> list[str]:
+def _changed_settings(path: str, old: str, new: str) -> list[str]:
     """Return which settings differ; raise `StoreError` if contexts do."""
     found = [one for one in differences(old, new) if not one.startswith("arm: ")]
     refused = [one for one in found if not one.startswith(COUNTED_AGAIN)]
     if refused:
-        raise StoreError(
-            f"the store was written with other settings: {'; '.join(found)}: {WHY_NOT}"
-        )
+        raise StoreError(f"{path} was written with other settings: {'; '.join(found)}: {WHY_NOT}")
     return found
 
 
@@ -226,7 +213,9 @@ def _steps(
     slot = loaded.sources[OWN].slot
     by_name = {arm.name: arm for arm in present}
     retired = [arm for arm in loaded.arms if arm.place < 0]
-    totals = _totals(loaded.counters)
+    totals: dict[str, tuple[int, int]] = {}
+    for (_, _, id_), counts in loaded.counters.items():
+        add_counts(totals, {id_: counts})
     taken = {arm.id for arm in loaded.arms}
     steps, arms = list[ArmStep](), list[Arm]()
     what: Step
@@ -238,16 +227,16 @@ def _steps(
         else:
             what = "add" if before is None else "renew"
             fresh = Arm(_new_id(want, taken), want.name, since=slot)
-            arm = next((one for one in retired if _is(one, want)), fresh)
+            known = (one for one in retired if (one.name, one.kind, one.version) == want[:3])
+            arm = next(known, fresh)
             what = "return" if arm is not fresh else what
-        is_renewed = before is not None and before is not arm
         taken.add(arm.id)
         arms.append(
             msgspec.structs.replace(
                 arm, kind=want.kind, version=want.version, place=place, until=None
             )
         )
-        instead_of = before.id if is_renewed and before is not None else ""
+        instead_of = before.id if before is not None and what != "keep" else ""
         carry = want.carry if what == "renew" else 0.0
         steps.append(_step(what, arms[-1], totals, instead_of, carry))
     stays = {arm.id for arm in arms}
@@ -260,10 +249,6 @@ def _steps(
     return steps, sorted(arms + gone + left, key=lambda arm: arm.id)
 
 
-def _is(arm: Arm, want: WantedArm) -> bool:
-    return (arm.name, arm.kind, arm.version) == (want.name, want.kind, want.version)
-
-
 def _new_id(want: WantedArm, taken: set[str]) -> str:
     """Return an id that no arm has: the name, or the name and the version."""
     id_ = want.name
@@ -272,14 +257,6 @@ def _new_id(want: WantedArm, taken: set[str]) -> str:
     while id_ in taken:
         id_ += "+"
     return id_
-
-
-def _totals(counters: Counts) -> dict[str, tuple[int, int]]:
-    totals: dict[str, tuple[int, int]] = {}
-    for (_, _, arm), (labels, right) in counters.items():
-        old = totals.get(arm, (0, 0))
-        totals[arm] = old[0] + labels, old[1] + right
-    return totals
 
 
 def _step(

@@ -96,6 +96,11 @@ class Store:
         """Return a store without a file."""
         return cls(":memory:")
 
+    @property
+    def path(self) -> str:
+        """The file, or ":memory:"."""
+        return self._path
+
     def load(self, name: str, fingerprint: str) -> Loaded:
         """Return what was written, for a site of this name; a new store gets this fingerprint.
 
