@@ -262,3 +262,22 @@ def test_a_label_after_a_change_trains_the_function_that_had_answered() -> None:
         assert world.taught == [("b", k) for k, arm in enumerate(arms) if arm == "b"]
 
     virtual.run(main())
+
+
+@BOTH_WAYS
+@EVERY_POLICY
+def test_counters_stay_when_claims_of_peers_are_checked_or_no_longer(
+    policy: dict[str, Any], is_restarted: bool
+) -> None:
+    async def use(world: ChangingWorld, node: Node) -> None:
+        before = known_of(node)
+        for is_checked in (True, False):
+            table = site({**policy, "check-claims": is_checked})
+            node = await world.become(table, is_restarted=is_restarted)
+            after = known_of(node)
+            assert {key: one[:4] for key, one in after.items()} == {
+                key: one[:4] for key, one in before.items()
+            }
+        await live(node, 20, seed=4)
+
+    changed(policy, use)

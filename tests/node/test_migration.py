@@ -287,7 +287,7 @@ def test_check_of_an_old_store_agrees_and_says_where_the_old_file_is(
 
     assert "every counter is the sum of its labels" in first.out
     assert first.err == (
-        f"{old} was written by covey 0.1.0 and is migrated now; the old file is {old}.v1.bak\n"
+        f"{old} was written by an older covey and is migrated now; the old file is {old}.v1.bak\n"
     )
     assert dump(Path(f"{old}.v1.bak")) == before
     assert (again.out, again.err) == (first.out, "")

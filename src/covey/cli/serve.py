@@ -342,7 +342,7 @@ def _check(options: argparse.Namespace) -> None:
         differences, size, copy = store.check(), store.size(), store.copy
     if copy is not None:
         print(
-            f"{options.store} was written by covey 0.1.0 and is migrated now; the old file is "
+            f"{options.store} was written by an older covey and is migrated now; the old file is "
             f"{copy}",
             file=sys.stderr,
         )

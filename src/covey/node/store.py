@@ -72,12 +72,12 @@ class Store:
     ) -> None:
         """Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
 
-        A file of version 1 is migrated, after a copy of it was written beside it.
+        A file of an older version is migrated, after a copy of it was written beside it.
         """
         self._path = str(path)
         self._rows_kept, self._rows = rows_kept, 0
         self._known: BloomFilter | None = None
-        self.copy: Path | None = None  # of version 1, if the file was migrated
+        self.copy: Path | None = None  # of an older version, if the file was migrated
         is_file = self._path != ":memory:"
         if is_file and not is_new_allowed and not Path(path).exists():
             raise StoreError(f"there is no store {path}; give the file that a node has written")
