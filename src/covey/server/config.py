@@ -268,8 +268,9 @@ def load(
     `remember` opens the training logs; the default opens them for writing. What has not changed
     since `before` is used on, if that is given.
     """
+    # Before it is read: if it changes meanwhile, the next reload sees that.
+    digest = hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
     table = toml.read_toml(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     config.check_tables(table, ("node", "function", "limits", "peer"))
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
