@@ -22,13 +22,13 @@ from covey.node.requests import (
     Arm,
     ArmKind,
     CellLine,
-    Change,
     Loaded,
     Regrouped,
     Request,
     RowGroup,
     SetAside,
     SourceState,
+    StoreChange,
     add_counts,
     differences,
     is_own,
@@ -145,7 +145,7 @@ def adopt(
     steps, arms = _steps(tables.arms, wanted, loaded)
     plan = Plan(learner.name, steps, settings, sum(one[0] for one in loaded.counters.values()))
     places = {arm.id: arm.place for arm in arms if arm.place >= 0}
-    change = Change(fingerprint, arms)
+    change = StoreChange(fingerprint, arms)
     if settings:
         recount = _Recount(learner, places, trust)
         recount.take(store.requests())
@@ -166,7 +166,7 @@ def adopt(
     return plan, _changed(loaded, change)
 
 
-def _changed(loaded: Loaded, change: Change) -> Loaded:
+def _changed(loaded: Loaded, change: StoreChange) -> Loaded:
     """Return what is stored after a change; open requests have their groups already."""
     now = msgspec.structs.replace(loaded, fingerprint=change.fingerprint, arms=change.arms)
     if change.cells is None:
@@ -334,12 +334,12 @@ class _Tables:
 
     def change(
         self,
-        change: Change,
+        change: StoreChange,
         loaded: Loaded,
         steps: Sequence[ArmStep],
         places: Mapping[str, int],
         aside: Mapping[str, Sequence[SetAside]],
-    ) -> Change:
+    ) -> StoreChange:
         """Return the change with all cells and the groups of open requests."""
         change.cells = []
         change.returned = list(aside)
@@ -375,7 +375,7 @@ class _Tables:
         source: str,
         space: str,
         lines: Sequence[CellLine],
-        change: Change,
+        change: StoreChange,
         gone: Sequence[Arm],
     ) -> Table:
         learner, names = self._learner, self._learner.names
@@ -482,7 +482,7 @@ class _Recount:
             if request.is_open:
                 self._groups[request.number] = _regrouped(request, codes)
 
-    def change(self, change: Change, loaded: Loaded) -> Change:
+    def change(self, change: StoreChange, loaded: Loaded) -> StoreChange:
         """Return the change with all cells and the groups of open requests."""
         names = self._learner.names
         change.cells = [

@@ -346,7 +346,7 @@ class Regrouped(msgspec.Struct):
         self.request.training = self.training
 
 
-class Change(msgspec.Struct):
+class StoreChange(msgspec.Struct):
     """What another configuration changes in a store; written together, or not at all."""
 
     fingerprint: str

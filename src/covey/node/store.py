@@ -20,7 +20,6 @@ from covey.node.requests import (
     Arm,
     Asked,
     CellLine,
-    Change,
     Commit,
     Counts,
     Delivery,
@@ -28,6 +27,7 @@ from covey.node.requests import (
     Loaded,
     Request,
     SetAside,
+    StoreChange,
     add_counts,
 )
 
@@ -207,7 +207,7 @@ class Store:
                 yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
                 first += READ_AT_ONCE
 
-    def change(self, change: Change) -> None:
+    def change(self, change: StoreChange) -> None:
         """Write what another configuration changes.
 
         Raises `StoreFull`, and then nothing has changed, or `StoreFailed`, and then it is not known
@@ -220,7 +220,7 @@ class Store:
         except StoreError as error:
             raise StoreFailed(str(error)) from error
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: StoreChange) -> None:
         with self._sentences("written"), self._transaction():
             base = self._base
             base.execute("UPDATE site SET fingerprint = ?", (change.fingerprint,))
