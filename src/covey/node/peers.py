@@ -251,7 +251,7 @@ class LabelDelivery:
 
     def undelivered(self, peer: str) -> int:
         """Return how many labels wait for a peer."""
-        return len(self._queues[peer])
+        return len(self._queues.get(peer, ()))
 
     def start(self) -> None:
         """Begin to deliver, with one task per peer."""

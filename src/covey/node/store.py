@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.errors import StoreError, StoreFull
+from covey.errors import StoreError, StoreFailed, StoreFull
 from covey.node import migration, tables
 from covey.node.requests import (
+    Arm,
     Asked,
     CellLine,
     Commit,
@@ -26,10 +27,12 @@ from covey.node.requests import (
     LabelPart,
     Loaded,
     Payment,
+    Regrouped,
     Request,
+    SetAside,
     SourceState,
+    StoreChange,
     add_counts,
-    differences,
 )
 from covey.node.tables import opened, sealed, sealed_flagged
 
@@ -38,6 +41,7 @@ SAVED = ".saved"  # after the name of a store that was removed: what it held
 IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 ADDED_AT_ONCE = 65_536
+READ_AT_ONCE = 4096  # requests, where all are read
 _MASK = (1 << BLOOM_BITS) - 1
 
 
@@ -117,20 +121,30 @@ class Store:
         """Return a store without a file."""
         return cls(":memory:")
 
-    def load(self, name: str, fingerprint: str) -> Loaded:
-        """Return what was written, for a site of this name whose counters mean this.
+    @property
+    def path(self) -> str:
+        """The file, or ":memory:"."""
+        return self._path
 
-        Raises `StoreError` if the store is of another site, if its counters mean something else, or
-        if they are not the sum of its labels.
+    def load(self, name: str, fingerprint: str) -> Loaded:
+        """Return what was written, for a site of this name; a new store gets this fingerprint.
+
+        Raises `StoreError` if the store is of another site, or if its counters are not the sum of
+        its labels.
         """
         with self._sentences("read"), self._transaction():
             self._start(name, fingerprint)
             self._rows = self._number("SELECT TOTAL(rows) FROM requests")
             self._known = BloomFilter()
             self._known.add_many(self._base.execute(tables.IDS))
-            loaded = self._load()
+            loaded = self._load(self._requests(tables.OPEN), self._asked())
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
+
+    def load_again(self, requests: list[Request], asked: Asked) -> Loaded:
+        """Return what was written since it was loaded; open requests and `asked` are in memory."""
+        with self._sentences("read"), self._transaction():
+            return self._load(requests, asked)
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is on the disk.
@@ -193,6 +207,73 @@ class Store:
         with self._sentences("read"):
             rows = self._base.execute("SELECT * FROM counters").fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
+
+    def arms(self) -> list[Arm]:
+        """Return the arms that the site has or had."""
+        with self._sentences("read"):
+            return [Arm(*columns) for columns in self._all("arms")]
+
+    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of an arm
+        """Return what tables held of a retired arm."""
+        query = "SELECT * FROM set_aside WHERE id = ?"
+        with self._sentences("read"):
+            rows = opened("set_aside", self._base.execute(query, (id,)))
+            return [
+                SetAside(id_, source, cell, msgspec.json.decode(counters))
+                for id_, source, cell, counters in rows
+            ]
+
+    def requests(self) -> Iterator[Request]:
+        """Return all requests that are still stored with their labels, in order."""
+        first = 1
+        with self._sentences("read"):
+            last = self._number("SELECT COALESCE(MAX(number), 0) FROM requests")
+            while first <= last:
+                yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
+                first += READ_AT_ONCE
+
+    def change(self, change: StoreChange) -> None:
+        """Write what another configuration changes.
+
+        Raises `StoreFull`, and then nothing has changed, or `StoreFailed`, and then it is not known
+        what is on the disk.
+        """
+        try:
+            self._change(change)
+        except StoreFull:
+            raise
+        except StoreError as error:
+            raise StoreFailed(str(error)) from error
+
+    def _change(self, change: StoreChange) -> None:
+        with self._sentences("written"), self._transaction():
+            base = self._base
+            one, name, _, starts = next(self._all("site"))
+            self._write_site((one, name, change.fingerprint, starts))
+            base.execute("DELETE FROM arms")
+            rows = map(sealed, map(msgspec.structs.astuple, change.arms))
+            base.executemany("INSERT INTO arms VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            if change.cells is not None:
+                base.execute("DELETE FROM cells")
+                self._write(Commit(sources=change.sources, cells=change.cells))
+            base.executemany("DELETE FROM set_aside WHERE id = ?", [(i,) for i in change.returned])
+            aside = [
+                sealed((*msgspec.structs.astuple(one)[:3], tables.as_text(one.counters)))
+                for one in change.set_aside
+            ]
+            base.executemany("INSERT OR REPLACE INTO set_aside VALUES (?, ?, ?, ?, ?)", aside)
+            for one in change.requests:
+                self._regroup(one)
+        self._check_files()
+
+    def _regroup(self, one: Regrouped) -> None:
+        """Give a stored request other groups."""
+        number = (one.request.number,)
+        found = self._base.execute(f"SELECT * FROM requests WHERE {tables.ONE}", number)  # noqa: S608
+        for columns in opened("requests", found.fetchall()):
+            row = sealed_flagged((*columns[:7], *tables.group_columns(one), *columns[9:]))
+            given = (*row[7:9], row[-1], *number)
+            self._base.execute(tables.REGROUP, given)
 
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
@@ -322,23 +403,19 @@ class Store:
     def _start(self, name: str, fingerprint: str) -> None:
         """Count a start of a site, which may be the first one."""
         kept = next(self._all("site"), (1, name, fingerprint, 0))
-        self._check_site(kept[1:3], name, fingerprint)
-        row = sealed((*kept[:3], kept[3] + 1))
-        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", row)
+        self._check_site(kept[1], name)
+        self._write_site((*kept[:3], kept[3] + 1))
         own = sealed(tables.source_columns(SourceState("", 0)))
         self._base.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?, ?)", own)
 
-    def _check_site(self, kept: Sequence[str], name: str, fingerprint: str) -> None:
-        if kept[0] != name:
+    def _write_site(self, columns: Sequence[Any]) -> None:
+        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", sealed(columns))
+
+    def _check_site(self, kept: str, name: str) -> None:
+        if kept != name:
             raise StoreError(
-                f"{self._path} is the store of site {kept[0]!r}, not of {name!r}; give each its "
-                "own file"
-            )
-        if kept[1] != fingerprint:
-            raise StoreError(
-                f"{self._path} was written with other settings: "
-                f"{'; '.join(differences(kept[1], fingerprint))}. Its counters would mean "
-                "something else; put the configuration back, or begin a new file"
+                f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own "
+                "file"
             )
         count = self._number("SELECT COUNT(*) FROM requests")
         self._tell(f"{self._path} has {count} requests; their labels are counted")
@@ -358,24 +435,30 @@ class Store:
             if kept.get(key) != counted.get(key)
         ]
 
-    def _load(self) -> Loaded:
+    def _asked(self) -> Asked:
+        asked = tables.count_asked(self._base, tables.ALL)
+        for cell, peer, *counts in self._all("folded_asked"):
+            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
+        return asked
+
+    def _load(self, requests: list[Request], asked: Asked) -> Loaded:
         sources = {row[0]: tables.source_of(row) for row in self._all("sources")}
         cells: dict[str, list[CellLine]] = {source: [] for source in sources}
         for cell in map(tables.cell_of, self._all("cells")):
             cells.setdefault(cell.source, []).append(cell)
         deliveries = self._all("outbox")  # by peer and id, its primary key
-        asked = tables.count_asked(self._base, tables.ALL)
-        for cell, peer, *counts in self._all("folded_asked"):
-            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
+        _, _, fingerprint, starts = next(self._all("site"))
         return Loaded(
             sources,
             cells,
             self.counters(),
             [Delivery(peer, id_, msgspec.json.decode(label)) for peer, id_, label in deliveries],
             asked,
-            self._number("SELECT starts FROM site"),
-            self._requests(tables.OPEN),
+            starts,
+            requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
+            fingerprint,
+            self.arms(),
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:

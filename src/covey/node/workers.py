@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from covey.data.inputs import PLAIN, Rows, plain_label
+from covey.data.inputs import Rows, check_plain, plain_label
 from covey.errors import (
     CoveyError,
     DataError,
@@ -198,15 +198,6 @@ def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
     except (FunctionError, DataError) as error:
         return error
     return labels
-
-
-def check_plain(labels: list[Any]) -> None:
-    """Replace labels by plain ones; raise `DataError` for what cannot be stored."""
-    if set(map(type, labels)) <= set(PLAIN):
-        for label in set(labels):
-            plain_label(label)
-    else:
-        labels[:] = map(plain_label, labels)
 
 
 def _described(function: Function, error: CoveyError) -> str:
