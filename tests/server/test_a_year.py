@@ -63,7 +63,7 @@ class YearLoop(VirtualLoop):
 class Wires:
     """The peers of a site, each by the API for peers of a site in this process."""
 
-    def __init__(self, year: "Year", served: SiteConfig) -> None:
+    def __init__(self, year: "Year", served: SiteConfig, _: Any) -> None:
         self.by_name = {
             name: PeerClient(one, partial(year.pass_on, served.serving.name, name), year.chance)
             for name, one in served.neighbours.items()
