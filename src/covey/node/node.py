@@ -476,7 +476,7 @@ class Node:
         outcomes = []
         for one in payments:
             is_known = self._state.find(one.peer, one.id) is not None
-            if is_known or await self._stored(one.peer, one.id) is not None:
+            if is_known or await self._stored(one.peer, [one.id]):
                 self._state.receive_payment(one)
                 outcomes.append(TAKEN)
             else:
