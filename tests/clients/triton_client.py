@@ -46,6 +46,9 @@ def ways(is_binary: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for is_out in (False, True):
         outputs = [http.InferRequestedOutput("label", binary_data=is_out)]
         yield f"outputs {is_out}", "rows", {"inputs": sent, "outputs": outputs}
+    for algorithm in ("gzip", "deflate"):
+        zipped = {"inputs": sent, "request_compression_algorithm": algorithm}
+        yield algorithm, "rows", zipped
     yield "texts", "words", {"inputs": words}
 
 

@@ -13,6 +13,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.node.node import Node
+from covey.node.tables import sealed
 from support import virtual
 from support.lives import GRID, POINTS, ROWS, known, live
 from support.virtual import World
@@ -140,11 +141,13 @@ def test_check_finds_labels_that_were_changed_in_the_file() -> None:
         assert store.check() == []
 
         store._base.execute("UPDATE labels SET right = zeroblob(8)")
+        assert any("does not fit its checksum" in one for one in store.check())
+        (row,) = store._base.execute("SELECT * FROM labels").fetchall()
+        store._base.execute("DELETE FROM labels")
+        store._base.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)", sealed(row[:-1]))
         assert any("labels of the requests have 0" in one for one in store.check())
-        store._base.execute(
-            "INSERT INTO labels VALUES (?, 9, 1, zeroblob(4), '[1]', zeroblob(1))",
-            (request.number,),
-        )
+        twice = (request.number, 9, 1, bytes(4), "[1]", bytes(1))
+        store._base.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)", sealed(twice))
         with pytest.raises(StoreError, match="two labels"):
             store.check()
 

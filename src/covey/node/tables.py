@@ -160,7 +160,10 @@ FLAGGED = ("requests", "payments")  # whose last column is a flag that is cleare
 INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 17)
 INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 7)
 INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 5)
-CLOSE = ("UPDATE requests SET is_open = 0, sum = ~sum WHERE number IN (VALUES {rows})", 1)
+CLOSE = (
+    "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open AND number IN (VALUES {rows})",
+    1,
+)
 REGROUP = "UPDATE requests SET groups = ?, group_of = ?, sum = ? WHERE number = ?"
 ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
