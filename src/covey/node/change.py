@@ -120,9 +120,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 def wanted_arms(learner: Learner, functions: Sequence[Function]) -> list[WantedArm]:
     """Return the arms of a learner with the versions of its functions."""
-    own = [WantedArm(one.name, "own", one.version, one.carry) for one in functions]
-    others = list(kinds_of(learner).items())[len(own) :]
-    return own + [WantedArm(name, kind) for name, kind in others]
+    own = {one.name: WantedArm(one.name, "own", one.version, one.carry) for one in functions}
+    return [own.get(name, WantedArm(name, kind)) for name, kind in kinds_of(learner).items()]
 
 
 def adopt(

@@ -9,20 +9,14 @@ there, labels that were folded are not among those seen, labels of own clients i
 the source named start anew, and what was folded while the source was pooled counts as its own.
 """
 
-import contextlib
-import filecmp
-import itertools
-import os
 import sqlite3
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from covey.files import sync
 from covey.kernel import CHOICE
 from covey.node import tables
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
@@ -65,36 +59,6 @@ LABELS = "INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?)"
 SERVED = """
 SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ticket
 """
-
-
-def keep_copy(base: sqlite3.Connection, path: Path, ending: str) -> Path:
-    """Write a copy of a store beside it, on the disk and whole; return its name.
-
-    No other copy is overwritten: after a return to an earlier version, it is of an earlier
-    migration. Raises `OSError` if it cannot be written.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        with contextlib.closing(sqlite3.connect(part)) as target:
-            base.backup(target)
-        sync(part)
-        copy = _name_of(part, path, ending)
-        part.replace(copy)
-        sync(copy.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return copy
-
-
-def _name_of(part: Path, path: Path, ending: str) -> Path:
-    """Return the first name of a copy that is free, or that a copy with the same content has."""
-    for number in itertools.count(1):
-        copy = path.with_name(path.name + ending + (f".{number}" if number > 1 else ""))
-        if not copy.exists() or (copy.is_file() and filecmp.cmp(copy, part, shallow=False)):
-            break
-    return copy
 
 
 def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) -> None:

@@ -5,13 +5,11 @@ network can run in one process under a virtual one.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import re
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,11 +21,7 @@ from covey.errors import (
     ConflictingLabel,
     CoveyError,
     DataError,
-    LateLabel,
-    LimitError,
     StoreError,
-    UnfitLabel,
-    UnknownRow,
     UnknownTicket,
 )
 from covey.functions.function import Function
@@ -36,11 +30,9 @@ from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
 from covey.node.peers import (
-    CONFLICT,
-    LATE,
+    OUTCOME_OF,
     REPEATED,
     TAKEN,
-    UNFIT,
     UNKNOWN_ID,
     CircuitBreaker,
     LabelDelivery,
@@ -48,7 +40,7 @@ from covey.node.peers import (
     PeerTimeouts,
     peers_of,
 )
-from covey.node.recorded import MOST_CELLS, RecordedState
+from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
@@ -62,7 +54,6 @@ from covey.node.requests import (
     Prediction,
     Request,
     checked_row,
-    holder,
     is_own,
     prediction_of,
     schema_fingerprint,
@@ -72,21 +63,12 @@ from covey.node.state import Settlements
 from covey.node.status import State, arms_of, kinds_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Found, Journal, NodeDriver, Sections, Workers
+from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections, Workers
 from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
-# The outcome of a label that a peer delivered and that could not be settled.
-OUTCOME_OF: dict[type[CoveyError], str] = {
-    LateLabel: LATE,
-    UnknownTicket: UNKNOWN_ID,
-    UnknownRow: UNKNOWN_ID,
-    ConflictingLabel: CONFLICT,
-    UnfitLabel: UNFIT,
-}
-REFUSALS = tuple(OUTCOME_OF)
 
 
 class NodeDependencies(msgspec.Struct, frozen=True):
@@ -100,16 +82,6 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     payees: Mapping[str, Payee] = {}  # peers that payments are stated to
     # A paused node of the same store, which is stopped when the new one starts.
     before: "Node | None" = None
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What a node holds at most."""
-
-    tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
-    peer_tickets: int = 100_000  # rows of each peer
-    cells: int = MOST_CELLS  # that each peer may open
-    requests: int = 256  # of own clients in progress
-    peer_requests: int = 128  # of peers in progress
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -178,9 +150,7 @@ class Node:
         )
         self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
-        self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
-        self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
-        self._reserved: Counter[str] = Counter()  # their rows, by holder
+        self._in_progress = InProgress(self._limits)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
@@ -507,12 +477,12 @@ class Node:
                 if part[1].setdefault(row, plain) != plain:
                     raise ConflictingLabel(f"{id_!r} is given two labels")
                 part[2].append((k, row))
-            except REFUSALS as error:
+            except tuple(OUTCOME_OF) as error:
                 outcomes[k] = OUTCOME_OF[type(error)]
         for request, truths, places in parts.values():
             try:
                 settled = await self._take(request, truths)
-            except REFUSALS:  # since the check another label has come, or label-wait has expired
+            except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
                 again = await self.take_labels([labels[k] for k, _ in places], source=source)
                 for (k, _), outcome in zip(places, again, strict=True):
                     outcomes[k] = outcome
@@ -553,13 +523,13 @@ class Node:
         """
         key = (asked.source, asked.id)
         keys = [key, *((asked.source, one) for one in more_ids)]
-        while running := next(filter(None, map(self._in_progress.get, keys)), None):
-            await running.wait()
+        await self._in_progress.free(keys)
         found = None if is_new else self._state.find(*key)
         request = None if found is None else found[0]
         if request is None:
-            self._check_room(asked.source, rows)
-            with self._progress(keys, rows):
+            self._check_alive()
+            self._in_progress.check_room(asked.source, self._state.held(asked.source), rows)
+            with self._in_progress.noted(keys, rows):
                 stored = {} if is_new else await self._stored(asked.source, [asked.id])
                 request = stored[asked.id][0] if stored else None
                 if request is None:
@@ -569,22 +539,6 @@ class Node:
             raise _other_request(asked)
         await self._journal.flush()
         return request
-
-    @contextlib.contextmanager
-    def _progress(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
-        """Note that a request is in progress, under the ids of all its rows."""
-        source, done = keys[0][0], asyncio.Event()
-        self._in_progress.update(dict.fromkeys(keys, done))
-        self._requests[is_own(source)] += 1
-        self._reserved[holder(source)] += rows
-        try:
-            yield
-        finally:
-            self._requests[is_own(source)] -= 1
-            self._reserved[holder(source)] -= rows
-            for key in keys:
-                del self._in_progress[key]
-            done.set()
 
     async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
         """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
@@ -608,17 +562,6 @@ class Node:
     def _check_alive(self) -> None:
         if self._journal.failure is not None:
             raise self._journal.failure
-
-    def _check_room(self, source: str, rows: int) -> None:
-        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
-        self._check_alive()
-        is_ours = is_own(source)
-        held = self._state.held(source) + self._reserved[holder(source)]
-        if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
-            raise LimitError(f"{held} rows are in memory or in progress; try again later")
-        most = self._limits.requests if is_ours else self._limits.peer_requests
-        if self._requests[is_ours] >= most:
-            raise LimitError(f"{most} requests are in progress; try again later")
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)

@@ -5,7 +5,6 @@ is acknowledged after that. One process has the file at a time.
 """
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 
 from covey.errors import StoreError, StoreFailed, StoreFull
-from covey.node import migration, tables
+from covey.node import migration, store_file, tables
 from covey.node.requests import (
     Arm,
     Asked,
@@ -34,10 +33,10 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
 )
+from covey.node.store_file import StoreFile
 from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
-SAVED = ".saved"  # after the name of a store that was removed: what it held
 IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 ADDED_AT_ONCE = 65_536
@@ -100,12 +99,12 @@ class Store:
         self._known: BloomFilter | None = None
         self.copy: Path | None = None  # of the earlier version, if the file was migrated
         self.is_new = False  # the file was made by this store
+        self._file: StoreFile | None = None
         # A disk of its own (`connect`) has no files that could be looked at.
-        self._watched = [Path(self._path)] if self._path != ":memory:" and not connect else []
-        for one in self._watched:
-            _check_there(one, is_new_allowed=is_new_allowed)
+        if self._path != ":memory:" and not connect:
+            self._file = StoreFile(Path(self._path), is_new_allowed=is_new_allowed)
         with self._sentences("opened"):
-            self._base = (connect or _connect)(
+            self._base = (connect or store_file.connect)(
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
             )
             try:
@@ -113,8 +112,8 @@ class Store:
             except BaseException:
                 self._base.close()
                 raise
-        self._watched += [_log_of(one) for one in self._watched]
-        self._files = self._identities()
+        if self._file is not None:
+            self._file.watch()
 
     @classmethod
     def memory(cls) -> "Store":
@@ -334,41 +333,14 @@ class Store:
             version = self._number("PRAGMA user_version")
             if version < tables.VERSION:
                 self._tell(f"{self._path} has form {version}: it is copied and migrated")
-                self.copy = self._copied(version)
+                self.copy = store_file.copied(self._base, Path(self._path), version)
                 with self._transaction():
                     migration.migrate(self._base, version, self._create)
         self._base.execute("PRAGMA foreign_keys = ON")
 
-    def _copied(self, version: int) -> Path | None:
-        """Write a copy of a store that is to be migrated."""
-        path = Path(self._path)
-        if not path.is_file():  # a store in memory
-            return None
-        try:
-            return migration.keep_copy(self._base, path, f".v{version}.bak")
-        except OSError as error:
-            raise StoreError(
-                f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
-                "changed"
-            ) from None
-
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """Return which files the paths of the store name now; None: there is none."""
-        return [_identity(one) for one in self._watched]
-
     def _check_files(self) -> None:
-        """Raise `StoreError` if what was written went to files that the next start cannot find."""
-        found = self._identities()
-        if found == self._files:
-            return
-        place = next(k for k, one in enumerate(found) if one != self._files[k])
-        what = "removed" if found[place] is None else "replaced"
-        text = f"{self._watched[place]} was {what} while the site ran"
-        try:  # this process has the file still
-            copy = migration.keep_copy(self._base, self._watched[0], SAVED)
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{text}, and cannot be saved ({error}): restore a copy") from None
-        raise StoreError(f"{text}; all of it was saved: rename {copy} to {self._watched[0].name}")
+        if self._file is not None:
+            self._file.check(self._base)
 
     def _check_file(self, application: int) -> None:
         if application != tables.APPLICATION:
@@ -601,68 +573,11 @@ class Store:
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             kind = StoreFull if name == "SQLITE_FULL" else StoreError
-            raise kind(_sentence(self._path, verb, error)) from error
+            raise kind(store_file.sentence(self._path, verb, error)) from error
         except (ValueError, LookupError) as error:  # a column that cannot be decoded
             raise StoreError(
                 f"{self._path} is damaged ({type(error).__name__}: {error}); restore it from a copy"
             ) from error
-
-
-def _log_of(path: Path) -> Path:
-    """Return the name that SQLite gives the log of a store."""
-    return path.with_name(path.name + "-wal")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _check_there(path: Path, *, is_new_allowed: bool) -> None:
-    """Raise `StoreError` if the store is not there and must not be begun anew."""
-    is_there = path.exists()
-    if not is_there and not is_new_allowed:
-        raise StoreError(f"there is no store {path}; give the file that a node has written")
-    saved = path.with_name(path.name + SAVED)
-    if not is_there and saved.exists():
-        raise StoreError(
-            f"{path} is not there, but what it held when it was removed, {saved}, is there; rename "
-            f"it to {path.name}, or remove it to begin a new store"
-        )
-    log = _log_of(path)
-    # SQLite would drop the log, with all labels in it, and begin a new file.
-    if log.exists() and (not is_there or (not path.stat().st_size and log.stat().st_size)):
-        what = "is empty" if is_there else "is not there"
-        raise StoreError(
-            f"{path} {what}, but its log {log} is there, so the store was removed; restore both "
-            "from a copy, or remove the log to begin a new store"
-        )
-
-
-def _connect(path: str, **given: Any) -> sqlite3.Connection:
-    """Open a file; a new one, and so its log, is for its owner alone."""
-    if path != ":memory:":
-        with contextlib.suppress(OSError):  # SQLite has a better message
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    base: sqlite3.Connection = sqlite3.connect(path, **given)
-    return base
-
-
-def _sentence(path: str, verb: str, error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_BUSY"):
-        return f"{path} is in use by another process; a store has one node at a time"
-    if name.startswith("SQLITE_CANTOPEN"):
-        folder = Path(path).parent
-        return f"{path} cannot be opened; is there a folder {folder}, and may it be written?"
-    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return f"{path} is damaged, or not a store of covey ({error}); restore it from a copy"
-    if name == "SQLITE_FULL":
-        return f"{path} cannot be written, the disk is full; make room, and the node continues"
-    return f"{path} cannot be {verb}: {error}"
 
 
 def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:

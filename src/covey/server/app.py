@@ -18,10 +18,10 @@ from typing import Any
 
 from covey.errors import ConfigError, CoveyError, StoreError, StoreFailed
 from covey.node.change import Plan
-from covey.node.node import Limits, Node, NodeDependencies
+from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.store import Store
-from covey.node.workers import Observer, ThreadWorkers
+from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
 from covey.server.config import SiteConfig, pinned_keys
