@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from covey.errors import PeerError
+from covey.functions.function import Function
 from covey.node.requests import is_own
 from covey.node.store import Store
+from covey.node.training import Steps
 from covey.node.workers import ThreadWorkers
 from covey.server import config, http, keys, tokens
 from covey.server.app import Present, Site
@@ -58,6 +60,17 @@ class YearLoop(VirtualLoop):
         except Exception as error:
             done.set_exception(error)
         return done
+
+
+class YearWorkers(ThreadWorkers):
+    """Functions are called at once, as threads do not know the clock of the loop."""
+
+    async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
+        if isinstance(call, Steps):
+            while not call.step():
+                pass
+            return call.result
+        return call(*arguments)
 
 
 class Wires:
@@ -152,11 +165,13 @@ class Year:
     async def start(self, name: str) -> None:
         served = config.load(self.folder / f"{name}.toml")
         store = Store(served.store)
-        threads = ThreadWorkers(store)
+        threads = YearWorkers(store)
         self.stores[name] = store, threads
         wires: Any = partial(Wires, self)
         self.sites[name] = Site(store, threads, Metrics({}), wires)
-        await self.sites[name].open(served, None)
+        assert served.identity is not None
+        certificate = keys.OwnCertificate(*served.identity, now=lambda: self.now)
+        await self.sites[name].open(served, certificate)
 
     async def stop(self, name: str) -> None:
         await self.sites.pop(name).close()
@@ -267,6 +282,8 @@ class Year:
             known = self.key(name)
             keys.renew(self.folder / f"{name}.crt", authority=self.folder / "office", now=self.now)
             assert self.key(name) == known
+        for site in self.sites.values():
+            site._reload_certificates()
 
     async def restore(self) -> None:
         """Stop, copy the store, lose it, and start from the copy."""

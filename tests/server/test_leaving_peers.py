@@ -86,7 +86,7 @@ def test_a_peer_that_is_removed_is_refused_at_once_and_the_site_keeps_its_store(
         assert [(arm["name"], arm["labels"], arm["right"]) for arm in state["arms"]] == [
             ("zero", 6, 6)
         ]
-        assert state["peers"] == []
+        assert [(one["name"], one["state"]) for one in state["peers"]] == [("west", "not asked")]
 
     told(offices, story, north(offices, "south", asks=("south",)))
     store = Store(offices.folder / "north.store")

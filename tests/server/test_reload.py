@@ -209,7 +209,7 @@ def test_a_hangup_changes_the_arms_and_labels_of_retired_ones_are_taken(tmp_path
             assert answer == (202, {"id": id_, "new": True, "right": True})
         assert await arms_of(client) == {"zero": (7, 4)}
         counted = await metrics_of(client)
-        assert counted["covey_decisions_total", "own", "explore"] > 0
+        assert counted["covey_decisions_total", "one", "own", "explore"] > 0
 
     run(tmp_path, story)
     store = Store(tmp_path / "north.store")

@@ -284,7 +284,8 @@ class Site:
                 log.info("%s has not changed", before.path)
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
-            certificate = _own_certificate(served)
+            is_same = served.identity == before.identity
+            certificate = _own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
                 await self._quiet()
@@ -343,8 +344,13 @@ class Present:
         return self._gate().admit(head, connection)
 
 
-def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
-    """Return the certificate; raise `ConfigError` if peers would refuse it."""
+def _own_certificate(
+    served: SiteConfig, known: keys.OwnCertificate | None = None
+) -> keys.OwnCertificate | None:
+    """Return the certificate; raise `ConfigError` if peers would refuse it.
+
+    `known` is that of the same files, which may have expired meanwhile: clients are served still.
+    """
     if served.identity is None:
         return None
     certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
@@ -353,7 +359,7 @@ def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
             f"[node] certificate: {certificate} is of site {name!r}, and this one is "
             f"{served.serving.name!r}; peers would refuse it: name the file of this site"
         )
-    return keys.OwnCertificate(*served.identity)
+    return known or keys.OwnCertificate(*served.identity)
 
 
 def _threads(
