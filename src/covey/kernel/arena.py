@@ -253,7 +253,7 @@ class Arena:
             if who >= 0:
                 if not is_alike or row >= cython.cast(Table, self.seats[who]).used:
                     table = cython.cast(Table, self.seats[i])
-                    row = cython.cast(Table, self.seats[who])._meet(table, row, slot)
+                    row = cython.cast(Table, self.seats[who])._open_for(table, row, slot)
                 self.met_at[i] = row
                 self.served_at[i] = cython.cast(Table, self.seats[who])._help(row)
         return 0
@@ -292,9 +292,9 @@ class Arena:
             self.functions_at[at] = function
             self.correct_at[at] = gain
             at += 1
-            cython.cast(Table, self.seats[i])._finish(row, arm, choice & 3, gain, slot)
+            cython.cast(Table, self.seats[i])._on_label(row, arm, choice & 3, gain, slot)
             if who >= 0:
-                cython.cast(Table, self.seats[who])._finish_served(
+                cython.cast(Table, self.seats[who])._on_served_label(
                     self.met_at[i], self.served_at[i], gain, slot
                 )
         return 0
@@ -327,7 +327,7 @@ class Arena:
         arm = ledger.choice >> 2
         ledger.helper = self.behind[self.starts[i] + arm]
         helper = self._ledger(ledger.helper)
-        helper._meet(ledger, slot)
+        helper._open_for(ledger, slot)
         if arm < ledger.first.asked:
             ledger.function = helper._help(ledger)
             if ledger.first.tells_widths:
@@ -350,16 +350,16 @@ class Arena:
         table = ledger._at(k)
         row = ledger.rows[k]
         for place in range(table.asked - table.functions):
-            if not table._needs(row, place):
+            if not table._needs_report(row, place):
                 continue
             who = self.behind[self.starts[i] + table.functions + place]
             peer = self._ledger(who)._table(ledger.own[k])
-            met = peer._meet(table, row, slot)
+            met = peer._open_for(table, row, slot)
             if self.lies[who]:
-                table._receive_lie(row, place, slot)
+                table._receive_false_report(row, place, slot)
             else:
-                peer._report(met, slot)
-                table._receive(row, place, peer.arrived, peer.lowest, peer.highest, slot)
+                peer._make_report(met, slot)
+                table._receive_report(row, place, peer.arrived, peer.lowest, peer.highest, slot)
         return 0
 
     def _consult(self, i: int, slot: int) -> int:
@@ -390,7 +390,7 @@ class Arena:
         seen = 0
         for arm in range(table.functions, table.arms):
             owner = self._ledger(self.behind[self.starts[i] + arm])._table(ledger.own[k])
-            met = owner._meet(table, ledger.rows[k], slot)
+            met = owner._open_for(table, ledger.rows[k], slot)
             base = met * owner.stride
             if arm < table.asked:
                 best = owner._largest(base, owner.functions, False)

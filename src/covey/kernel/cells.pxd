@@ -1,6 +1,6 @@
 cimport cython
 
-cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, CALM, PARENT, COORDINATES
+cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, NEXT_TEST, PARENT, COORDINATES
 cdef long long MASK, FACTOR, FEW
 
 
@@ -62,7 +62,7 @@ cdef class Cells:
     cdef int _check_room(self) except -1
     @cython.final
     @cython.locals(side=cython.longlong, place=cython.longlong)
-    cdef int _meet(self, Cells other, long long row, long long slot) except -1
+    cdef int _open_for(self, Cells other, long long row, long long slot) except -1
     @cython.final
     @cython.locals(scale=cython.double)
     cdef int _open_layers(self, long long finest, long long slot) except -1

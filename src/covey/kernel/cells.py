@@ -27,7 +27,7 @@ from covey.kernel.rules import Cell, Rule
 
 # Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
 SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
-CALM = 3  # before this slot no arm needs exploration or training
+NEXT_TEST = 3  # before this slot no arm needs exploration or training
 ARRIVALS = 4  # reported to peers
 OWN = 5  # own arrivals, which split the cell
 COORDINATES = 6
@@ -373,7 +373,7 @@ class Cells:
         base = row * self.stride
         for k in range(self.labels, self.stride):
             self.rows[base + k] = 0
-        self.rows[base + ARRIVALS] = self.rows[base + OWN] = self.rows[base + CALM] = 0
+        self.rows[base + ARRIVALS] = self.rows[base + OWN] = self.rows[base + NEXT_TEST] = 0
         self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         self.rows[base + SINCE] = slot
         self._is_reset(row)
@@ -386,7 +386,7 @@ class Cells:
             raise LimitError(f"{own} cells are in use, which is the cap; raise max-cells")
         return 0
 
-    def _meet(self, other: Cells, row: int, slot: int) -> int:
+    def _open_for(self, other: Cells, row: int, slot: int) -> int:
         """Return the own row of the cell that `other` keeps in `row`."""
         base = row * other.stride
         if self.is_flat and self.is_direct:  # the usual case

@@ -12,9 +12,9 @@ from covey.kernel.cells import (
     ARRIVALS,
     BEST,
     BEST_OWN,
-    CALM,
     COORDINATES,
     LEVEL,
+    NEXT_TEST,
     OWN,
     PARENT,
     SINCE,
@@ -282,7 +282,7 @@ class CellCounters(Cells):
         self.costs[arm] = cost
         for row in range(self.used):
             self.marks[2 * row * self.stride + BEST] = -1
-            self.rows[row * self.stride + CALM] = 0
+            self.rows[row * self.stride + NEXT_TEST] = 0
 
     def combine(self, row: int, other: CellCounters, by: int) -> None:
         """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract.
@@ -507,7 +507,7 @@ class CellCounters(Cells):
     def _release(self, row: int, arm: int, phase: int) -> None:
         """Remove a pending label; the arm can become underexplored again."""
         self._expect(row, arm, phase, -1)
-        self.rows[row * self.stride + CALM] = 0
+        self.rows[row * self.stride + NEXT_TEST] = 0
 
     def _spend(self, base: int, arm: int, paid: int) -> None:
         """Record the variable cost of a decision, in millionths."""

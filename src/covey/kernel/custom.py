@@ -54,7 +54,7 @@ class CustomTable(Table):
                 chosen = function
         return chosen
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         return False
 
     def _call(self, method: Any, row: int, slot: int, end: int) -> int:

@@ -1,8 +1,8 @@
 cimport cython
 from covey.kernel.table cimport Table
 
-cdef long long ENOUGH, DOUBTS, RELIEF
-cdef double FEARED
+cdef long long ENOUGH, EVIDENCE_UNIT, EVIDENCE_RIGHT
+cdef double LOWER_SHARE
 
 @cython.locals(bound=cython.double, rest=cython.double, entropy=cython.double, q=cython.double, near=cython.double, excess=cython.double)
 cdef double klucb(double accuracy, double labels, double level) noexcept
@@ -24,10 +24,10 @@ cdef class IndexTable(Table):
     @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
     cdef long long _most_valuable(self, long long row, long long slot) noexcept
     cdef int _help(self, long long row) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
-    cdef int _report(self, long long row, long long slot) except -1
-    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int _make_report(self, long long row, long long slot) except -1
+    cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
     cdef int _forget_all(self, long long end) except -1
     @cython.locals(promise=cython.double)
@@ -56,7 +56,7 @@ cdef class IndexTable(Table):
     cdef long long _width(self, long long row, long long function) noexcept
     @cython.final
     @cython.locals(labels=cython.longlong, right=cython.double, believed=cython.double, share=cython.double, grounds=cython.double)
-    cdef long long _surprise(self, long long row, long long arm, long long gain) noexcept
+    cdef long long _change_evidence(self, long long row, long long arm, long long gain) noexcept
     @cython.final
     @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong, at=cython.longlong, base=cython.longlong)
     cdef long long _most_promising(self, long long row) noexcept
@@ -67,7 +67,7 @@ cdef class FreshTable(IndexTable):
     cdef int _load_replies(self, long long row, list replies) except -1
     @cython.locals(chosen=cython.longlong)
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
 
 

@@ -34,10 +34,10 @@ from covey.kernel.thresholds import Clock
 
 # Change detection (CUSUM): accuracy after a change as a fraction of the estimate; minimum number
 # of labels; fixed-point unit of the statistic; its decrease for a correct answer.
-FEARED = 0.75
+LOWER_SHARE = 0.75
 ENOUGH = 4
-DOUBTS = 1 << 20
-RELIEF = int(rint(log(FEARED) * DOUBTS))
+EVIDENCE_UNIT = 1 << 20
+EVIDENCE_RIGHT = int(rint(log(LOWER_SHARE) * EVIDENCE_UNIT))
 BITS, NUMBER = Struct("<q"), Struct("<d")  # floats are stored as the integers with the same bits
 
 
@@ -76,7 +76,7 @@ class IndexTable(Table):
         assert index is not None
         self.scale = index.scale
         self.bias = array("d", index.bias or [0.0] * self.levels)
-        self.alarm = int(index.alarm * DOUBTS)
+        self.alarm = int(index.alarm * EVIDENCE_UNIT)
         self.wanted = -1  # the peer to be asked next
         # Per row what own functions may be worth, then what peers said of themselves, then the
         # most of the first; and when each was worked out.
@@ -103,7 +103,7 @@ class IndexTable(Table):
         replies = []
         for k in range(self.asked - self.functions):
             at = row * self.bounds + self.functions + k
-            stamp = 0 if self.is_wary else self.stamps[at]
+            stamp = 0 if self.ignores_reports else self.stamps[at]
             replies += [stamp, BITS.unpack(NUMBER.pack(self.values[at]))[0] if stamp else 0]
         return replies
 
@@ -116,14 +116,14 @@ class IndexTable(Table):
 
     def _has_changed(self, row: int, arm: int) -> int:
         # Peers are judged by their reports, except after a detected change.
-        if arm < self.functions or self.is_wary:
+        if arm < self.functions or self.ignores_reports:
             self._outdate(row, arm)
         return 0
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         self.clock.round_up(slot)
         chosen = self._most_valuable(row, slot)
-        if chosen >= self.functions and not self.is_wary:
+        if chosen >= self.functions and not self.ignores_reports:
             self.wanted = chosen - self.functions
             if self.stamps[row * self.bounds + chosen] != slot:
                 return -1
@@ -155,18 +155,18 @@ class IndexTable(Table):
     def _is_waiting(self, row: int, slot: int) -> bool:
         return self._choose(row, slot, False) < 0
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         return peer == self.wanted and self.costs[self.functions + peer] < CLOSED
 
-    def _report(self, row: int, slot: int) -> int:
-        Table._report(self, row, slot)
+    def _make_report(self, row: int, slot: int) -> int:
+        Table._make_report(self, row, slot)
         self.highest = self._reply(row)
         return 0
 
-    def _receive(
+    def _receive_report(
         self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
     ) -> int:
-        if not self.is_wary:
+        if not self.ignores_reports:
             at = row * self.bounds + self.functions + peer
             self.values[at] = high
             self.stamps[at] = slot
@@ -176,7 +176,7 @@ class IndexTable(Table):
         """Return the index of a peer without its price: from its report, or from own labels."""
         at = row * self.bounds + self.functions + peer
         promise = FOREVER
-        if self.is_wary:  # reports are replaced by own records
+        if self.ignores_reports:  # reports are replaced by own records
             return min(1.0, self._upper(row, self.functions + peer))
         if 2 * self.stamps[at] >= slot:  # the index of the queried peer grows with the slot
             promise = self.values[at]
@@ -307,20 +307,20 @@ class IndexTable(Table):
         """
         if slot <= self.forgotten:
             return False
-        doubt = self.doubt_served if is_served else self.doubt
-        doubt = max(0, doubt + self._surprise(row, arm, gain))
-        is_alarm = doubt > self.alarm
+        evidence = self.evidence_served if is_served else self.evidence
+        evidence = max(0, evidence + self._change_evidence(row, arm, gain))
+        is_alarm = evidence > self.alarm
         if is_served:
-            self.doubt_served = 0 if is_alarm else doubt
+            self.evidence_served = 0 if is_alarm else evidence
         else:
-            self.doubt = 0 if is_alarm else doubt
+            self.evidence = 0 if is_alarm else evidence
         if is_alarm:
             self._forget_all(self.functions if is_served else self.arms)
-            self.is_wary = self.is_wary or not is_served
+            self.ignores_reports = self.ignores_reports or not is_served
             self.forgotten = slot
         return not is_alarm
 
-    def _surprise(self, row: int, arm: int, gain: int) -> int:
+    def _change_evidence(self, row: int, arm: int, gain: int) -> int:
         """Return the log-likelihood ratio of a label for a lower accuracy against the estimate."""
         base = row * self.stride
         while self.rows[base + self.labels + arm] < ENOUGH:
@@ -334,10 +334,10 @@ class IndexTable(Table):
         right = float(self.rows[base + self.right + arm]) / self.unit
         believed = (right + 1.0) / (labels + 2.0)
         if gain == self.unit:
-            return RELIEF
+            return EVIDENCE_RIGHT
         share = float(gain) / self.unit
-        grounds: float = log((1.0 - FEARED * believed) / (1.0 - believed)) * DOUBTS
-        return int(rint(share * RELIEF + (1.0 - share) * grounds))
+        grounds: float = log((1.0 - LOWER_SHARE * believed) / (1.0 - believed)) * EVIDENCE_UNIT
+        return int(rint(share * EVIDENCE_RIGHT + (1.0 - share) * grounds))
 
     def _forget_all(self, end: int) -> int:
         Table._forget_all(self, end)
@@ -365,7 +365,7 @@ class FreshTable(IndexTable):
     def _is_waiting(self, row: int, slot: int) -> bool:
         return True
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         return self.costs[self.functions + peer] < CLOSED
 
 
@@ -373,7 +373,7 @@ class RecentTable(FreshTable):
     """Asks all peers in every slot, and uses discounted counts."""
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
-        if not self.is_wary and self._is_unheard(row, slot):
+        if not self.ignores_reports and self._is_unheard(row, slot):
             return -1
         return FreshTable._choose(self, row, slot, is_fresh)
 
@@ -409,7 +409,7 @@ class BalanceTable(FreshTable):
         self.tells_widths = True
 
     def _promise(self, row: int, peer: int, slot: int) -> float:
-        if self.is_wary:
+        if self.ignores_reports:
             return min(1.0, self._upper(row, self.functions + peer))
         promise = self._balance(row, peer)
         if self.floors_training:

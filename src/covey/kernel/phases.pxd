@@ -9,9 +9,9 @@ cdef class PhaseTable(Table):
     cdef long long _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) noexcept
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
-    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
     @cython.final
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     @cython.final
@@ -22,8 +22,8 @@ cdef class PhaseTable(Table):
 cdef class PlainPhaseTable(PhaseTable):
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef int _help(self, long long row) except? -2
-    cdef int _finish(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
-    cdef int _finish_served(self, long long row, long long function, long long gain, long long slot) except -1
+    cdef int _on_label(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
+    cdef int _on_served_label(self, long long row, long long function, long long gain, long long slot) except -1
     @cython.final
     cdef inline void _add_label(self, long long base, long long arm, long long gain) noexcept
 
@@ -35,11 +35,11 @@ cdef class EliminationTable(PhaseTable):
     cdef long long[::1] heard
     @cython.locals(explore=cython.longlong, explore_peers=cython.longlong, train=cython.longlong, most=cython.longlong)
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
-    cdef int _report(self, long long row, long long slot) except -1
-    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
-    cdef int _receive_lie(self, long long row, long long peer, long long slot) except -1
+    cdef int _make_report(self, long long row, long long slot) except -1
+    cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int _receive_false_report(self, long long row, long long peer, long long slot) except -1
     @cython.final
     @cython.locals(level=cython.double, labels=cython.double, accuracy=cython.double, radius=cython.double)
     cdef double _bound(self, long long base, long long slot) noexcept

@@ -21,7 +21,7 @@ if cython.compiled:
 else:
     from math import log, sqrt
 
-from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, CALM, OWN
+from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, NEXT_TEST, OWN
 from covey.kernel.counters import ARRIVED, CLOSED, EXPLOIT, EXPLORE, FOREVER, TRAIN
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
@@ -38,14 +38,14 @@ class PhaseTable(Table):
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
         # CellCounters never decrease: a passed test stays passed until a threshold rises.
-        if slot < self.rows[base + CALM]:
+        if slot < self.rows[base + NEXT_TEST]:
             return self._best(base) << 2 | EXPLOIT
         self.clock.move(slot)
         choice = self._test(
             row, self.clock.floors[0], self.clock.floors[1], self.clock.floors[2], is_fresh
         )
         if choice >= 0 and choice & 3 == EXPLOIT and not self.is_closing:
-            self.rows[base + CALM] = self.clock.end
+            self.rows[base + NEXT_TEST] = self.clock.end
         return choice
 
     def _test(self, row: int, explore: int, train: int, explore_peers: int, is_fresh: bool) -> int:
@@ -87,7 +87,7 @@ class PhaseTable(Table):
     def _help(self, row: int) -> int:
         base = row * self.stride
         # Where nothing is to be tested for a while, own functions are explored, too.
-        function = self._unexplored(row) if self.clock.now >= self.rows[base + CALM] else -1
+        function = self._unexplored(row) if self.clock.now >= self.rows[base + NEXT_TEST] else -1
         return function if function >= 0 else self._most_accurate(base)
 
     def _unexplored(self, row: int) -> int:
@@ -99,11 +99,11 @@ class PhaseTable(Table):
             self.active[arm] = 1  # for a peer's request, any function can be explored
         return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         at = row * self.stride + self.untrained + peer
         return self.rows[at] <= self.clock.floors[1] and self.costs[self.functions + peer] < CLOSED
 
-    def _receive(
+    def _receive_report(
         self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
     ) -> int:
         self._refresh(row, peer, arrivals)
@@ -127,7 +127,7 @@ class PlainPhaseTable(PhaseTable):
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
-        if slot >= self.rows[base + CALM] or self.is_closing:
+        if slot >= self.rows[base + NEXT_TEST] or self.is_closing:
             return PhaseTable._choose(self, row, slot, is_fresh)
         if self.marks[2 * base + BEST] < 0:
             self.marks[2 * base + BEST] = self._largest(base, self.arms, True)
@@ -135,13 +135,13 @@ class PlainPhaseTable(PhaseTable):
 
     def _help(self, row: int) -> int:
         base = row * self.stride
-        if self.clock.now >= self.rows[base + CALM]:
+        if self.clock.now >= self.rows[base + NEXT_TEST]:
             return PhaseTable._help(self, row)
         if self.marks[2 * base + BEST_OWN] < 0:
             self.marks[2 * base + BEST_OWN] = self._largest(base, self.functions, False)
         return self.marks[2 * base + BEST_OWN]
 
-    def _finish(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+    def _on_label(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         base = row * self.stride
         self.rows[base + OWN] += 1
         self.rows[base + ARRIVALS] += 1
@@ -149,7 +149,7 @@ class PlainPhaseTable(PhaseTable):
             self._add_label(base, arm, gain)
         return 0
 
-    def _finish_served(self, row: int, function: int, gain: int, slot: int) -> int:
+    def _on_served_label(self, row: int, function: int, gain: int, slot: int) -> int:
         base = row * self.stride
         self.rows[base + ARRIVALS] += 1
         self._add_label(base, function, gain)
@@ -191,11 +191,11 @@ class EliminationTable(PhaseTable):
         train = self._retrain(row, self.clock.floors[1])
         return self._test(row, explore, train, explore_peers, is_fresh)
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         return self.costs[self.functions + peer] < CLOSED
 
-    def _report(self, row: int, slot: int) -> int:
-        Table._report(self, row, slot)
+    def _make_report(self, row: int, slot: int) -> int:
+        Table._make_report(self, row, slot)
         self._bound(row * self.stride, slot)
         self.lowest = self.highest = -FOREVER
         for function in range(self.functions):
@@ -203,7 +203,7 @@ class EliminationTable(PhaseTable):
             self.highest = max(self.highest, self.high[function])
         return 0
 
-    def _receive(
+    def _receive_report(
         self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
     ) -> int:
         self.heard[self.functions + peer] = arrivals
@@ -211,8 +211,8 @@ class EliminationTable(PhaseTable):
         self.high[self.functions + peer] = high
         return 0
 
-    def _receive_lie(self, row: int, peer: int, slot: int) -> int:
-        return self._receive(row, peer, 0, -FOREVER, FOREVER, slot)
+    def _receive_false_report(self, row: int, peer: int, slot: int) -> int:
+        return self._receive_report(row, peer, 0, -FOREVER, FOREVER, slot)
 
     def _bound(self, base: int, slot: int) -> float:
         """Set the bounds of the own functions; return their confidence level."""

@@ -15,7 +15,7 @@ cdef class Ledger:
     cdef inline int _locate(self, double[::1] contexts, long long start, long long slot) except -1
     @cython.locals(one=cython.longlong, choice=cython.longlong, largest=cython.double, value=cython.double)
     cdef inline int _choose(self, long long slot, long long fresh) except? -2
-    cdef inline int _meet(self, Ledger asker, long long slot) except -1
+    cdef inline int _open_for(self, Ledger asker, long long slot) except -1
     @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
     cdef inline int _help(self, Ledger asker) except? -2
     @cython.locals(count=cython.longlong, total=cython.longlong, answer=cython.longlong, largest=cython.double)

@@ -72,13 +72,13 @@ class Ledger:
                 choice = one
         return choice
 
-    def _meet(self, asker: Ledger, slot: int) -> int:
+    def _open_for(self, asker: Ledger, slot: int) -> int:
         """Find or create the cells of the asking learner's instance."""
         asker.asked = self._table(asker.own[0])
-        asker.asked_rows[0] = asker.asked._meet(asker.first, asker.rows[0], slot)
+        asker.asked_rows[0] = asker.asked._open_for(asker.first, asker.rows[0], slot)
         for k in range(1, asker.count):
             table = self._table(asker.own[k])
-            asker.asked_rows[k] = table._meet(asker._at(k), asker.rows[k], slot)
+            asker.asked_rows[k] = table._open_for(asker._at(k), asker.rows[k], slot)
         return 0
 
     def _table(self, space: int) -> Table:

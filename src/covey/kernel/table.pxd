@@ -5,21 +5,21 @@ from covey.kernel.thresholds cimport Clock
 
 cdef class Table(CellCounters):
     cdef Clock clock
-    cdef bint is_supervised, floors_training, tells_widths, is_wary
-    cdef long long arrived, alarm, doubt, doubt_served, forgotten
+    cdef bint is_supervised, floors_training, tells_widths, ignores_reports
+    cdef long long arrived, alarm, evidence, evidence_served, forgotten
     cdef double lowest, highest
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
-    cdef bint _needs(self, long long row, long long peer) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
-    cdef int _report(self, long long row, long long slot) except -1
-    cdef int _receive(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
-    cdef int _receive_lie(self, long long row, long long peer, long long slot) except -1
+    cdef int _make_report(self, long long row, long long slot) except -1
+    cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int _receive_false_report(self, long long row, long long peer, long long slot) except -1
     cdef long long _width(self, long long row, long long function) noexcept
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
-    cdef int _finish(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
-    cdef int _finish_served(self, long long row, long long function, long long gain, long long slot) except -1
+    cdef int _on_label(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
+    cdef int _on_served_label(self, long long row, long long function, long long gain, long long slot) except -1
     cdef int _forget_all(self, long long end) except -1
     cpdef decide(self, tuple context, long long slot, bytes closed=*)
     cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)

@@ -2,9 +2,9 @@
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
 """The base of all policies: one decision, one label, or many, at a time.
 
-A policy inherits and overrides a few methods: `_choose`, `_help`, `_needs`, `_report`, `_receive`,
-`_has_changed`. A decision is one integer, `row << 20 | arm << 2 | phase`, that is later passed to
-`settle`.
+A policy inherits and overrides a few methods: `_choose`, `_help`, `_needs_report`, `_make_report`,
+`_receive_report`, `_has_changed`, `_on_label`. A decision is one integer,
+`row << 20 | arm << 2 | phase`, that is later passed to `settle`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, CALM, LEVEL, OWN, PARENT
+from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, LEVEL, NEXT_TEST, OWN, PARENT
 from covey.kernel.counters import (
     ARRIVED,
     CLOSED,
@@ -37,13 +37,13 @@ class Table(CellCounters):
         self.is_supervised = rule.is_supervised
         self.floors_training = rule.floors_training
         self.tells_widths = False  # a helper says how far its function may be from its best
-        # What `_report` has found: arrivals, and bounds of the best accuracy.
+        # What `_make_report` has found: arrivals, and bounds of the best accuracy.
         self.arrived = 0
         self.lowest, self.highest = 0.0, 1.0
         # Change-detection statistics: of own decisions, and of answers to peers.
         self.alarm = 0  # 0: there is none
-        self.doubt = self.doubt_served = 0
-        self.is_wary = False  # after a detected change, peers are judged by own labels only
+        self.evidence = self.evidence_served = 0
+        self.ignores_reports = False  # after a detected change, peers are judged by own labels only
         self.forgotten = 0  # labels of decisions up to this slot are ignored
 
     # -- what a policy overrides ---------------------------------------------------------------
@@ -51,7 +51,7 @@ class Table(CellCounters):
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         """Return `arm << 2 | phase`; -1 if peers must be asked first.
 
-        `is_fresh`: those that `_needs` names have been asked for this decision.
+        `is_fresh`: those that `_needs_report` names have been asked for this decision.
         """
         return EXPLOIT
 
@@ -63,28 +63,28 @@ class Table(CellCounters):
         """Return the own function that a helper explores next; -1: none."""
         return -1
 
-    def _needs(self, row: int, peer: int) -> bool:
+    def _needs_report(self, row: int, peer: int) -> bool:
         """Return whether `_choose` needs the report of a peer, after it returned -1."""
         return self.costs[self.functions + peer] < CLOSED
 
     def _is_waiting(self, row: int, slot: int) -> bool:
-        """Return whether the decision on `row` waits for the reports that `_needs` names."""
+        """Return whether the decision on `row` waits for the reports that `_needs_report` names."""
         return True
 
-    def _report(self, row: int, slot: int) -> int:
+    def _make_report(self, row: int, slot: int) -> int:
         """Set what a peer is told of a cell: `arrived`, `lowest` and `highest`."""
         self.arrived = self.rows[row * self.stride + ARRIVALS]
         return 0
 
-    def _receive(
+    def _receive_report(
         self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
     ) -> int:
         """Take the report of a peer."""
         return 0
 
-    def _receive_lie(self, row: int, peer: int, slot: int) -> int:
+    def _receive_false_report(self, row: int, peer: int, slot: int) -> int:
         """Take the report of a peer that claims no arrivals and a perfect function."""
-        return self._receive(row, peer, 0, 0.0, 1.0, slot)
+        return self._receive_report(row, peer, 0, 0.0, 1.0, slot)
 
     def _width(self, row: int, function: int) -> int:
         """Return how far a function may be from its best, in millionths."""
@@ -94,14 +94,14 @@ class Table(CellCounters):
         """Return whether a label counts; asked only if `alarm` is above 0."""
         return True
 
-    def _finish(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+    def _on_label(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         """Count an own decision and record its label, which comes at once."""
         self._follow_on()
         self._count_own(row, 1)
         self._learn_own(row, arm, phase, gain, slot, UNPAID)
         return 0
 
-    def _finish_served(self, row: int, function: int, gain: int, slot: int) -> int:
+    def _on_served_label(self, row: int, function: int, gain: int, slot: int) -> int:
         """Count a peer's instance and record its label, which comes at once."""
         self._count_served(row, 1)
         self._learn_served(row, function, gain, slot)
@@ -138,7 +138,7 @@ class Table(CellCounters):
         self.clock.move(slot)
         peers = []
         if self._is_waiting(row, slot):
-            peers = [k for k in range(self.asked - self.functions) if self._needs(row, k)]
+            peers = [k for k in range(self.asked - self.functions) if self._needs_report(row, k)]
         if closed is not None:
             self._reopen()
         return peers
@@ -147,21 +147,21 @@ class Table(CellCounters):
         """Return the report for a peer: arrivals, and bounds of the best accuracy."""
         self.clock.move(slot)
         self.clock.round_up(slot)
-        self._report(row, slot)
+        self._make_report(row, slot)
         return self.arrived, self.lowest, self.highest
 
     def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Store the `report` of `peer`; return the previous training counter."""
         old = self.rows[row * self.stride + self.untrained + peer]
         self.clock.move(slot)
-        self._receive(row, peer, report[0], report[1], report[2], slot)
+        self._receive_report(row, peer, report[0], report[1], report[2], slot)
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
         """Restore the counter that `refresh` returned."""
         base = row * self.stride
         self.rows[base + self.untrained + peer] = old
-        self.rows[base + CALM] = 0
+        self.rows[base + NEXT_TEST] = 0
 
     def resume(
         self, row: int, context: tuple[float, ...], slot: int, closed: bytes | None = None
@@ -364,12 +364,17 @@ class Table(CellCounters):
 
     def doubts(self) -> list[int]:
         """Return the change-detection statistics, and the slot of the last reset."""
-        return [self.doubt, self.doubt_served, int(self.is_wary), self.forgotten]
+        return [
+            self.evidence,
+            self.evidence_served,
+            int(self.ignores_reports),
+            self.forgotten,
+        ]
 
     def take_doubts(self, doubts: list[int]) -> None:
         """Restore the result of `doubts`."""
-        self.doubt, self.doubt_served, self.forgotten = doubts[0], doubts[1], doubts[3]
-        self.is_wary = doubts[2] > 0
+        self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
+        self.ignores_reports = doubts[2] > 0
 
     def take_over(self, old: Table, pending: Iterable[int]) -> None:
         """Continue from another table, whose rows keep their numbers.
@@ -385,7 +390,7 @@ class Table(CellCounters):
     def forget_labels(self, slot: int) -> None:
         """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""
         self._forget_all(self.functions)
-        self.doubt_served = 0
+        self.evidence_served = 0
         self.forgotten = max(self.forgotten, slot)
 
     def _forget_all(self, end: int) -> int:
