@@ -222,7 +222,7 @@ class CellCounters(Cells):
             replies[peer : peer + 2] = counters[len(places) :]
             self._load_replies(row, replies)
         self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
-        self.rows[base + CALM] = 0
+        self.rows[base + NEXT_TEST] = 0
 
     def _places(self, arm: int) -> list[int]:
         """Return where in a row the counters of an arm are; -1: not counted."""

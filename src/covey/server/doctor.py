@@ -310,7 +310,8 @@ def _kept(site: SiteConfig) -> Finding:
         return Finding("store", FAILURE, str(error))
     text = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
     text = f"{text}, {len(loaded.deliveries)} undelivered labels"
-    if plan.is_change:
+    is_whole = len(site.functions) == len(site.site.functions)  # else the file is not valid
+    if plan.is_change and is_whole:
         text = f"{text}; the next start changes it: `covey plan {site.path}`"
     return Finding("store", OK, text)
 
