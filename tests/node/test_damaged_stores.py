@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.flips import build, flip_bits
 from covey import cli
 from covey.errors import StoreError
-from covey.node.requests import Loaded
+from covey.node.requests import Arm, Commit, Loaded, Regrouped, SetAside, StoreChange
 from covey.node.store import Store
 from covey.node.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
@@ -172,6 +173,34 @@ def test_a_start_refuses_a_damaged_state(tmp_path: Path, statement: str) -> None
         StoreError, match="is damaged, .* does not fit its checksum.; restore it from a copy"
     ):
         Store(tmp_path / "a").load("north", "arm: f")
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        ("arms", "UPDATE arms SET version = '2'"),
+        ("set_aside", "UPDATE set_aside SET counters = '[9]'"),
+        ("requests", "UPDATE requests SET groups = replace(groups, '0', '1')"),
+    ],
+)
+def test_a_changed_configuration_is_written_with_checksums(
+    tmp_path: Path, table: str, statement: str
+) -> None:
+    store = Store(tmp_path / "a")
+    load(store)
+    store.commit(commit_of([request(1), request(2)]))
+    first, second = store._requests("1")
+    store.commit(Commit(closed=[2]))
+    groups = [msgspec.structs.replace(one, code=4) for one in first.groups]
+    now = [Regrouped(one, groups, one.group_of) for one in (first, second)]
+    aside = [SetAside("f", "", "g1:0", [1, 1])]
+    store.change(StoreChange("arm: f", [Arm("f", "f")], requests=now, set_aside=aside))
+
+    assert store.check() == []
+    assert (store.arms(), store.set_aside("f")) == ([Arm("f", "f")], aside)
+    assert [one.groups for one in store._requests("1")] == [groups, groups]
+    store._base.execute(statement)
+    assert f"the row of table {table} that begins with" in store.check()[0]
 
 
 def test_a_damaged_request_is_not_found_but_refused(tmp_path: Path) -> None:
