@@ -25,7 +25,7 @@ from covey.node.store import Store
 from covey.node.training import Steps
 from covey.node.workers import ThreadWorkers
 from covey.server import config, http, keys, tokens
-from covey.server.app import Present, Site
+from covey.server.app import Present, ServedSite
 from covey.server.config import SiteConfig
 from covey.server.http import HttpRequest, HttpResponse
 from covey.server.metrics import Metrics
@@ -96,7 +96,7 @@ class Year:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.chance = random.Random(26)  # noqa: S311
-        self.sites: dict[str, Site] = {}
+        self.sites: dict[str, ServedSite] = {}
         self.stores: dict[str, tuple[Store, ThreadWorkers]] = {}
         self.day = 0
         self.acknowledged: Counter[tuple[str, bool]] = Counter()  # arm and whether it was right
@@ -168,7 +168,7 @@ class Year:
         threads = YearWorkers(store)
         self.stores[name] = store, threads
         wires: Any = partial(Wires, self)
-        self.sites[name] = Site(store, threads, Metrics({}), wires)
+        self.sites[name] = ServedSite(store, threads, Metrics({}), wires)
         assert served.identity is not None
         certificate = keys.OwnCertificate(*served.identity, now=lambda: self.now)
         await self.sites[name].open(served, certificate)

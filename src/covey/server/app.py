@@ -58,7 +58,7 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths, PATHS)
-        site = Site(*_threads(served, stack, metrics), metrics)
+        site = ServedSite(*_threads(served, stack, metrics), metrics)
         await site.open(served, certificate)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -101,7 +101,7 @@ def _log_start(node: Node) -> None:
     )
 
 
-class Site:
+class ServedSite:
     """The present parts of a served site, which a reload replaces."""
 
     def __init__(
@@ -332,7 +332,10 @@ class Present:
     """The handler and the authenticator of a listener: those of the present parts of a site."""
 
     def __init__(
-        self, site: Site, handler: Callable[[], HttpHandler], gate: Callable[[], Authenticator]
+        self,
+        site: ServedSite,
+        handler: Callable[[], HttpHandler],
+        gate: Callable[[], Authenticator],
     ) -> None:
         self._site, self._handler, self._gate = site, handler, gate
 
@@ -396,7 +399,7 @@ def _gate(served: SiteConfig) -> Authenticator:
     return gate
 
 
-def _for_clients(site: Site) -> Listener:
+def _for_clients(site: ServedSite) -> Listener:
     served, present = site.served, Present(site, lambda: site.for_clients, lambda: site.gate)
     tls = partial(site.identity, keys.open_context)
     return Listener(
@@ -410,7 +413,7 @@ def _for_clients(site: Site) -> Listener:
     )
 
 
-def _for_peers(site: Site) -> Listener:
+def _for_peers(site: ServedSite) -> Listener:
     assert site.served.peer_address is not None
     gate = CertificateAuth(site.allowed)
     return Listener(
