@@ -152,7 +152,9 @@ class Counters:
         """Continue what is counted since the start."""
         self.decisions, self.spent, self.alone = old.decisions, old.spent, old.alone
         self.waits, self.waited_slots = old.waits, old.waited_slots
-        self.asked, self.alarms, self._alarms_seen = old.asked, old.alarms, old._alarms_seen
+        self.asked.update(old.asked)
+        self.alarms.update(old.alarms)  # in place: the change detection counts here
+        self._alarms_seen += old._alarms_seen
 
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
