@@ -11,6 +11,7 @@ from covey.errors import StoreError
 from covey.functions.function import Function
 from covey.node.node import Node
 from covey.node.requests import DETACHED, AskRow
+from covey.node.status import Counters
 from support import virtual
 from support.changes import ChangingWorld, Known, known_of, live, recorded, site
 from support.lives import GRID, POLICIES
@@ -281,3 +282,16 @@ def test_counters_stay_when_claims_of_peers_are_checked_or_no_longer(
         await live(node, 20, seed=4)
 
     changed(policy, use)
+
+
+def test_alarms_and_rows_of_peers_are_counted_on_where_the_change_detection_counts() -> None:
+    old, new = Counters({}), Counters({})
+    alarms = new.alarms
+    old.alarms[""], old.asked["south"] = 2, 3
+    assert old.is_alarmed()
+
+    new.take_over(old)
+
+    assert (new.alarms.total(), new.asked["south"], new.is_alarmed()) == (2, 3, False)
+    alarms[""] += 1
+    assert (new.alarms.total(), new.is_alarmed()) == (3, True)
