@@ -23,7 +23,7 @@ from covey.node.requests import Commit, Delivery, LabelPart, Request, is_own
 from covey.node.state import Settlements, SiteState
 from covey.node.store import Store
 from covey.node.trust import SourceStatistics
-from covey.node.workers import Journal
+from covey.node.workers import InProgress, Journal
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -256,7 +256,7 @@ def uses_ids_again_after_a_restart(patch: Patch) -> None:
 
 
 def ignores_its_limits(patch: Patch) -> None:
-    patch.setattr(Node, "_check_room", lambda self, *_: self._check_alive())
+    patch.setattr(InProgress, "check_room", lambda self, *_: None)
 
 
 def keeps_the_arrivals_of_a_failed_request(patch: Patch) -> None:

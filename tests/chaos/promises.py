@@ -219,8 +219,8 @@ def limits_hold(network: Network) -> None:
         for source, count in held.items():
             most = limits.peer_tickets if source else limits.tickets
             network.expect(count <= most, "I7", f"{name} holds {count} rows of {source!r}")
-        own = sum(is_own(source) for source, _ in node._in_progress)
-        peers = len(node._in_progress) - own
+        own = sum(is_own(source) for source, _ in node._in_progress.by_key)
+        peers = len(node._in_progress.by_key) - own
         is_less = own <= limits.requests and peers <= limits.peer_requests
         network.expect(is_less, "I7", f"{name} answers {own} clients and {peers} peers at once")
 

@@ -74,7 +74,7 @@ def test_every_ticket_is_a_request_of_one_row(old: Path) -> None:
         assert (request.digest, request.slot) == (ticket["digest"], ticket["slot"])
         assert (request.is_open, request.space) == (bool(ticket["is_open"]), ticket["space"])
         assert list(request.contexts[0]) == json.loads(ticket["context"])
-        assert msgspec.structs.astuple(group)[1:] == tuple(
+        assert msgspec.structs.astuple(group)[1:6] == tuple(
             ticket[n] for n in ("cell", "phase", "arm", "price", "peer")
         )
         assert request.function(0) == ticket["function"]
@@ -106,7 +106,7 @@ def test_every_batch_of_version_1_is_a_request_with_its_labels(old: Path) -> Non
         request = found(store, lot["source"], lot["id"])
         assert (len(request), request.slot) == (lot["rows"], lot["slot"])
         assert request.is_open == bool(lot["is_open"])
-        assert [list(msgspec.structs.astuple(group)) for group in request.groups] == json.loads(
+        assert [list(msgspec.structs.astuple(group)[:6]) for group in request.groups] == json.loads(
             lot["kinds"]
         )
         assert list(request.group_of) == list(struct.unpack(f"{lot['rows']}I", lot["which"]))

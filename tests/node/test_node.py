@@ -20,10 +20,11 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.kernel.rules import Report
-from covey.node.node import Limits, Question
+from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
 from covey.node.store import Store
+from covey.node.workers import Limits
 from covey.types import MEMORY
 from support import virtual
 from support.virtual import Weather, World

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from covey.bandit.policies import INDEXED
 from covey.errors import ConflictingLabel, ContextError, DataError, LimitError, UnknownRow
-from covey.node.node import Limits, Node, Question
+from covey.node.node import Node, Question
 from covey.node.trust import Trust
+from covey.node.workers import Limits
 from support import virtual
 from support.lives import (
     FUNCTIONS,

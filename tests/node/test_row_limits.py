@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.errors import FunctionError, LimitError
-from covey.node.node import Limits, Node
+from covey.node.node import Node
 from covey.node.requests import AskRow, holder
-from covey.node.workers import Answering, Workers
+from covey.node.workers import Answering, Limits, Workers
 from support import virtual
 from support.virtual import Disk, World
 

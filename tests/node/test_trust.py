@@ -14,10 +14,11 @@ from test_state import Site, everything, overlays
 from covey.bandit.policies import PRESETS, resolve, settings_from
 from covey.errors import FunctionError, LateLabel, LimitError, UnknownTicket
 from covey.kernel.rules import Cell
-from covey.node.node import Limits, Node, Question
+from covey.node.node import Node, Question
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, is_own
 from covey.node.store import Store
 from covey.node.trust import FEWEST_LABELS, RobustMedians, Trust
+from covey.node.workers import Limits
 from support import virtual
 from support.virtual import World
 

@@ -227,6 +227,22 @@ def test_a_function_that_never_returns_does_not_keep_the_workers_open(
     assert "'gate' has not returned; the site stops without it" in caplog.text
 
 
+def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> None:
+    gate = Gate()
+    old = as_function(gate, name="f", owner="north")._replace(timeout_s=0.05)
+    new = as_function(str, name="f", owner="north")._replace(timeout_s=0.05, version="2")
+
+    async def main() -> None:
+        runner = ThreadWorkers(Store.memory())
+        assert await busy(runner.run(old, old.answer, 1)) == [True]
+        assert runner.is_available(new)
+        assert await runner.run(new, new.answer, 2) == "2"
+        runner.close()
+
+    asyncio.run(main())
+    gate.may_return.set()
+
+
 def test_one_function_does_not_wait_for_another() -> None:
     gate = Gate()
     slow, fast = (as_function(one, name=str(k), owner="n") for k, one in enumerate((gate, str)))

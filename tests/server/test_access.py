@@ -15,7 +15,7 @@ import pytest
 from covey.errors import ConfigError
 from covey.node.store import Store
 from covey.server import certificates, config, keys, tokens
-from covey.server.client_api import OPEN_PATHS
+from covey.server.client_api import OPEN_PATHS, RELOAD
 from covey.server.http import Address, HttpProblem, HttpRequest, HttpResponse, SiteLimits
 from covey.server.listener import Caller, CertificateAuth, Listener, LoopbackOnly, TokenAuth
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
@@ -334,11 +334,13 @@ def test_a_page_of_another_origin_is_refused(
     secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
     gate = TokenAuth(tmp_path / "tokens.json") if has_tokens else LoopbackOnly()
     headers = {"host": "127.0.0.1:8080", "authorization": f"Bearer {secret}"}
-    head = HttpRequest("POST", INFER, headers | ({} if origin is None else {"origin": origin}))
+    named = {} if origin is None else {"origin": origin}
 
-    if is_let_in:
-        gate.admit(head, None)
-    else:
+    for path in (INFER, RELOAD):
+        head = HttpRequest("POST", path, headers | named)
+        if is_let_in:
+            gate.admit(head, None)
+            continue
         with pytest.raises(HttpProblem, match="pages of another origin may not call") as refused:
             gate.admit(head, None)
         assert (refused.value.status, refused.value.code) == (403, "not_allowed")

@@ -228,10 +228,10 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
     ("text", "name", "said"),
     [
         (SITE, "south", "is the store of site 'south', not of 'north'"),
-        (SITE.replace("slices = 4", "slices = 2"), "north", "would mean something else"),
+        (SITE.replace("dimension = 1", "dimension = 2"), "north", "would mean something else"),
     ],
 )
-def test_a_store_of_another_site_or_shape_is_a_failure(
+def test_a_store_of_another_site_or_of_other_contexts_is_a_failure(
     tmp_path: Path, text: str, name: str, said: str
 ) -> None:
     store_of(tmp_path, text, name=name).close()

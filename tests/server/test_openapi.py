@@ -91,7 +91,7 @@ def test_the_document_shows_where_tensors_may_be_binary() -> None:
     }
     (infer,) = (operation for _, path, operation in operations() if path == INFER)
 
-    assert takes == {"infer": True, "feedback": True}
+    assert takes == {"infer": True, "feedback": True, "reload": False}
     assert "application/octet-stream" in infer["responses"]["200"]["content"]
     assert [one["name"] for one in infer["parameters"]] == [oip.LENGTH]
     assert list(infer["responses"]["200"]["headers"]) == [oip.LENGTH]

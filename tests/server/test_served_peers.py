@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import random
 import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,8 @@ from covey.errors import ConfigError, PeerError
 from covey.node.requests import AskRow
 from covey.server import config, peer_messages
 from covey.server import keys as site_keys
-from covey.server.config import PeerConfig
-from covey.server.peer_client import HttpsPeers, PeerClient
 from support.served import FEEDBACK, INFER, Client, infer, serving
-from support.site_processes import Offices, table
+from support.site_processes import Offices, table, way
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -60,22 +56,6 @@ def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, *
 
 
 # -- which peers are admitted --------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def way(offices: Offices, name: str) -> AsyncIterator[PeerClient]:
-    """Yield the way of a site to north."""
-    folder = offices.folder
-    files = (folder / f"{name}.crt", folder / f"{name}.key", folder / "office" / "ca.crt")
-    known = PeerConfig(
-        name="north", key=offices.key("north"), url=offices.url("north"), share="data"
-    )
-    chance = random.Random(3)  # noqa: S311
-    peers = HttpsPeers({"north": known}, partial(site_keys.client_context, *files), chance)
-    try:
-        yield peers.by_name["north"]
-    finally:
-        await peers.close()
 
 
 def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offices) -> None:

@@ -225,6 +225,6 @@ def test_a_mistake_on_the_command_line_is_a_sentence_and_exit_code_2(
     assert cli.main(["tokens", "new", "camera", "--scope", "all", "--file", str(path)]) == 2
 
     assert capsys.readouterr().err == (
-        "covey: unknown scope 'all'; known: feedback, feedback-any, infer, metrics, read\n"
+        "covey: unknown scope 'all'; known: admin, feedback, feedback-any, infer, metrics, read\n"
     )
     assert not path.exists()

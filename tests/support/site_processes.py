@@ -3,16 +3,20 @@
 import http.client
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from covey.server import keys
+from covey.server.config import PeerConfig
+from covey.server.peer_client import HttpsPeers, PeerClient
 
 TESTS = Path(__file__).parents[1]
 SRC = TESTS.parent / "src"
@@ -155,3 +159,19 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value)
+
+
+@asynccontextmanager
+async def way(offices: Offices, name: str) -> AsyncIterator[PeerClient]:
+    """Yield the way of a site to north."""
+    folder = offices.folder
+    files = (folder / f"{name}.crt", folder / f"{name}.key", folder / "office" / "ca.crt")
+    known = PeerConfig(
+        name="north", key=offices.key("north"), url=offices.url("north"), share="data"
+    )
+    chance = random.Random(3)  # noqa: S311
+    peers = HttpsPeers({"north": known}, partial(keys.client_context, *files), chance)
+    try:
+        yield peers.by_name["north"]
+    finally:
+        await peers.close()

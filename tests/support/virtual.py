@@ -21,12 +21,12 @@ from covey.errors import PeerError
 from covey.kernel.rules import Report
 from covey.node.budgets import Budgets
 from covey.node.network import functions_of, learner_of
-from covey.node.node import Limits, Node, NodeDependencies, Question
+from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Assistance, Payment
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Workers
+from covey.node.workers import Limits, Workers
 from covey.types import Label
 
 Given = TypeVar("Given")

@@ -19,6 +19,7 @@ from covey.cli.keys import Commands, Finish, as_number, command
 from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_of
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
+from covey.node.change import Plan
 from covey.node.store import Store
 from covey.report.text import NONE, number, table
 
@@ -257,10 +258,23 @@ examples:
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
 after requests in progress are answered, also if a function never returns; a second signal stops it
-immediately. SIGHUP reloads certificates; changed token files are reloaded without it.
+immediately. SIGHUP reloads certificates and the file, as `covey plan` says; changed token files are
+reloaded without it.
 
 Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
 written: check the disk, and restart.
+"""
+PLAN_EXAMPLES = """\
+examples:
+  covey plan site.toml && echo "nothing changes"
+  covey plan site.toml --json | jq '.steps[] | select(.what == "retire")'
+
+Nothing is changed: a copy of the store is, also while the site serves. `covey serve` applies the
+plan at the start, a running site when it gets SIGHUP or POST /admin/reload.
+
+Exit codes: 0 nothing changes, 3 the store changes and all that was learnt stays in use, 4 something
+that was learnt is used no longer (it stays readable in the store), 2 the file or the store cannot
+be used.
 """
 DOCTOR_EXAMPLES = """\
 examples:
@@ -312,6 +326,16 @@ def add(commands: Commands, *, finish: Finish) -> None:
     )
     doctor.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
     finish(doctor, _doctor)
+
+    plan = add_command(
+        "plan",
+        "say what a site's configuration would change in its store",
+        "Compare a site's configuration with its store: which arms stay, begin, or are retired, "
+        "and what is counted again.",
+        PLAN_EXAMPLES,
+    )
+    plan.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
+    finish(plan, _plan)
 
     serve = add_command(
         "serve",
@@ -387,6 +411,25 @@ def _doctor(options: argparse.Namespace) -> int:
         for finding in findings:
             print(f"{finding.state:<8} {finding.what:<{width}}  {finding.message}")
     return 0 if is_fine else 1
+
+
+def _plan(options: argparse.Namespace) -> int:
+    # Not at the top: no other command needs functions and a store.
+    from covey.functions.registry import replay_training
+    from covey.server import config, planning
+
+    site = config.load(options.site, remember=replay_training)
+    if not site.store.exists():
+        plan, lines = Plan(site.serving.name, []), [f"{site.store} is not there; a start makes it"]
+    else:
+        plan, _ = planning.planned(site)
+        lines = plan.lines() or [f"nothing changes in {site.store}"]
+    if options.json:
+        facts = {"is_change": plan.is_change, "sets_aside": plan.sets_aside, "lines": lines}
+        print(msgspec.json.encode({**msgspec.to_builtins(plan), **facts}).decode())
+    else:
+        print(*lines, sep="\n")
+    return 4 if plan.sets_aside else 3 if plan.is_change else 0
 
 
 def _serve(options: argparse.Namespace) -> None:

@@ -287,3 +287,12 @@ class LabelSet:
 
 
 ANY = LabelSet()
+
+
+def check_plain(labels: list[Any]) -> None:
+    """Replace labels by plain ones; raise `DataError` for what cannot be stored."""
+    if set(map(type, labels)) <= set(PLAIN):
+        for label in set(labels):
+            plain_label(label)
+    else:
+        labels[:] = map(plain_label, labels)

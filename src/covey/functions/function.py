@@ -41,6 +41,9 @@ class Function(NamedTuple):
     is_instant: bool = False  # too fast to be worth a thread
     classes: tuple[Label, ...] = ()  # all possible labels; empty: unknown
     timeout_s: float = TIMEOUT_S  # of one call at a node
+    version: str = ""  # another one is another arm
+    carry: float = 0.0  # share of what an earlier version has learnt that this one begins with
+    table: Any = None  # the `[[function]]` table that it was made from
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.
@@ -295,6 +298,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     name: str
     kind: str
     timeout_s: float = TIMEOUT_S  # of one call at a node
+    carry: float = 0.0  # share of what an earlier version has learnt that a new one begins with
 
 
 class Taught(Named, frozen=True, kw_only=True, rename="kebab"):

@@ -7,13 +7,15 @@ import json
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from covey.errors import ConfigError, DataError, FunctionError, optional_module, place_of
 from covey.functions.function import (
@@ -47,6 +49,7 @@ class Entry(Taught, frozen=True, kw_only=True):
 
     entry: str
     options: dict[str, Any] | None = None
+    version: str = ""
 
 
 def load_python(table: Entry, folder: Path) -> Any:
@@ -351,12 +354,15 @@ def functions_from(
     folder: Path,
     remember: Remember = with_training_log,
     first: int = 1,
+    before: Mapping[str, Function] | None = None,
 ) -> dict[str, Function]:
     """Return the functions of a site's `[[function]]` tables, by name.
 
     File paths are relative to `folder`, that of the configuration; `remember` handles training
-    logs; `first` is the number of the first table. Raises `ConfigError` if a table is not valid,
-    and `MissingExtra` if its library is not installed.
+    logs; `first` is the number of the first table. Functions of `before` with the same table are
+    used on, with all that they have learnt; the module of one with another version is imported
+    again. Raises `ConfigError` if a table is not valid, and `MissingExtra` if its library is not
+    installed.
     """
     if not isinstance(tables, Sequence) or isinstance(tables, str):
         raise ConfigError("function is not a list of tables; write [[function]] in double brackets")
@@ -369,9 +375,40 @@ def functions_from(
             raise ConfigError(f"{where}: duplicate function name {table.name!r}; names must differ")
         if isinstance(table, Taught):
             _check_lessons(table, folder, files)
-        log.info("loading function %r (%s)", table.name, table.kind)
-        functions[table.name] = _function(table, owner, folder, remember)
+        old = (before or {}).get(table.name)
+        if old is not None and _is_same(old.table, table):
+            functions[table.name] = old._replace(carry=table.carry)
+        else:
+            log.info("loading function %r (%s)", table.name, table.kind)
+            is_renewed = old is not None and old.version != version_of(table)
+            with _imported_again(table) if is_renewed else nullcontext():
+                functions[table.name] = _function(table, owner, folder, remember)
     return functions
+
+
+def version_of(table: Any) -> str:
+    """Return what tells a version of a function: the hash of its file, or what the table says."""
+    if isinstance(table, Constant):
+        return json.dumps(table.label)
+    return getattr(table, "sha256", "").lower() or getattr(table, "version", "")
+
+
+def _is_same(old: Any, table: Any) -> bool:
+    return type(old) is type(table) and replace(old, carry=table.carry) == table
+
+
+@contextmanager
+def _imported_again(table: Any) -> Iterator[None]:
+    """Import the module of an entry anew; if that fails, the known one stays."""
+    name = getattr(table, "entry", "").partition(":")[0]
+    known = sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    try:
+        yield
+    except BaseException:
+        if known is not None:
+            sys.modules[name] = known
+        raise
 
 
 def _table(raw: object, where: str) -> Any:
@@ -388,6 +425,8 @@ def _table(raw: object, where: str) -> Any:
             f"function {table.name!r}: timeout-s is {table.timeout_s}; it must be above 0 and "
             "finite"
         )
+    if not 0 <= table.carry <= 1:
+        raise ConfigError(f"{where}: carry is {table.carry:g}; it must be from 0 to 1")
     return table
 
 
@@ -408,8 +447,13 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
     if isinstance(table, Taught):
         given = untrained(given, classes=classes) if classes else given
         given = given if table.learns else frozen(given)
-    function = as_function(given, name=table.name, owner=owner)
-    return function._replace(classes=classes, timeout_s=table.timeout_s)
+    return as_function(given, name=table.name, owner=owner)._replace(
+        classes=classes,
+        timeout_s=table.timeout_s,
+        version=version_of(table),
+        carry=table.carry,
+        table=table,
+    )
 
 
 def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:

@@ -322,6 +322,7 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
     output: str | None = None
     columns: list[str] | None = None
     classes: list[Scalar] | None = None
+    version: str = ""
 
 
 class RemoteTensor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -197,6 +197,77 @@ class CellCounters(Cells):
         self.know(row, labels)
         return row
 
+    def arm_counters(self, row: int, arm: int) -> list[int]:
+        """Return what is stored of `arm` in `row`, in an order that depends on no layout.
+
+        Labels, correct ones, costs, their number and two discounted counts come first. The last two
+        are the report of a peer.
+        """
+        base = row * self.stride
+        counters = [self.rows[base + at] if at >= 0 else 0 for at in self._places(arm)]
+        peer = 2 * (arm - self.functions)
+        replies = self._replies(row)[peer : peer + 2] if peer >= 0 else []
+        return counters + (replies or [0, 0])
+
+    def load_arm(self, row: int, arm: int, counters: list[int]) -> None:
+        """Restore the result of `arm_counters`, except for what this table does not count."""
+        base = row * self.stride
+        places = self._places(arm)
+        for k in range(len(places)):
+            if places[k] >= 0:
+                self.rows[base + places[k]] = counters[k]
+        peer = 2 * (arm - self.functions)
+        replies = self._replies(row)
+        if 0 <= peer < len(replies):
+            replies[peer : peer + 2] = counters[len(places) :]
+            self._load_replies(row, replies)
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
+        self.rows[base + NEXT_TEST] = 0
+
+    def _places(self, arm: int) -> list[int]:
+        """Return where in a row the counters of an arm are; -1: not counted."""
+        peer = arm - self.functions
+        is_asked = 0 <= peer < self.asked - self.functions
+        is_discounted = self.forgets and not self.window  # counts of a window are those of its ring
+        return [
+            self.labels + arm,
+            self.right + arm,
+            self.spent + arm if self.learns_costs else -1,
+            self.times + arm if self.learns_costs else -1,
+            self.recent + arm if is_discounted else -1,
+            self.recent_right + arm if is_discounted else -1,
+            self.last + arm if self.dates_labels and peer < 0 else -1,
+            self.untrained + peer if is_asked else -1,
+            self.trained + peer if is_asked and self.ring > self.trained else -1,
+        ]
+
+    def take_row(self, old: Any, row: int, arms: list[int]) -> int:
+        """Create the cell that a table of other arms has in `row`; return its row here.
+
+        Arm `k` here is `arms[k]` there; -1: it is new. Cells and their arrivals stay.
+        """
+        counters = old.counters(row)[:3] + [0] * (self.stride - self.labels + 2 * self.asked)
+        here = self.load(old.cell(row), counters)
+        for arm in range(self.arms):
+            if arms[arm] >= 0:
+                self.load_arm(here, arm, old.arm_counters(row, arms[arm]))
+        if self.window:
+            for label in old.latest(row):
+                if label >> 32 in arms:
+                    arm = arms.index(label >> 32)
+                    self._record_recent(here * self.stride, arm, label & 0xFFFFFFFF)
+        self.know(here, old.known(row))
+        return here
+
+    def latest(self, row: int) -> list[int]:
+        """Return the labels in the window of a row, the oldest first: `arm << 32 | gain`."""
+        if not self.window:
+            return []
+        first = row * self.stride + self.ring
+        count = self.rows[first]
+        kept = range(max(0, count - self.window), count)
+        return [self.rows[first + 1 + k % self.window] for k in kept]
+
     def add_labels(self, row: int, arrivals: int, labels: list[tuple[int, int]]) -> None:
         """Add arrivals, and labels of own functions with how many of them were right."""
         base = row * self.stride

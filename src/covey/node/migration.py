@@ -1,6 +1,6 @@
 """A store of an earlier version becomes one of this version: see UPGRADING.md, "The store".
 
-From version 2 on, the tables are the same; version 3 has a checksum in every row. From version 1,
+Version 2 lacks checksums, and the table of arms, which its fingerprint names. From version 1,
 tickets become requests of one row, lots become requests, and labels become parts. Counters and
 folded sums stay as they are. What an isolated source caused is rebuilt from its tickets and folded
 sums in a form that depends on no kernel (`MigratedCell`), as version 1 added it to a copy of the
@@ -9,20 +9,14 @@ there, labels that were folded are not among those seen, labels of own clients i
 the source named start anew, and what was folded while the source was pooled counts as its own.
 """
 
-import contextlib
-import filecmp
-import itertools
-import os
 import sqlite3
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from covey.files import sync
 from covey.kernel import CHOICE
 from covey.node import tables
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
@@ -67,45 +61,26 @@ SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ti
 """
 
 
-def keep_copy(base: sqlite3.Connection, path: Path, ending: str) -> Path:
-    """Write a copy of a store beside it, on the disk and whole; return its name.
-
-    No other copy is overwritten: after a return to version 1, it is of an earlier migration.
-    Raises `OSError` if it cannot be written.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        with contextlib.closing(sqlite3.connect(part)) as target:
-            base.backup(target)
-        sync(part)
-        copy = _name_of(part, path, ending)
-        part.replace(copy)
-        sync(copy.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return copy
-
-
-def _name_of(part: Path, path: Path, ending: str) -> Path:
-    """Return the first name of a copy that is free, or that a copy with the same content has."""
-    for number in itertools.count(1):
-        copy = path.with_name(path.name + ending + (f".{number}" if number > 1 else ""))
-        if not copy.exists() or (copy.is_file() and filecmp.cmp(copy, part, shallow=False)):
-            break
-    return copy
-
-
 def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) -> None:
     """Migrate what a connection has open, within its transaction; `create` makes new tables."""
     if version == 1:
         _migrate_tickets(base)
+    _add_arms(base)
     _seal(base, create)
 
 
+def _add_arms(base: sqlite3.Connection) -> None:
+    """Fill the table of arms from the fingerprint, which has them in their order."""
+    _run(base, tables.BARE)
+    for (fingerprint,) in base.execute("SELECT fingerprint FROM site").fetchall():
+        lines = [line.partition(": ") for line in fingerprint.splitlines()]
+        names = [value for part, _, value in lines if part == "arm"]
+        arms = [(name, name, place) for place, name in enumerate(names)]
+        base.executemany("INSERT INTO arms VALUES (?, ?, '', NULL, ?, 0, NULL)", arms)
+
+
 def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
-    """Write all tables again, with tables."""
+    """Write all tables again, with checksums."""
     known = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
     earlier = [name for name in tables.NAMES if name in known]
     for name in earlier:

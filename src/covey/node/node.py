@@ -5,17 +5,14 @@ network can run in one process under a virtual one.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import re
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
@@ -24,23 +21,18 @@ from covey.errors import (
     ConflictingLabel,
     CoveyError,
     DataError,
-    LateLabel,
-    LimitError,
     StoreError,
-    UnfitLabel,
-    UnknownRow,
     UnknownTicket,
 )
 from covey.functions.function import Function
 from covey.kernel.rules import Report
+from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
 from covey.node.peers import (
-    CONFLICT,
-    LATE,
+    OUTCOME_OF,
     REPEATED,
     TAKEN,
-    UNFIT,
     UNKNOWN_ID,
     CircuitBreaker,
     LabelDelivery,
@@ -48,41 +40,35 @@ from covey.node.peers import (
     PeerTimeouts,
     peers_of,
 )
-from covey.node.recorded import MOST_CELLS, RecordedState
+from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
+    ArmKind,
     AskRow,
     Assistance,
     Commit,
     Delivery,
+    Loaded,
     Payment,
     Prediction,
     Request,
-    holder,
+    checked_row,
     is_own,
     prediction_of,
     schema_fingerprint,
+    truths_of,
 )
 from covey.node.state import Settlements
-from covey.node.status import State, arms_of, peer_states
+from covey.node.status import State, arms_of, kinds_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Found, Journal, NodeDriver, Sections, Workers, check_plain
+from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections, Workers
 from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
 MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
-# The outcome of a label that a peer delivered and that could not be settled.
-OUTCOME_OF: dict[type[CoveyError], str] = {
-    LateLabel: LATE,
-    UnknownTicket: UNKNOWN_ID,
-    UnknownRow: UNKNOWN_ID,
-    ConflictingLabel: CONFLICT,
-    UnfitLabel: UNFIT,
-}
-REFUSALS = tuple(OUTCOME_OF)
 
 
 class NodeDependencies(msgspec.Struct, frozen=True):
@@ -94,16 +80,8 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     workers: Workers
     clock: Callable[[], float] = time.time  # seconds since the epoch
     payees: Mapping[str, Payee] = {}  # peers that payments are stated to
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What a node holds at most."""
-
-    tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
-    peer_tickets: int = 100_000  # rows of each peer
-    cells: int = MOST_CELLS  # that each peer may open
-    requests: int = 256  # of own clients in progress
-    peer_requests: int = 128  # of peers in progress
+    # A paused node of the same store, which is stopped when the new one starts.
+    before: "Node | None" = None
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -133,45 +111,62 @@ class Node:
     ) -> None:
         """`trust` says how the labels of each peer count; the default is `isolated`.
 
-        `fingerprint` says what its counters mean, if that is more than the learner shows.
+        `fingerprint` says what its counters mean, if that is more than the learner shows. What the
+        store has learnt with other arms, cells or another preset is changed first, as `plan` says.
+        Raises `StoreError` if the store cannot be used; then the node before this one can be
+        started again.
         """
         self.name = site.name
         self.learner = learner
+        self._started_s: float | None = None
         self._labels = labels
         self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
             fingerprint = schema_fingerprint(learner.arms, learner.policies)
-        store = dependencies.store
-        loaded = store.load(site.name, fingerprint)
+        asked = peers_of(learner, dependencies.peers)
+        timeouts = PeerTimeouts() if timeouts is None else timeouts
+        self._breakers = {
+            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
+            for peer, one in asked.items()
+        }
+        store, before = dependencies.store, dependencies.before
+        loaded = store.load(site.name, fingerprint) if before is None else before.handed_over()
+        is_first = not loaded.arms
+        self.plan, loaded = change.adopt(
+            store, loaded, learner, change.wanted_arms(learner, functions), fingerprint, trust or {}
+        )
+        for line in () if is_first else self.plan.lines():
+            log.info("store: %s", line)
         self.starts = loaded.starts  # this one included
+        self.arms = loaded.arms  # retired ones, too
         self._ledger = PaymentLedger.load(store, learner, budgets or Budgets(), dependencies.clock)
         self._state = RecordedState(
             learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
         )
         self.counters = self._state.counters  # what was decided and labelled so far
-        timeouts = PeerTimeouts() if timeouts is None else timeouts
-        self._breakers = {
-            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
-            for peer, one in peers_of(learner, dependencies.peers).items()
-        }
-        self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._driver = NodeDriver(
             self._state, functions, dependencies.workers, self._breakers, self.new_id, self._ledger
         )
         self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
-        self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
-        self._requests: Counter[bool] = Counter()  # in progress: those of own clients, of peers
-        self._reserved: Counter[str] = Counter()  # their rows, by holder
+        self._in_progress = InProgress(self._limits)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
+        # Labels of earlier answers are delivered to peers that are asked no longer, too.
+        self._recipients = {
+            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
+            for peer, one in dependencies.peers.items()
+            if peer not in asked
+        } | self._breakers
         self._delivery = LabelDelivery(
-            self._breakers, loaded.deliveries, dependencies.rng, self._mark_delivered
+            self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
         self._statements = PaymentDelivery(
             dependencies.payees, store.unstated(), dependencies.rng, self._mark_stated
         )
+        self._others = [peer for peer in trust or {} if peer not in self._breakers]
+        self._before = before
 
     # -- status ---------------------------------------------------------------------------------
 
@@ -184,6 +179,12 @@ class Node:
     def is_broken(self) -> bool:
         """Whether it must be restarted, as a commit failed."""
         return self._journal.is_broken.is_set()
+
+    @property
+    def arm_kinds(self) -> dict[str, ArmKind]:
+        """The kinds of all arms by their names, retired ones included."""
+        retired = {arm.name: arm.kind for arm in self.arms if arm.kind}
+        return {**retired, **kinds_of(self.learner)}
 
     @property
     def undelivered(self) -> int:
@@ -203,12 +204,12 @@ class Node:
             name=self.name,
             is_ready=self.is_ready,
             starts=self.starts,
-            uptime_s=asyncio.get_running_loop().time() - self._started_s,
+            uptime_s=asyncio.get_running_loop().time() - (self._started_s or 0.0),
             slot=self.learner.slot,
             alarms=self.counters.alarms.total(),
             alarm_slot=self._state.alarm_slot,
             phases=self.counters.phases(),
-            arms=arms_of(self.learner, self.counters),
+            arms=arms_of(self.learner, self.counters, self.arms),
             peers=peer_states(self._breakers, self._others, ledger, self._delivery, self.counters),
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
@@ -219,10 +220,32 @@ class Node:
         )
 
     def start(self) -> None:
-        """Begin to deliver labels to peers."""
-        self._started_s = asyncio.get_running_loop().time()
+        """Begin to deliver labels to peers, also after `pause`; the node before is stopped."""
+        if self._before is not None:
+            self._continue(self._before)
+            self._before = None
+        if self._started_s is None:
+            self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
         self._statements.start()
+
+    def _continue(self, before: "Node") -> None:
+        before.stop()
+        self.counters.take_over(before.counters)
+        self._started_s = before._started_s
+        for name in self.failures.keys() & before.failures.keys():
+            self.failures[name] = before.failures[name]
+
+    def handed_over(self) -> Loaded:
+        """Return all that another node continues from, once this one is paused."""
+        state = self._state
+        return self._dependencies.store.load_again(state.open_requests(), state.asked())
+
+    async def pause(self) -> None:
+        """Stop to deliver, and return when the store has everything; nothing may be in progress."""
+        self._delivery.stop()
+        self._statements.stop()
+        await self._journal.flush()
 
     async def drained(self) -> None:
         """Return when every label is delivered."""
@@ -333,7 +356,7 @@ class Node:
         Raises as `learn` does, and `UnknownRow` for a row that the request does not have.
         """
         request, _ = await self._locate(source, id, may_be_row=False)
-        truths = _truths_of(request, rows, labels)
+        truths = truths_of(request, rows, labels)
         self._check_fits(list(truths.values()), source)
         return await self._settle(request, truths)
 
@@ -374,7 +397,7 @@ class Node:
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")
         request, _ = await self._locate(source, row[1], may_be_row=False)
-        return request, _checked_row(request, int(row[2]))
+        return request, checked_row(request, int(row[2]))
 
     async def _find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
@@ -454,12 +477,12 @@ class Node:
                 if part[1].setdefault(row, plain) != plain:
                     raise ConflictingLabel(f"{id_!r} is given two labels")
                 part[2].append((k, row))
-            except REFUSALS as error:
+            except tuple(OUTCOME_OF) as error:
                 outcomes[k] = OUTCOME_OF[type(error)]
         for request, truths, places in parts.values():
             try:
                 settled = await self._take(request, truths)
-            except REFUSALS:  # since the check another label has come, or label-wait has expired
+            except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
                 again = await self.take_labels([labels[k] for k, _ in places], source=source)
                 for (k, _), outcome in zip(places, again, strict=True):
                     outcomes[k] = outcome
@@ -475,8 +498,7 @@ class Node:
         self._check_alive()
         outcomes = []
         for one in payments:
-            is_known = self._state.find(one.peer, one.id) is not None
-            if is_known or await self._stored(one.peer, [one.id]):
+            if await self._find(one.peer, [one.id]):
                 self._state.receive_payment(one)
                 outcomes.append(TAKEN)
             else:
@@ -501,13 +523,13 @@ class Node:
         """
         key = (asked.source, asked.id)
         keys = [key, *((asked.source, one) for one in more_ids)]
-        while running := next(filter(None, map(self._in_progress.get, keys)), None):
-            await running.wait()
+        await self._in_progress.free(keys)
         found = None if is_new else self._state.find(*key)
         request = None if found is None else found[0]
         if request is None:
-            self._check_room(asked.source, rows)
-            with self._progress(keys, rows):
+            self._check_alive()
+            self._in_progress.check_room(asked.source, self._state.held(asked.source), rows)
+            with self._in_progress.noted(keys, rows):
                 stored = {} if is_new else await self._stored(asked.source, [asked.id])
                 request = stored[asked.id][0] if stored else None
                 if request is None:
@@ -517,22 +539,6 @@ class Node:
             raise _other_request(asked)
         await self._journal.flush()
         return request
-
-    @contextlib.contextmanager
-    def _progress(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
-        """Note that a request is in progress, under the ids of all its rows."""
-        source, done = keys[0][0], asyncio.Event()
-        self._in_progress.update(dict.fromkeys(keys, done))
-        self._requests[is_own(source)] += 1
-        self._reserved[holder(source)] += rows
-        try:
-            yield
-        finally:
-            self._requests[is_own(source)] -= 1
-            self._reserved[holder(source)] -= rows
-            for key in keys:
-                del self._in_progress[key]
-            done.set()
 
     async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
         """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
@@ -557,24 +563,14 @@ class Node:
         if self._journal.failure is not None:
             raise self._journal.failure
 
-    def _check_room(self, source: str, rows: int) -> None:
-        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
-        self._check_alive()
-        is_ours = is_own(source)
-        held = self._state.held(source) + self._reserved[holder(source)]
-        if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
-            raise LimitError(f"{held} rows are in memory or in progress; try again later")
-        most = self._limits.requests if is_ours else self._limits.peer_requests
-        if self._requests[is_ours] >= most:
-            raise LimitError(f"{most} requests are in progress; try again later")
-
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
         if self.counters.is_alarmed():
             log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
-            self._delivery.add(one)
+            if one.peer in self._recipients:  # else it stays in the store, should it come back
+                self._delivery.add(one)
         self._statements.add(commit.payments)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
@@ -585,31 +581,6 @@ class Node:
     async def _mark_stated(self, payments: Sequence[Payment]) -> None:
         self._state.mark_stated(payments)
         await self._journal.flush()
-
-
-def _truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:
-    """Return the label of each row; raise `DataError`, `UnknownRow` or `ConflictingLabel`."""
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(rows) != len(given):
-        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
-    for row in (min(rows), max(rows)) if len(rows) else ():
-        _checked_row(request, row)
-    check_plain(given)
-    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
-    for row, label in zip(rows, given, strict=True) if len(truths) < len(rows) else ():
-        if truths[row] != label:
-            raise ConflictingLabel(
-                f"row {row} of {request.id!r} is given two labels; none was taken"
-            )
-    return truths
-
-
-def _checked_row(request: Request, row: int) -> int:
-    count = len(request)
-    if not 0 <= row < count:
-        there = f"rows 0 to {count - 1}" if count > 1 else "one row, which is 0"
-        raise UnknownRow(f"{request.id!r} has {there}; there is no row {row}")
-    return row
 
 
 def _other_request(asked: Question) -> ConflictingLabel:

@@ -17,13 +17,18 @@ from covey.bandit.learner import NO_ANSWER, Learner
 from covey.data.inputs import MOST_WHOLE, plain_label
 from covey.errors import (
     ConfigError,
+    ConflictingLabel,
     CoveyError,
     DataError,
+    LateLabel,
     PeerBusy,
     PeerDeclined,
     PeerError,
     StoreError,
     StoreFull,
+    UnfitLabel,
+    UnknownRow,
+    UnknownTicket,
 )
 from covey.kernel.rules import Report
 from covey.node.requests import AskRow, Assistance, Delivery
@@ -35,6 +40,13 @@ Given = TypeVar("Given")
 TAKEN, REPEATED, LATE, UNKNOWN_ID = "taken", "repeated", "late", "unknown"
 CONFLICT, UNFIT = "conflict", "unfit"
 OUTCOMES = (TAKEN, REPEATED, LATE, UNKNOWN_ID, CONFLICT, UNFIT)
+OUTCOME_OF: dict[type[CoveyError], str] = {  # of a label that could not be settled
+    LateLabel: LATE,
+    UnknownTicket: UNKNOWN_ID,
+    UnknownRow: UNKNOWN_ID,
+    ConflictingLabel: CONFLICT,
+    UnfitLabel: UNFIT,
+}
 # The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
@@ -251,7 +263,7 @@ class LabelDelivery:
 
     def undelivered(self, peer: str) -> int:
         """Return how many labels wait for a peer."""
-        return len(self._queues[peer])
+        return len(self._queues.get(peer, ()))
 
     def start(self) -> None:
         """Begin to deliver, with one task per peer."""

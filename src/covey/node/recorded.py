@@ -13,7 +13,9 @@ from covey.bandit.learner import Learner, Snapshot
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
+    DETACHED,
     OWN,
+    Asked,
     Commit,
     Delivery,
     Loaded,
@@ -53,8 +55,14 @@ class RecordedState(SiteState):
         """
         super().__init__(learner)
         self._settle_payments = settle
-        self.sources = SourceStatistics(learner, trust or {}, most_cells=most_cells)
+        self.arm_ids = {
+            arm.name: arm.id for arm in loaded.arms if arm.place >= 0 and arm.id != arm.name
+        }
+        self.sources = SourceStatistics(
+            learner, trust or {}, most_cells=most_cells, ids=self.arm_ids
+        )
         self.counters = Counters(loaded.counters)
+        self._detached: set[int] = set()  # numbers of open requests with rows of retired arms
         self._commit = Commit()
         self._has_changed = False
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
@@ -101,6 +109,8 @@ class RecordedState(SiteState):
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
             self._keep(request)
+            if any(group.code == DETACHED for group in request.groups):
+                self._detached.add(request.number)
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -268,6 +278,11 @@ class RecordedState(SiteState):
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
+        if request.number in self._detached:
+            kept = [k for k, row in enumerate(rows) if request.group(row).code != DETACHED]
+            rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
+            if not rows:
+                return
         if self.is_pooled(request.source):
             super()._learn(request, rows, labels, costs)
             self._note(request, rows)
@@ -333,12 +348,15 @@ class RecordedState(SiteState):
             self._close(queue.popleft())
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
+        if request.number in self._detached:
+            rows = [row for row in rows if request.group(row).code != DETACHED]
         if self.is_pooled(request.source):
             super()._forget(request, rows)
         else:
             self.sources.forget(request.source, request.space, request.codes_of(rows))
 
     def _closed(self, request: Request) -> None:
+        self._detached.discard(request.number)
         self._commit.closed.append(request.number)
         self._done.append(request)
         self._has_changed = True
@@ -352,6 +370,15 @@ class RecordedState(SiteState):
                 self._by_id.pop(key, None)
 
     # -- commits --------------------------------------------------------------------------------
+
+    def open_requests(self) -> list[Request]:
+        """Return the requests whose labels are accepted, in order."""
+        found = [request for queue in self._queues.values() for request in queue]
+        return sorted(found, key=lambda request: request.number)
+
+    def asked(self) -> Asked:
+        """Return what peers answered, as far as it counts."""
+        return {where: (count, count) for where, count in self._answered.items()}
 
     def take(self) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""

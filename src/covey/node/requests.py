@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -13,7 +13,8 @@ from covey.bandit.partitions import Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
 from covey.data.contexts import SCALES, Scale
-from covey.data.inputs import Rows
+from covey.data.inputs import Rows, check_plain
+from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED
 from covey.kernel.rules import Cell
@@ -26,6 +27,7 @@ OWN = ""  # the source of requests of the site's own clients, if they have no na
 CLIENT = "client/"  # precedes the names of own clients that have one
 NOT_COUNTED = ("train", "recall")  # phases whose labels change no counter of an arm
 NO_INSTANCE = msgspec.UNSET
+DETACHED = NOT_DECIDED  # the code of rows whose label changes no table: their arm is retired
 FEW = 16  # rows up to which plain Python is faster than arrays
 NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
 
@@ -45,6 +47,7 @@ class RowGroup(msgspec.Struct, frozen=True, array_like=True):
 
     `code` is the kernel's decision. It is negative only in migrated requests of isolated sources:
     then `-1 - code` has all of it but the row of the cell, which is to be found by `cell`.
+    `id` is under which labels of the arm are counted, if that is not its name.
     """
 
     code: int
@@ -53,6 +56,12 @@ class RowGroup(msgspec.Struct, frozen=True, array_like=True):
     arm: str
     price: float
     peer: str = ""
+    id: str = ""
+
+    @property
+    def counted_as(self) -> str:
+        """The arm that labels count for: one version of it."""
+        return self.id or self.arm
 
     @property
     def is_counted(self) -> bool:
@@ -224,6 +233,32 @@ def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
     return frozenset(kept)
 
 
+def truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:
+    """Return the label of each row; raise `DataError`, `UnknownRow` or `ConflictingLabel`."""
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(rows) != len(given):
+        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
+    for row in (min(rows), max(rows)) if len(rows) else ():
+        checked_row(request, row)
+    check_plain(given)
+    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
+    for row, label in zip(rows, given, strict=True) if len(truths) < len(rows) else ():
+        if truths[row] != label:
+            raise ConflictingLabel(
+                f"row {row} of {request.id!r} is given two labels; none was taken"
+            )
+    return truths
+
+
+def checked_row(request: Request, row: int) -> int:
+    """Return the number of a row; raise `UnknownRow` if there is none."""
+    count = len(request)
+    if not 0 <= row < count:
+        there = f"rows 0 to {count - 1}" if count > 1 else "one row, which is 0"
+        raise UnknownRow(f"{request.id!r} has {there}; there is no row {row}")
+    return row
+
+
 class AskRow(msgspec.Struct, frozen=True):
     """A row for a peer to label; a repeated id gets the same answer."""
 
@@ -309,6 +344,56 @@ class CellLine(msgspec.Struct, frozen=True):
     seen: list[tuple[Any, int]] = []
 
 
+ArmKind = Literal["own", "peer", "context_only"]
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """An arm that a site has or had: a version of an own function, or a peer."""
+
+    id: str  # under which its labels are counted; no other arm ever has it
+    name: str
+    kind: ArmKind | Literal[""] = ""  # "": not known, in a store of version 2
+    version: str | None = None  # None: not known, likewise
+    place: int = -1  # among the arms of the site; -1: it is retired
+    since: int = 0  # slot
+    until: int | None = None  # slot in which it was retired
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """What a source's table held of a retired arm in a cell, as `arm_counters` of the kernel."""
+
+    id: str
+    source: str
+    cell: str
+    counters: list[int]
+
+
+class Regrouped(msgspec.Struct):
+    """An open request, and the groups that it has by another configuration."""
+
+    request: Request
+    groups: Sequence[RowGroup]
+    group_of: Sequence[int] | np.ndarray
+    training: Mapping[int, tuple[int, Any]] = NONE
+
+    def apply(self) -> None:
+        """Give the request these groups."""
+        self.request.groups, self.request.group_of = self.groups, self.group_of
+        self.request.training = self.training
+
+
+class StoreChange(msgspec.Struct):
+    """What another configuration changes in a store; written together, or not at all."""
+
+    fingerprint: str
+    arms: list[Arm]
+    cells: list[CellLine] | None = None  # all of them; None: they stay as they are
+    sources: list[SourceState] = []
+    requests: list[Regrouped] = []
+    set_aside: list[SetAside] = []
+    returned: list[str] = []  # ids of arms whose counters are in use again
+
+
 class Commit(msgspec.Struct):
     """What is written together, or not at all."""
 
@@ -350,6 +435,8 @@ class Loaded(msgspec.Struct, frozen=True):
     starts: int  # how often the store was loaded
     requests: list[Request]  # that are open, in order
     latest_number: int
+    fingerprint: str = ""  # what the counters mean
+    arms: list[Arm] = []  # retired ones, too
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:
@@ -359,7 +446,7 @@ def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) ->
         for row, is_right in zip(rows, right, strict=True):
             group = request.group(row)
             if group.is_counted:
-                key = (group.cell, request.source, group.arm)
+                key = (group.cell, request.source, group.counted_as)
                 labels, hits = sums.get(key, (0, 0))
                 sums[key] = labels + 1, hits + bool(is_right)
         return sums
@@ -369,7 +456,7 @@ def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) ->
     right_of = np.bincount(which[np.asarray(right, bool)], minlength=len(groups)).tolist()
     for group, labels, hits in zip(groups, labels_of, right_of, strict=True):
         if labels and group.is_counted:
-            add_counts(sums, {(group.cell, request.source, group.arm): (labels, hits)})
+            add_counts(sums, {(group.cell, request.source, group.counted_as): (labels, hits)})
     return sums
 
 

@@ -11,6 +11,7 @@ from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
+    DETACHED,
     FEW,
     NONE,
     OWN,
@@ -46,6 +47,7 @@ class SiteState:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
+        self.arm_ids: dict[str, str] = {}  # of arms whose labels are not counted under their name
         self._latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
 
@@ -160,7 +162,8 @@ class SiteState:
         if len(self._groups) >= MOST_GROUPS:
             self.prices_changed()
         choice = self.learner.choice(code)
-        return RowGroup(code, cell, choice.phase, choice.arm, choice.price, choice.peer)
+        id_ = self.arm_ids.get(choice.arm, "")
+        return RowGroup(code, cell, choice.phase, choice.arm, choice.price, choice.peer, id_)
 
     def prices_changed(self) -> None:
         """Read the prices of arms again."""
@@ -364,6 +367,6 @@ def codes_of(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:
     codes: dict[str, list[int]] = {}
     for request, row in pending:
         group = request.group(row)
-        if group.phase != RECALL:
+        if group.phase != RECALL and group.code != DETACHED:
             codes.setdefault(request.space, []).append(group.code)
     return codes

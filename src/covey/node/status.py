@@ -2,16 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
 
 from covey.bandit.learner import Learner
-from covey.node.requests import FEW, Counts, Request, is_own
+from covey.node.requests import FEW, Arm, ArmKind, Counts, Request, is_own
 
-ArmKind = Literal["own", "peer", "context_only"]
 FOR_PEERS = ("serve", "recall")  # phases of rows that peers ask
 
 
@@ -26,6 +25,7 @@ class ArmState(msgspec.Struct, frozen=True):
     spent: float  # on answers since the start
     labels: int  # over all cells, and over all starts
     right: int
+    version: str = ""  # of an own function
 
 
 class PeerState(msgspec.Struct, frozen=True):
@@ -148,6 +148,14 @@ class Counters:
         before, self._alarms_seen = self._alarms_seen, self.alarms.total()
         return self._alarms_seen > before
 
+    def take_over(self, old: "Counters") -> None:
+        """Continue what is counted since the start."""
+        self.decisions, self.spent, self.alone = old.decisions, old.spent, old.alone
+        self.waits, self.waited_slots = old.waits, old.waited_slots
+        self.asked.update(old.asked)
+        self.alarms.update(old.alarms)  # in place: the change detection counts here
+        self._alarms_seen += old._alarms_seen
+
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
         phases: Counter[str] = Counter()
@@ -180,11 +188,16 @@ def peer_states(
         spent, budget = payments.today(peer)
         asked = counters.asked[peer]
         states.append(PeerState(peer, state, deliveries.undelivered(peer), asked, spent, budget))
-    return states + [PeerState(peer, "not asked", 0, counters.asked[peer]) for peer in others]
+    return states + [
+        PeerState(peer, "not asked", deliveries.undelivered(peer), counters.asked[peer])
+        for peer in others
+    ]
 
 
-def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
-    """Return the state of each arm."""
+def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm] = ()) -> list[ArmState]:
+    """Return the state of each arm; `arms` say under which ids their labels are counted."""
+    known = {arm.name: arm for arm in arms if arm.place >= 0}
+    plain = {arm: known.get(arm, Arm(arm, arm)) for arm in learner.arms}
     chosen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     for (phase, arm), count in counters.decisions.items():
         chosen[phase in FOR_PEERS][arm] += count
@@ -196,8 +209,9 @@ def arms_of(learner: Learner, counters: Counters) -> list[ArmState]:
             chosen[False][arm],
             chosen[True][arm],
             counters.spent.get(arm, 0.0),
-            counters.labels[arm],
-            counters.right[arm],
+            counters.labels[plain[arm].id],
+            counters.right[plain[arm].id],
+            plain[arm].version or "",
         )
         for (arm, kind), cost in zip(kinds_of(learner).items(), learner.costs, strict=True)
     ]

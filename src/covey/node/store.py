@@ -5,7 +5,6 @@ is acknowledged after that. One process has the file at a time.
 """
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -15,9 +14,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.errors import StoreError, StoreFull
-from covey.node import migration, tables
+from covey.errors import StoreError, StoreFailed, StoreFull
+from covey.node import migration, store_file, tables
 from covey.node.requests import (
+    Arm,
     Asked,
     CellLine,
     Commit,
@@ -26,18 +26,21 @@ from covey.node.requests import (
     LabelPart,
     Loaded,
     Payment,
+    Regrouped,
     Request,
+    SetAside,
     SourceState,
+    StoreChange,
     add_counts,
-    differences,
 )
+from covey.node.store_file import StoreFile
 from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
-SAVED = ".saved"  # after the name of a store that was removed: what it held
 IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 ADDED_AT_ONCE = 65_536
+READ_AT_ONCE = 4096  # requests, where all are read
 _MASK = (1 << BLOOM_BITS) - 1
 
 
@@ -96,12 +99,12 @@ class Store:
         self._known: BloomFilter | None = None
         self.copy: Path | None = None  # of the earlier version, if the file was migrated
         self.is_new = False  # the file was made by this store
+        self._file: StoreFile | None = None
         # A disk of its own (`connect`) has no files that could be looked at.
-        self._watched = [Path(self._path)] if self._path != ":memory:" and not connect else []
-        for one in self._watched:
-            _check_there(one, is_new_allowed=is_new_allowed)
+        if self._path != ":memory:" and not connect:
+            self._file = StoreFile(Path(self._path), is_new_allowed=is_new_allowed)
         with self._sentences("opened"):
-            self._base = (connect or _connect)(
+            self._base = (connect or store_file.connect)(
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
             )
             try:
@@ -109,28 +112,38 @@ class Store:
             except BaseException:
                 self._base.close()
                 raise
-        self._watched += [_log_of(one) for one in self._watched]
-        self._files = self._identities()
+        if self._file is not None:
+            self._file.watch()
 
     @classmethod
     def memory(cls) -> "Store":
         """Return a store without a file."""
         return cls(":memory:")
 
-    def load(self, name: str, fingerprint: str) -> Loaded:
-        """Return what was written, for a site of this name whose counters mean this.
+    @property
+    def path(self) -> str:
+        """The file, or ":memory:"."""
+        return self._path
 
-        Raises `StoreError` if the store is of another site, if its counters mean something else, or
-        if they are not the sum of its labels.
+    def load(self, name: str, fingerprint: str) -> Loaded:
+        """Return what was written, for a site of this name; a new store gets this fingerprint.
+
+        Raises `StoreError` if the store is of another site, or if its counters are not the sum of
+        its labels.
         """
         with self._sentences("read"), self._transaction():
             self._start(name, fingerprint)
             self._rows = self._number("SELECT TOTAL(rows) FROM requests")
             self._known = BloomFilter()
             self._known.add_many(self._base.execute(tables.IDS))
-            loaded = self._load()
+            loaded = self._load(self._requests(tables.OPEN), self._asked())
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
+
+    def load_again(self, requests: list[Request], asked: Asked) -> Loaded:
+        """Return what was written since it was loaded; open requests and `asked` are in memory."""
+        with self._sentences("read"), self._transaction():
+            return self._load(requests, asked)
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is on the disk.
@@ -194,6 +207,73 @@ class Store:
             rows = self._base.execute("SELECT * FROM counters").fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
 
+    def arms(self) -> list[Arm]:
+        """Return the arms that the site has or had."""
+        with self._sentences("read"):
+            return [Arm(*columns) for columns in self._all("arms")]
+
+    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of an arm
+        """Return what tables held of a retired arm."""
+        query = "SELECT * FROM set_aside WHERE id = ?"
+        with self._sentences("read"):
+            rows = opened("set_aside", self._base.execute(query, (id,)))
+            return [
+                SetAside(id_, source, cell, msgspec.json.decode(counters))
+                for id_, source, cell, counters in rows
+            ]
+
+    def requests(self) -> Iterator[Request]:
+        """Return all requests that are still stored with their labels, in order."""
+        first = 1
+        with self._sentences("read"):
+            last = self._number("SELECT COALESCE(MAX(number), 0) FROM requests")
+            while first <= last:
+                yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
+                first += READ_AT_ONCE
+
+    def change(self, change: StoreChange) -> None:
+        """Write what another configuration changes.
+
+        Raises `StoreFull`, and then nothing has changed, or `StoreFailed`, and then it is not known
+        what is on the disk.
+        """
+        try:
+            self._change(change)
+        except StoreFull:
+            raise
+        except StoreError as error:
+            raise StoreFailed(str(error)) from error
+
+    def _change(self, change: StoreChange) -> None:
+        with self._sentences("written"), self._transaction():
+            base = self._base
+            one, name, _, starts = next(self._all("site"))
+            self._write_site((one, name, change.fingerprint, starts))
+            base.execute("DELETE FROM arms")
+            rows = map(sealed, map(msgspec.structs.astuple, change.arms))
+            base.executemany("INSERT INTO arms VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            if change.cells is not None:
+                base.execute("DELETE FROM cells")
+                self._write(Commit(sources=change.sources, cells=change.cells))
+            base.executemany("DELETE FROM set_aside WHERE id = ?", [(i,) for i in change.returned])
+            aside = [
+                sealed((*msgspec.structs.astuple(one)[:3], tables.as_text(one.counters)))
+                for one in change.set_aside
+            ]
+            base.executemany("INSERT OR REPLACE INTO set_aside VALUES (?, ?, ?, ?, ?)", aside)
+            for one in change.requests:
+                self._regroup(one)
+        self._check_files()
+
+    def _regroup(self, one: Regrouped) -> None:
+        """Give a stored request other groups."""
+        number = (one.request.number,)
+        found = self._base.execute(f"SELECT * FROM requests WHERE {tables.ONE}", number)  # noqa: S608
+        for columns in opened("requests", found.fetchall()):
+            row = sealed_flagged((*columns[:7], *tables.group_columns(one), *columns[9:]))
+            given = (*row[7:9], row[-1], *number)
+            self._base.execute(tables.REGROUP, given)
+
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
         with self._sentences("read"):
@@ -253,41 +333,14 @@ class Store:
             version = self._number("PRAGMA user_version")
             if version < tables.VERSION:
                 self._tell(f"{self._path} has form {version}: it is copied and migrated")
-                self.copy = self._copied(version)
+                self.copy = store_file.copied(self._base, Path(self._path), version)
                 with self._transaction():
                     migration.migrate(self._base, version, self._create)
         self._base.execute("PRAGMA foreign_keys = ON")
 
-    def _copied(self, version: int) -> Path | None:
-        """Write a copy of a store that is to be migrated."""
-        path = Path(self._path)
-        if not path.is_file():  # a store in memory
-            return None
-        try:
-            return migration.keep_copy(self._base, path, f".v{version}.bak")
-        except OSError as error:
-            raise StoreError(
-                f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
-                "changed"
-            ) from None
-
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """Return which files the paths of the store name now; None: there is none."""
-        return [_identity(one) for one in self._watched]
-
     def _check_files(self) -> None:
-        """Raise `StoreError` if what was written went to files that the next start cannot find."""
-        found = self._identities()
-        if found == self._files:
-            return
-        place = next(k for k, one in enumerate(found) if one != self._files[k])
-        what = "removed" if found[place] is None else "replaced"
-        text = f"{self._watched[place]} was {what} while the site ran"
-        try:  # this process has the file still
-            copy = migration.keep_copy(self._base, self._watched[0], SAVED)
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{text}, and cannot be saved ({error}): restore a copy") from None
-        raise StoreError(f"{text}; all of it was saved: rename {copy} to {self._watched[0].name}")
+        if self._file is not None:
+            self._file.check(self._base)
 
     def _check_file(self, application: int) -> None:
         if application != tables.APPLICATION:
@@ -322,23 +375,19 @@ class Store:
     def _start(self, name: str, fingerprint: str) -> None:
         """Count a start of a site, which may be the first one."""
         kept = next(self._all("site"), (1, name, fingerprint, 0))
-        self._check_site(kept[1:3], name, fingerprint)
-        row = sealed((*kept[:3], kept[3] + 1))
-        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", row)
+        self._check_site(kept[1], name)
+        self._write_site((*kept[:3], kept[3] + 1))
         own = sealed(tables.source_columns(SourceState("", 0)))
         self._base.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?, ?)", own)
 
-    def _check_site(self, kept: Sequence[str], name: str, fingerprint: str) -> None:
-        if kept[0] != name:
+    def _write_site(self, columns: Sequence[Any]) -> None:
+        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", sealed(columns))
+
+    def _check_site(self, kept: str, name: str) -> None:
+        if kept != name:
             raise StoreError(
-                f"{self._path} is the store of site {kept[0]!r}, not of {name!r}; give each its "
-                "own file"
-            )
-        if kept[1] != fingerprint:
-            raise StoreError(
-                f"{self._path} was written with other settings: "
-                f"{'; '.join(differences(kept[1], fingerprint))}. Its counters would mean "
-                "something else; put the configuration back, or begin a new file"
+                f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own "
+                "file"
             )
         count = self._number("SELECT COUNT(*) FROM requests")
         self._tell(f"{self._path} has {count} requests; their labels are counted")
@@ -358,24 +407,30 @@ class Store:
             if kept.get(key) != counted.get(key)
         ]
 
-    def _load(self) -> Loaded:
+    def _asked(self) -> Asked:
+        asked = tables.count_asked(self._base, tables.ALL)
+        for cell, peer, *counts in self._all("folded_asked"):
+            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
+        return asked
+
+    def _load(self, requests: list[Request], asked: Asked) -> Loaded:
         sources = {row[0]: tables.source_of(row) for row in self._all("sources")}
         cells: dict[str, list[CellLine]] = {source: [] for source in sources}
         for cell in map(tables.cell_of, self._all("cells")):
             cells.setdefault(cell.source, []).append(cell)
         deliveries = self._all("outbox")  # by peer and id, its primary key
-        asked = tables.count_asked(self._base, tables.ALL)
-        for cell, peer, *counts in self._all("folded_asked"):
-            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
+        _, _, fingerprint, starts = next(self._all("site"))
         return Loaded(
             sources,
             cells,
             self.counters(),
             [Delivery(peer, id_, msgspec.json.decode(label)) for peer, id_, label in deliveries],
             asked,
-            self._number("SELECT starts FROM site"),
-            self._requests(tables.OPEN),
+            starts,
+            requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
+            fingerprint,
+            self.arms(),
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
@@ -518,68 +573,11 @@ class Store:
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
             kind = StoreFull if name == "SQLITE_FULL" else StoreError
-            raise kind(_sentence(self._path, verb, error)) from error
+            raise kind(store_file.sentence(self._path, verb, error)) from error
         except (ValueError, LookupError) as error:  # a column that cannot be decoded
             raise StoreError(
                 f"{self._path} is damaged ({type(error).__name__}: {error}); restore it from a copy"
             ) from error
-
-
-def _log_of(path: Path) -> Path:
-    """Return the name that SQLite gives the log of a store."""
-    return path.with_name(path.name + "-wal")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _check_there(path: Path, *, is_new_allowed: bool) -> None:
-    """Raise `StoreError` if the store is not there and must not be begun anew."""
-    is_there = path.exists()
-    if not is_there and not is_new_allowed:
-        raise StoreError(f"there is no store {path}; give the file that a node has written")
-    saved = path.with_name(path.name + SAVED)
-    if not is_there and saved.exists():
-        raise StoreError(
-            f"{path} is not there, but what it held when it was removed, {saved}, is there; rename "
-            f"it to {path.name}, or remove it to begin a new store"
-        )
-    log = _log_of(path)
-    # SQLite would drop the log, with all labels in it, and begin a new file.
-    if log.exists() and (not is_there or (not path.stat().st_size and log.stat().st_size)):
-        what = "is empty" if is_there else "is not there"
-        raise StoreError(
-            f"{path} {what}, but its log {log} is there, so the store was removed; restore both "
-            "from a copy, or remove the log to begin a new store"
-        )
-
-
-def _connect(path: str, **given: Any) -> sqlite3.Connection:
-    """Open a file; a new one, and so its log, is for its owner alone."""
-    if path != ":memory:":
-        with contextlib.suppress(OSError):  # SQLite has a better message
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    base: sqlite3.Connection = sqlite3.connect(path, **given)
-    return base
-
-
-def _sentence(path: str, verb: str, error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_BUSY"):
-        return f"{path} is in use by another process; a store has one node at a time"
-    if name.startswith("SQLITE_CANTOPEN"):
-        folder = Path(path).parent
-        return f"{path} cannot be opened; is there a folder {folder}, and may it be written?"
-    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return f"{path} is damaged, or not a store of covey ({error}); restore it from a copy"
-    if name == "SQLITE_FULL":
-        return f"{path} cannot be written, the disk is full; make room, and the node continues"
-    return f"{path} cannot be {verb}: {error}"
 
 
 def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:

@@ -30,6 +30,7 @@ from covey.node.requests import (
     MigratedCell,
     Payment,
     PeerAnswer,
+    Regrouped,
     Request,
     RowGroup,
     SourceState,
@@ -123,6 +124,23 @@ CREATE TABLE IF NOT EXISTS outbox (
   label TEXT NOT NULL,{SUM}
   PRIMARY KEY (peer, id)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS arms (
+  id TEXT NOT NULL,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  version TEXT,
+  place INTEGER NOT NULL CHECK (place >= -1),
+  since INTEGER NOT NULL,
+  until INTEGER,{SUM}
+  PRIMARY KEY (id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS set_aside (
+  id TEXT NOT NULL,
+  source TEXT NOT NULL,
+  cell TEXT NOT NULL,
+  counters TEXT NOT NULL,{SUM}
+  PRIMARY KEY (id, source, cell)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payments (
   is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
   at_ms INTEGER NOT NULL,
@@ -146,6 +164,7 @@ CLOSE = (
     "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open AND number IN (VALUES {rows})",
     1,
 )
+REGROUP = "UPDATE requests SET groups = ?, group_of = ?, sum = ? WHERE number = ?"
 ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
@@ -206,7 +225,8 @@ SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
 _encode = msgspec.msgpack.Encoder().encode
-ALL, OPEN, ONE, BETWEEN = "1", "is_open", "number = ?", "number BETWEEN ? AND ? AND NOT is_open"
+ALL, OPEN, ONE, FROM_TO = "1", "is_open", "number = ?", "number BETWEEN ? AND ?"
+BETWEEN = f"{FROM_TO} AND NOT is_open"
 LISTED = "number IN (SELECT value FROM json_each(?))"
 
 
@@ -321,7 +341,7 @@ def _of_row(group_of: bytes | None) -> list[int]:
 
 def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
     if group.is_counted:
-        add_counts(sums, {(group.cell, source, group.arm): counted})
+        add_counts(sums, {(group.cell, source, group.counted_as): counted})
 
 
 def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
@@ -371,8 +391,7 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         request.slot,
         len(request),
         request.space,
-        as_text(request.groups),
-        None if len(request.groups) == 1 else np.asarray(request.group_of, np.uint32).tobytes(),
+        *group_columns(request),
         None if request.slots is None else array("q", request.slots).tobytes(),
         contexts.tobytes(),
         _encoded(request.predictions),
@@ -381,6 +400,14 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         None if request.row_ids is None else as_text(request.row_ids),
         int(request.is_open),
     )
+
+
+def group_columns(request: Request | Regrouped) -> tuple[str, bytes | None]:
+    """Return the columns of the groups of a request, and of the group of each row."""
+    of_row = None
+    if len(request.groups) > 1:
+        of_row = np.asarray(request.group_of, np.uint32).tobytes()
+    return as_text(request.groups), of_row
 
 
 def row_id_columns(request: Request) -> list[tuple[str, str, int, int]]:

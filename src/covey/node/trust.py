@@ -18,6 +18,7 @@ from covey.errors import LimitError
 from covey.kernel import SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
+    DETACHED,
     OWN,
     CellLine,
     Counts,
@@ -164,9 +165,17 @@ class SourceStatistics:
     """
 
     def __init__(
-        self, learner: Learner, trust: Mapping[str, Trust], *, most_cells: int = NO_LIMIT
+        self,
+        learner: Learner,
+        trust: Mapping[str, Trust],
+        *,
+        most_cells: int = NO_LIMIT,
+        ids: Mapping[str, str] | None = None,
     ) -> None:
-        """`trust` has no entry for isolated sources; `most_cells` may be opened by each source."""
+        """`trust` has no entry for isolated sources; `most_cells` may be opened by each source.
+
+        `ids` has the arms whose labels are counted under another name.
+        """
         self._learner = learner
         self._trust = dict(trust)
         self._most_cells = most_cells
@@ -174,7 +183,8 @@ class SourceStatistics:
         self._used: dict[str, _Overlay] = {}  # since last taken
         self._forgotten: dict[str, int] = {}  # by the site, when last taken
         self._opened: Counter[str] = Counter()  # by pooled sources
-        self._functions = learner.arms[: len(learner.arms) - len(learner.behind())]
+        own = learner.arms[: len(learner.arms) - len(learner.behind())]
+        self._functions = [(ids or {}).get(arm, arm) for arm in own]
         self._medians = RobustMedians(self._functions) if "robust" in trust.values() else None
 
     def is_pooled(self, source: str) -> bool:
@@ -437,7 +447,7 @@ class SourceStatistics:
             if self._learner.is_pending and not self.is_pooled(request.source):
                 table = self._overlay(request.source).tables[request.space]
                 for group in map(request.group, request.pending):
-                    if group.phase != RECALL:
+                    if group.phase != RECALL and group.code != DETACHED:
                         table.expect(group.code)
 
     def _load(self, source: str, state: SourceState, lines: Sequence[CellLine]) -> None:
@@ -473,6 +483,8 @@ class SourceStatistics:
 
         It does not after a migration, nor if the trust in the peer was changed.
         """
+        if group.code == DETACHED:
+            return group
         cell = self._learner.names.parse(group.cell)
         if self.is_pooled(source):
             row = self._learner.open(cell, self._learner.slot)

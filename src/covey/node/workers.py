@@ -5,21 +5,24 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
-from covey.data.inputs import PLAIN, Rows, plain_label
+from covey.data.inputs import Rows, check_plain, plain_label
 from covey.errors import (
     CoveyError,
     DataError,
     FunctionBusy,
     FunctionError,
+    LimitError,
     PeerError,
     StoreError,
     StoreFull,
@@ -30,8 +33,8 @@ from covey.kernel.rules import Report
 from covey.node import threads
 from covey.node.budgets import PaymentLedger
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
-from covey.node.recorded import RecordedState
-from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, is_own
+from covey.node.recorded import MOST_CELLS, RecordedState
+from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
 from covey.node.store import Store
 from covey.node.threads import TAKEN_S, FunctionThread
 from covey.node.training import MOST_FAILURES, Steps, Trainer
@@ -95,25 +98,33 @@ class ThreadWorkers:
         self._store = store
         self._observer = Observer() if observer is None else observer
         self._disk = ThreadPoolExecutor(1, "covey-store")
-        self._threads: dict[str, FunctionThread] = {}  # by function
+        # By name: what the function is, which a reload may have changed, and its thread.
+        self._threads: dict[str, tuple[object, FunctionThread]] = {}
         self._lock = asyncio.Lock()  # of the store
 
     async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
         """Return `call(*arguments)`; a function that returns instantly needs no thread."""
         if function.is_instant:
             return call(*arguments)
-        thread = self._threads.get(function.name)
-        if thread is None:
-            thread = self._threads[function.name] = FunctionThread(
-                str(function), function.timeout_s
-            )
+        thread = self._thread(function)
         if isinstance(call, Answering):
             return await thread.run(call, source=call.source, patience_s=call.patience_s)
         return await thread.run(partial(call, *arguments) if arguments else call)
 
     def is_available(self, function: Function) -> bool:
-        thread = self._threads.get(function.name)
-        return thread is None or thread.is_available
+        return self._thread(function).is_available
+
+    def _thread(self, function: Function) -> FunctionThread:
+        """Return the thread of a function; that of an earlier version is stopped."""
+        what = (function.version, function.timeout_s)
+        known, thread = self._threads.get(function.name, (None, None))
+        if thread is not None and known != what:
+            thread.stop()
+            thread = None
+        if thread is None:
+            thread = FunctionThread(str(function), function.timeout_s)
+            self._threads[function.name] = what, thread
+        return thread
 
     async def commit(self, commit: Commit) -> None:
         loop, is_written = asyncio.get_running_loop(), False
@@ -135,9 +146,9 @@ class ThreadWorkers:
     def close(self) -> None:
         """Wait for the disk, and for a while for functions; one that never returns is left."""
         until_s = time.monotonic() + CLOSE_S
-        for thread in self._threads.values():
+        for _, thread in self._threads.values():
             thread.stop()
-        for name, thread in self._threads.items():
+        for name, (_, thread) in self._threads.items():
             if not thread.has_ended(until_s - time.monotonic()):
                 log.warning("function %r has not returned; the site stops without it", name)
         self._disk.shutdown()
@@ -198,15 +209,6 @@ def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
     except (FunctionError, DataError) as error:
         return error
     return labels
-
-
-def check_plain(labels: list[Any]) -> None:
-    """Replace labels by plain ones; raise `DataError` for what cannot be stored."""
-    if set(map(type, labels)) <= set(PLAIN):
-        for label in set(labels):
-            plain_label(label)
-    else:
-        labels[:] = map(plain_label, labels)
 
 
 def _described(function: Function, error: CoveyError) -> str:
@@ -398,6 +400,63 @@ class Sections:
         if not task.cancelled():
             task.exception()  # without a caller, the next one that sends the label gets it
         self._running.pop(key).set()
+
+
+# -- requests in progress -----------------------------------------------------------------------
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a node holds at most."""
+
+    tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
+    peer_tickets: int = 100_000  # rows of each peer
+    cells: int = MOST_CELLS  # that each peer may open
+    requests: int = 256  # of own clients in progress
+    peer_requests: int = 128  # of peers in progress
+
+
+class InProgress:
+    """The requests in progress, under the source and id of each of their rows."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.by_key: dict[tuple[str, str], asyncio.Event] = {}
+        self._requests: Counter[bool] = Counter()  # those of own clients, of peers
+        self._reserved: Counter[str] = Counter()  # their rows, by holder
+
+    async def free(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Return when none of these is in progress."""
+        while running := next(filter(None, map(self.by_key.get, keys)), None):
+            await running.wait()
+
+    def check_room(self, source: str, held: int, rows: int) -> None:
+        """Raise `LimitError` if there is none; peers cannot use up that of own clients.
+
+        `held` are the rows that are in memory.
+        """
+        is_ours = is_own(source)
+        held += self._reserved[holder(source)]
+        if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
+            raise LimitError(f"{held} rows are in memory or in progress; try again later")
+        most = self._limits.requests if is_ours else self._limits.peer_requests
+        if self._requests[is_ours] >= most:
+            raise LimitError(f"{most} requests are in progress; try again later")
+
+    @contextmanager
+    def noted(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
+        """Note a request while it is in progress."""
+        source, done = keys[0][0], asyncio.Event()
+        self.by_key.update(dict.fromkeys(keys, done))
+        self._requests[is_own(source)] += 1
+        self._reserved[holder(source)] += rows
+        try:
+            yield
+        finally:
+            self._requests[is_own(source)] -= 1
+            self._reserved[holder(source)] -= rows
+            for key in keys:
+                del self.by_key[key]
+            done.set()
 
 
 # -- group commit -------------------------------------------------------------------------------

@@ -1,29 +1,38 @@
-"""A served site: its node, a listener for clients and one for peers."""
+"""A served site: its node, a listener for clients and one for peers.
+
+Its file may change while it serves: a reload waits until the requests in progress are answered,
+makes the node of the new file from the present one, and lets the requests that came meanwhile go
+on.
+"""
 
 import asyncio
 import gc
 import logging
 import random
 import signal
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
-from covey.errors import ConfigError, StoreFailed
-from covey.node.node import Limits, Node, NodeDependencies
+from covey.errors import ConfigError, CoveyError, StoreError, StoreFailed
+from covey.node.change import Plan
+from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.store import Store
-from covey.node.workers import Observer, ThreadWorkers
-from covey.server import keys
-from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
-from covey.server.config import Identity, SiteConfig, pinned_keys
-from covey.server.http import Address, Authenticator
+from covey.node.workers import Limits, Observer, ThreadWorkers
+from covey.server import config, keys
+from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
+from covey.server.config import SiteConfig, pinned_keys
+from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
 
 log = logging.getLogger(__name__)
+PATIENCE_S = 60.0  # for requests in progress, before a reload is given up
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -45,48 +54,30 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     """
     certificate = _own_certificate(served)
     stop = _stop_signal()
+    loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
-        asked = [name for name, one in served.neighbours.items() if one.url is not None]
-        metrics = Metrics(paths, PATHS, asked)
-        store, threads = _threads(served, stack, metrics)
-        peers = _peers(served, stack, certificate)
-        observed: dict[str, Peer] = {}
-        if peers is not None:
-            observed = {
-                name: ObservedPeer(name, peer, metrics) for name, peer in peers.by_name.items()
-            }
-        payees = {} if peers is None else peers.by_name
-        node = _node(
-            served,
-            NodeDependencies(store, observed, random.SystemRandom(), threads, payees=payees),
-        )
-        stack.callback(node.stop)
-        failed, stopped = asyncio.ensure_future(node.failed()), asyncio.ensure_future(stop.wait())
+        metrics = Metrics(paths, PATHS)
+        site = ServedSite(*_threads(served, stack, metrics), metrics)
+        await site.open(served, certificate)
+        stack.push_async_callback(site.close)
+        failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
         stack.callback(stopped.cancel)
-        ends = dict if certificate is None else certificate.ends
-        metrics.follow(node, store=served.store, ends=ends)
-        node.start()
-        _log_start(node)
-        listeners = [_for_clients(served, node, metrics)]
+        listeners = [_for_clients(site)]
         if served.peer_address is not None and served.identity is not None:
-            address, identity = served.peer_address, served.identity
-            listeners.append(_for_peers(served, node, address, identity, metrics))
+            listeners.append(_for_peers(site))
         urls = []
         for listener in listeners:
             urls.append(await listener.open())
             stack.push_async_callback(listener.close)
-        readers: list[Listener | HttpsPeers | keys.OwnCertificate] = [*listeners]
-        readers += [one for one in (peers, certificate) if one is not None]
-        if certificate is not None:
-            watching = asyncio.ensure_future(certificate.watch())
-            stack.callback(watching.cancel)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, readers)
+        site.listeners = listeners
+        loop.add_signal_handler(signal.SIGHUP, site.on_hangup)
         gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
         gc.set_threshold(50_000, 20, 20)
         is_up(f"{urls[0]}/v2/models/{served.serving.name}", *urls[1:])
-        await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [failed, stopped]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([failed])
     if not failed.cancelled():
         raise StoreFailed(
@@ -110,8 +101,259 @@ def _log_start(node: Node) -> None:
     )
 
 
-def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
-    """Return the certificate; raise `ConfigError` if peers would refuse it."""
+class ServedSite:
+    """The present parts of a served site, which a reload replaces."""
+
+    def __init__(
+        self,
+        store: Store,
+        threads: ThreadWorkers,
+        metrics: Metrics,
+        connect: Callable[[SiteConfig, keys.OwnCertificate | None], HttpsPeers | None]
+        | None = None,
+    ) -> None:
+        """`connect` returns the clients of the peers with a url; the default is https."""
+        self._connect = connect or _peers
+        self.metrics = metrics
+        self.listeners: list[Listener] = []
+        self.failed: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
+        self.allowed: dict[str, str] = {}  # the present peers and the hashes of their keys
+        self._store, self._threads = store, threads
+        self._reloading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Plan]] = set()
+        self._calls = 0  # in progress
+        self._is_open = asyncio.Event()  # cleared while the site changes
+        self._is_quiet = asyncio.Event()
+        self._is_open.set()
+        self._watching: list[asyncio.Task[None]] = []
+        self._peers: HttpsPeers | None = None
+        self._certificate: keys.OwnCertificate | None = None
+
+    async def open(self, served: SiteConfig, certificate: keys.OwnCertificate | None) -> None:
+        """Begin with the parts of a file; raise `CoveyError` if they cannot be used."""
+        peers = self._connect(served, certificate)
+        try:
+            node = self._node(served, peers)
+        except BaseException:
+            if peers is not None:
+                await peers.close()
+            raise
+        self._peers, self._certificate = peers, certificate
+        self._use(served, node)
+        _log_start(node)
+
+    def _use(self, served: SiteConfig, node: Node) -> None:
+        """Serve with these parts from now on."""
+        self.served, self.node = served, node
+        self.gate = _gate(served)
+        self.for_clients = ClientApi(served, node, self.metrics, self.reload)
+        self.for_peers = PeerApi(
+            node,
+            served.neighbours,
+            limits=served.limits,
+            features=served.serving.features,
+            instance=served.serving.instance,
+        )
+        self.allowed.clear()
+        self.allowed.update(pinned_keys(served.neighbours))
+        self.metrics.know(name for name, one in served.neighbours.items() if one.url is not None)
+        certificate = self._certificate
+        ends = dict if certificate is None else certificate.ends
+        self.metrics.follow(node, store=served.store, ends=ends)
+        self._stop_watching()
+        self._watching = [asyncio.ensure_future(self._watch(node))]
+        if certificate is not None:
+            self._watching.append(asyncio.ensure_future(certificate.watch()))
+        node.start()
+
+    def _stop_watching(self) -> None:
+        for task in self._watching:
+            task.cancel()
+
+    async def _watch(self, node: Node) -> None:
+        failure = await node.failed()
+        if not self.failed.done():
+            self.failed.set_result(failure)
+
+    def _node(
+        self, served: SiteConfig, peers: HttpsPeers | None, before: Node | None = None
+    ) -> Node:
+        observed: dict[str, Peer] = {}
+        if peers is not None:
+            observed = {
+                name: ObservedPeer(name, peer, self.metrics) for name, peer in peers.by_name.items()
+            }
+        limits = served.limits
+        return Node(
+            served.site,
+            served.learner,
+            served.functions,
+            NodeDependencies(
+                self._store,
+                observed,
+                random.SystemRandom(),
+                self._threads,
+                payees={} if peers is None else peers.by_name,
+                before=before,
+            ),
+            trust={name: one.trust for name, one in served.neighbours.items()},
+            timeouts=served.timeouts,
+            labels=served.labels,
+            limits=Limits(
+                tickets=limits.tickets, peer_tickets=limits.peer_tickets, cells=limits.cells
+            ),
+            fingerprint=served.fingerprint,
+            budgets=served.budgets,
+        )
+
+    def identity(self, context: Callable[..., ssl.SSLContext]) -> ssl.SSLContext:
+        """Return a context of `keys` with the present files of the site."""
+        assert self.served.identity is not None  # else it has no TLS
+        return context(*self.served.identity)
+
+    async def close(self) -> None:
+        self._stop_watching()
+        self.node.stop()
+        if self._peers is not None:
+            await self._peers.close()
+
+    # -- requests in progress -------------------------------------------------------------------
+
+    async def pass_on(self, handler: Callable[[], HttpHandler], call: HttpRequest) -> HttpResponse:
+        """Handle a request with the present parts; while these change, it waits."""
+        if call.method == "GET" or call.path == RELOAD:
+            return await handler().handle(call)
+        while not self._is_open.is_set():
+            await self._is_open.wait()
+        self._calls += 1
+        try:
+            return await handler().handle(call)
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._is_quiet.set()
+
+    async def _quiet(self) -> None:
+        """Let new requests wait, and return when those in progress are answered."""
+        self._is_open.clear()
+        self._is_quiet.clear()
+        if self._calls:
+            log.info("%d requests in progress are answered first", self._calls)
+            try:
+                await asyncio.wait_for(self._is_quiet.wait(), PATIENCE_S)
+            except TimeoutError:
+                raise ConfigError(
+                    f"{self._calls} requests are still in progress after {PATIENCE_S:g} s; try "
+                    "again later"
+                ) from None
+
+    # -- reloads --------------------------------------------------------------------------------
+
+    def on_hangup(self) -> None:
+        """Read certificates and the file again; what cannot be used is logged."""
+        log.info("reloading certificates and %s", self.served.path)
+        self._reload_certificates()
+        self._begin(self._reload()).add_done_callback(_log_failure)
+
+    def _begin(self, work: Coroutine[Any, Any, Plan]) -> "asyncio.Task[Plan]":
+        """Begin a reload that nothing interrupts."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _reload_certificates(self) -> None:
+        for listener in self.listeners:
+            listener.reload()
+        for reader in (self._peers, self._certificate):
+            if reader is not None:
+                reader.reload()
+
+    async def reload(self) -> Plan:
+        """Apply the file of the site; return what that has changed in the store.
+
+        Raises `ConfigError` or `StoreError` if it cannot be used; then nothing has changed.
+        """
+        return await asyncio.shield(self._begin(self._reload()))
+
+    async def _reload(self) -> Plan:
+        async with self._reloading:
+            before = self.served
+            served = await asyncio.to_thread(config.load, before.path, before=before)
+            if served.digest == before.digest:
+                log.info("%s has not changed", before.path)
+                return Plan(before.serving.name, [])
+            config.check_may_become(before, served)
+            is_same = served.identity == before.identity
+            certificate = _own_certificate(served, self._certificate if is_same else None)
+            peers = self._connect(served, certificate)
+            try:
+                await self._quiet()
+                await self._become(served, peers, certificate)
+            except BaseException:
+                if peers is not None:
+                    await peers.close()
+                raise
+            finally:
+                self._is_open.set()
+            self._reload_certificates()
+            log.info("%s is applied", before.path)
+            return self.node.plan
+
+    async def _become(
+        self, served: SiteConfig, peers: HttpsPeers | None, certificate: keys.OwnCertificate | None
+    ) -> None:
+        old, old_peers = self.node, self._peers
+        try:
+            await old.pause()
+            node = await asyncio.to_thread(self._node, served, peers, old)
+        except StoreFailed as error:  # what the store has now is not known
+            self.failed.set_result(error)
+            raise
+        except BaseException as error:
+            old.start()
+            if isinstance(error, StoreError):
+                raise ConfigError(str(error)) from error
+            raise
+        self._peers, self._certificate = peers, certificate
+        self._use(served, node)
+        if old_peers is not None:
+            await old_peers.close()
+
+
+def _log_failure(reload: "asyncio.Task[Plan]") -> None:
+    if not reload.cancelled() and (error := reload.exception()) is not None:
+        if not isinstance(error, CoveyError):
+            raise error
+        log.error("the site is unchanged: %s", error)
+
+
+class Present:
+    """The handler and the authenticator of a listener: those of the present parts of a site."""
+
+    def __init__(
+        self,
+        site: ServedSite,
+        handler: Callable[[], HttpHandler],
+        gate: Callable[[], Authenticator],
+    ) -> None:
+        self._site, self._handler, self._gate = site, handler, gate
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        return await self._site.pass_on(self._handler, call)
+
+    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        """Return the caller; raise `HttpProblem` if the request is refused."""
+        return self._gate().admit(head, connection)
+
+
+def _own_certificate(
+    served: SiteConfig, known: keys.OwnCertificate | None = None
+) -> keys.OwnCertificate | None:
+    """Return the certificate; raise `ConfigError` if peers would refuse it.
+
+    `known` is that of the same files, which may have expired meanwhile: clients are served still.
+    """
     if served.identity is None:
         return None
     certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
@@ -120,7 +362,7 @@ def _own_certificate(served: SiteConfig) -> keys.OwnCertificate | None:
             f"[node] certificate: {certificate} is of site {name!r}, and this one is "
             f"{served.serving.name!r}; peers would refuse it: name the file of this site"
         )
-    return keys.OwnCertificate(*served.identity)
+    return known or keys.OwnCertificate(*served.identity)
 
 
 def _threads(
@@ -139,82 +381,50 @@ def _threads(
     return store, threads
 
 
-def _peers(
-    served: SiteConfig, stack: AsyncExitStack, certificate: keys.OwnCertificate | None
-) -> HttpsPeers | None:
+def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> HttpsPeers | None:
     """Return the clients of the peers with a url; None for a site without keys."""
     if served.identity is None or certificate is None:
         return None
     identify = partial(keys.client_context, *served.identity)
     chance = random.SystemRandom()
-    peers = HttpsPeers(served.neighbours, identify, chance, fault=certificate.fault)
-    stack.push_async_callback(peers.close)
-    return peers
+    return HttpsPeers(served.neighbours, identify, chance, fault=certificate.fault)
 
 
-def _node(served: SiteConfig, doors: NodeDependencies) -> Node:
-    return Node(
-        served.site,
-        served.learner,
-        served.functions,
-        doors,
-        trust={name: one.trust for name, one in served.neighbours.items()},
-        timeouts=served.timeouts,
-        labels=served.labels,
-        limits=Limits(
-            tickets=served.limits.tickets,
-            peer_tickets=served.limits.peer_tickets,
-            cells=served.limits.cells,
-        ),
-        fingerprint=served.fingerprint,
-        budgets=served.budgets,
-    )
-
-
-def _for_clients(served: SiteConfig, node: Node, metrics: Metrics) -> Listener:
+def _gate(served: SiteConfig) -> Authenticator:
     gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
         gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
     if served.requests_per_s is not None:
         gate = RateLimited(gate, served.requests_per_s)
-    certificates = None
-    if served.has_tls and served.identity is not None:
-        certificates = partial(keys.open_context, *served.identity)
+    return gate
+
+
+def _for_clients(site: ServedSite) -> Listener:
+    served, present = site.served, Present(site, lambda: site.for_clients, lambda: site.gate)
+    tls = partial(site.identity, keys.open_context)
     return Listener(
-        ClientApi(served, node, metrics),
+        present,
         served.address,
-        gate=gate,
+        gate=present,
         limits=served.limits,
-        tls=certificates,
+        tls=tls if served.has_tls and served.identity is not None else None,
         side="front",
-        watcher=metrics,
+        watcher=site.metrics,
     )
 
 
-def _for_peers(
-    served: SiteConfig, node: Node, address: Address, identity: Identity, watcher: Observer
-) -> Listener:
+def _for_peers(site: ServedSite) -> Listener:
+    assert site.served.peer_address is not None
+    gate = CertificateAuth(site.allowed)
     return Listener(
-        PeerApi(
-            node,
-            served.neighbours,
-            limits=served.limits,
-            features=served.serving.features,
-            instance=served.serving.instance,
-        ),
-        address,
-        gate=CertificateAuth(pinned_keys(served.neighbours)),
-        limits=served.limits,
-        tls=partial(keys.server_context, *identity),
+        Present(site, lambda: site.for_peers, lambda: gate),
+        site.served.peer_address,
+        gate=gate,
+        limits=site.served.limits,
+        tls=partial(site.identity, keys.server_context),
         side="back",
-        watcher=watcher,
+        watcher=site.metrics,
     )
-
-
-def _reload(readers: Sequence[Listener | HttpsPeers | keys.OwnCertificate]) -> None:
-    log.info("reloading certificates")
-    for reader in readers:
-        reader.reload()
 
 
 def _stop_signal() -> asyncio.Event:

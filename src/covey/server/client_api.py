@@ -1,14 +1,22 @@
 """The API for clients: its routes, their OpenAPI document, and their handlers."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
-from covey.errors import ConflictingLabel, LateLabel, TicketError, UnfitLabel, UnknownTicket
+from covey.errors import (
+    ConfigError,
+    ConflictingLabel,
+    LateLabel,
+    TicketError,
+    UnfitLabel,
+    UnknownTicket,
+)
+from covey.node.change import Plan
 from covey.node.node import Node, Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
@@ -30,6 +38,7 @@ from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
+RELOAD = "/admin/reload"
 OPEN_PATHS = frozenset([LIVE, READY])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
@@ -58,7 +67,12 @@ _INFER = {
     "store_full": 507,
 }
 _FEEDBACK = {"label_too_late": 410, "ticket_unknown": 404, **_INFER}
-CODES = _EVERYWHERE | _FEEDBACK | NOWHERE
+_RELOAD = {"not_changed": 409, "invalid": 422, "store_failed": 503, "store_full": 507}
+CODES = _EVERYWHERE | _FEEDBACK | _RELOAD | NOWHERE
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """An empty object; the body may be left out."""
 
 
 class Route(NamedTuple):
@@ -119,6 +133,15 @@ _ROUTES = (
         problems=frozenset(_FEEDBACK),
     ),
     Route("metrics", "/metrics", "Counters and times for Prometheus.", {200: TEXT}, ("metrics",)),
+    Route(
+        "reload",
+        RELOAD,
+        "Read the file of the site again and apply it; what that changes in the store.",
+        {200: Plan},
+        ("admin",),
+        takes=Nothing,
+        problems=frozenset(_RELOAD),
+    ),
 )
 
 VERSIONED = f"{MODEL}/versions/{oip.VERSION}"
@@ -217,9 +240,11 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         "responses": responses,
     }
     if route.takes is not None:
-        content = _content(route.takes, schemas) | {BINARY: {"schema": BYTES}}
-        operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
-        operation["requestBody"] = {"required": True, "content": content}
+        content = _content(route.takes, schemas)
+        if route.takes is not Nothing:
+            content |= {BINARY: {"schema": BYTES}}
+            operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
+        operation["requestBody"] = {"required": route.takes is not Nothing, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
         operation["security"] = [{"token": []}]
         if route.scopes:
@@ -246,7 +271,15 @@ WORDS = (
 class ClientApi:
     """Answers the clients of one site."""
 
-    def __init__(self, served: SiteConfig, node: Node, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        served: SiteConfig,
+        node: Node,
+        metrics: Metrics,
+        reload: Callable[[], Awaitable[Plan]] | None = None,
+    ) -> None:
+        """`reload` applies the file of the site and returns what that has changed."""
+        self._reload = reload
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
@@ -286,7 +319,19 @@ class ClientApi:
         if route.name == "infer":
             async with self._queue:
                 return await self._infer(call)
+        if route.name == "reload":
+            return await self._apply(call)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
+
+    async def _apply(self, call: HttpRequest) -> HttpResponse:
+        if self._served.tokens is None or self._reload is None:
+            raise HttpProblem(403, "not_allowed", "without tokens, send the process SIGHUP instead")
+        if call.body.strip() not in (b"", b"{}"):
+            raise HttpProblem(422, "invalid", "this path reads the file of the site; send no body")
+        try:
+            return _json(await self._reload())
+        except ConfigError as error:
+            raise HttpProblem(409, "not_changed", f"the site is unchanged: {error}") from None
 
     def _nowhere(self, path: str) -> HttpProblem:
         """Return the problem of a path that is none."""

@@ -1,5 +1,6 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
+import hashlib
 import ipaddress
 import math
 from collections.abc import Mapping, Sequence
@@ -258,6 +259,8 @@ class SiteConfig(NamedTuple):
     has_tls: bool = False  # for clients
     peer_address: Address | None = None
     budgets: Budgets = Budgets()
+    path: Path = Path()  # of the file
+    digest: str = ""  # of its content
 
     @property
     def has_contexts(self) -> bool:
@@ -283,15 +286,27 @@ class SiteConfig(NamedTuple):
         return _hosts(self.serving)
 
 
-def load(path: Path, *, remember: Remember = with_training_log) -> SiteConfig:
+def load(
+    path: Path, *, remember: Remember = with_training_log, before: SiteConfig | None = None
+) -> SiteConfig:
     """Return the site of a TOML file; raise `ConfigError` if it is invalid.
 
-    `remember` opens the training logs; the default opens them for writing.
+    `remember` opens the training logs; the default opens them for writing. What has not changed
+    since `before` is used on, if that is given.
     """
-    return from_table(toml.read_toml(path), path, remember=remember)
+    # Before it is read: if it changes meanwhile, the next reload sees that.
+    digest = hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
+    site = from_table(toml.read_toml(path), path, remember=remember, before=before)
+    return site._replace(digest=digest)
 
 
-def from_table(given_table: Mapping[str, Any], path: Path, *, remember: Remember) -> SiteConfig:
+def from_table(
+    given_table: Mapping[str, Any],
+    path: Path,
+    *,
+    remember: Remember,
+    before: SiteConfig | None = None,
+) -> SiteConfig:
     """Return the site of the content of a file."""
     table = dict(given_table)
     config.check_tables(table, TABLES)
@@ -301,7 +316,14 @@ def from_table(given_table: Mapping[str, Any], path: Path, *, remember: Remember
     identity = _identity(serving, path.parent)
     address = _client_address(serving, identity)
     functions = table.pop("function", [])
-    given = functions_from(functions, owner=serving.name, folder=path.parent, remember=remember)
+    known_functions = {} if before is None else {one.name: one for one in before.functions}
+    given = functions_from(
+        functions,
+        owner=serving.name,
+        folder=path.parent,
+        remember=remember,
+        before=known_functions,
+    )
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
     tables = furnished(config.read(table), known, own_name=serving.name)
@@ -341,7 +363,27 @@ def from_table(given_table: Mapping[str, Any], path: Path, *, remember: Remember
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
         _budgets(serving, learner, known),
+        path,
     )
+
+
+def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
+    """Raise `ConfigError` if a running site cannot become another without a restart."""
+    for key, one, other in (
+        ("[node] name", before.serving.name, now.serving.name),
+        ("[node] store", before.store.resolve(), now.store.resolve()),
+        ("[node] address", before.address, now.address),
+        ("[node] peer-address", before.peer_address, now.peer_address),
+        ("[node] tls", before.has_tls, now.has_tls),
+        ("[limits]", _of_listener(before.limits), _of_listener(now.limits)),
+    ):
+        if one != other:
+            raise ConfigError(f"{key} has changed, which needs a restart")
+
+
+def _of_listener(limits: SiteLimits) -> SiteLimits:
+    """Return limits without those of a node."""
+    return msgspec.structs.replace(limits, tickets=0, peer_tickets=0, cells=0)
 
 
 def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec) -> None:

@@ -28,8 +28,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
-from covey.node.store import Store
-from covey.server import config, keys, peer_client, tokens
+from covey.server import config, keys, peer_client, planning, tokens
 from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig
 from covey.server.http import Address, SiteLimits
 
@@ -300,22 +299,21 @@ def is_in_use(store: Path) -> bool:
 def _kept(site: SiteConfig) -> Finding:
     """Open a copy as a node would: opening writes, and the store must not change."""
     parts = [Path(f"{site.store}{end}") for end in ("", "-wal")]
-    parts = [one for one in parts if one.exists()]
-    with tempfile.TemporaryDirectory(prefix="covey-doctor-") as folder:
-        needed = sum(one.stat().st_size for one in parts)
-        if shutil.disk_usage(folder).free < needed + NO_BYTES:
-            text = f"{site.store} was not looked into: no room for a copy in {folder}"
-            return Finding("store", WARNING, f"{text}; `covey check` does that, on the file itself")
-        for one in parts:
-            shutil.copyfile(one, Path(folder, one.name))
-        copy = Path(folder, site.store.name)
-        try:
-            with closing(Store(copy)) as store:
-                loaded = store.load(site.serving.name, site.fingerprint)
-        except StoreError as error:
-            return Finding("store", FAILURE, str(error).replace(str(copy), str(site.store)))
+    needed = sum(one.stat().st_size for one in parts if one.exists())
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < needed + NO_BYTES:
+        text = f"{site.store} was not looked into: no room for a copy in {folder}"
+        return Finding("store", WARNING, f"{text}; `covey check` does that, on the file itself")
+    try:
+        plan, loaded = planning.planned(site)
+    except StoreError as error:
+        return Finding("store", FAILURE, str(error))
     text = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
-    return Finding("store", OK, f"{text}, {len(loaded.deliveries)} undelivered labels")
+    text = f"{text}, {len(loaded.deliveries)} undelivered labels"
+    is_whole = len(site.functions) == len(site.site.functions)  # else the file is not valid
+    if plan.is_change and is_whole:
+        text = f"{text}; the next start changes it: `covey plan {site.path}`"
+    return Finding("store", OK, text)
 
 
 def _functions(site: SiteConfig) -> Iterator[Finding]:

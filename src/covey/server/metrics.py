@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -105,6 +105,7 @@ class Metrics(Observer):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
+        self._collector: _NodeCollector | None = None
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         counter = partial(Counter, registry=registry)
@@ -143,14 +144,21 @@ class Metrics(Observer):
                 self._requests.labels(side, path, "200")
         for state in LABEL_STATES:
             self._labels.labels(state)
+        self.know(peers)
+
+    def know(self, peers: Iterable[str]) -> None:
+        """Begin the series of peers."""
         for peer in peers:
             self._peer_s.labels(peer)
             for outcome in OUTCOMES:
                 self._peer_calls.labels(peer, outcome)
 
     def follow(self, node: Node, *, store: Path | None = None, ends: Ends = dict) -> None:
-        """Include the state of a node, its file and its certificate."""
-        self._registry.register(_NodeCollector(node, store, ends))
+        """Include the state of a node, its file and its certificate, in place of an earlier one."""
+        if self._collector is not None:
+            self._registry.unregister(self._collector)
+        self._collector = _NodeCollector(node, store, ends)
+        self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
         """Return all metrics as text."""
@@ -226,7 +234,8 @@ class _NodeCollector(Collector):
         owed = GaugeMetricFamily(
             "covey_outbox_labels", "Undelivered labels to a peer.", labels=["peer"]
         )
-        yield _filled(owed, {(peer.name,): peer.owed for peer in asked})
+        owing = [peer for peer in state.peers if peer in asked or peer.owed]
+        yield _filled(owed, {(peer.name,): peer.owed for peer in owing})
         rows = CounterMetricFamily(
             "covey_peer_rows", "Rows that a peer has asked since the start.", labels=["peer"]
         )
@@ -250,8 +259,8 @@ class _NodeCollector(Collector):
         yield from (size, free)
 
     def _arms(self, state: State) -> Iterator[Metric]:
-        ledger, kinds = self._node.counters, {arm.name: arm.kind for arm in state.arms}
-        counts = {(phase, arm): 0 for arm in kinds for phase in PHASES} | ledger.decisions
+        ledger, kinds = self._node.counters, self._node.arm_kinds
+        counts = {(phase, arm.name): 0 for arm in state.arms for phase in PHASES} | ledger.decisions
         decisions = CounterMetricFamily(
             "covey_decisions", "Decisions since the start.", labels=["phase", "arm", "arm_kind"]
         )

@@ -22,6 +22,7 @@ SCOPES = {
     "feedback-any": "send labels of every client's tickets",
     "read": "see states and statistics",
     "metrics": "scrape the metrics",
+    "admin": "make the site read its file again",
 }
 TOKEN_DAYS = 365
 MOST_DAYS = 36_500

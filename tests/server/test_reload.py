@@ -1,0 +1,334 @@
+"""The file of a site changes: `covey plan`, the next start, SIGHUP and POST /admin/reload."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import cli
+from covey.node.store import Store
+from covey.server import tokens
+from support import slow
+from support.served import CONSTANTS, FEEDBACK, INFER, SITE, Client, infer, metrics_of, run, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+RELOAD, STATE = "/admin/reload", "/v2/models/north/state"
+BOTH = 'functions = ["zero", "one"]'
+WITH_TOKENS = SITE.replace("dimension = 1", 'dimension = 1\ntokens = "tokens.json"')
+THIRD = '\n[[function]]\nname = "two"\nkind = "constant"\nlabel = 2\n'
+MORE = WITH_TOKENS.replace(BOTH, 'functions = ["zero", "two", "one"]') + THIRD
+LESS = WITH_TOKENS.replace(BOTH, 'functions = ["zero"]')
+PYTHON = (
+    '\n[[function]]\nname = "zero"\nkind = "python"\nentry = "{entry}"\nversion = "{version}"\n'
+)
+
+
+def told(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = WITH_TOKENS) -> None:
+    """Serve a site to a client that may do everything."""
+    scopes = ["infer", "feedback", "read", "metrics", "admin"]
+    secret, _ = tokens.new(folder / "tokens.json", "operator", scopes=scopes)
+
+    async def main() -> None:
+        async with serving(folder, text) as client:
+            await story(client.known_by(secret))
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+async def labelled(client: Client, rows: int, start: int = 0) -> None:
+    for k in range(start, start + rows):
+        assert (await client.post(INFER, infer(f"r{k}")))[0] == 200
+        assert (await client.post(FEEDBACK, {"id": f"r{k}", "truth": k % 2}))[0] == 202
+
+
+async def arms_of(client: Client) -> dict[str, tuple[int, int]]:
+    _, state = await client.get(STATE)
+    return {arm["name"]: (arm["labels"], arm["right"]) for arm in state["arms"]}
+
+
+class Logged(logging.Handler):
+    """Waits for a line of the log."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self._found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage() and not self._found.done():
+            self._found.get_loop().call_soon_threadsafe(self._found.set_result, record.getMessage())
+
+    async def line_after(self, act: Callable[[], Any]) -> str:
+        """Return the line with the text that is logged after `act`."""
+        ours = logging.getLogger("covey")
+        level = ours.level
+        ours.addHandler(self)
+        ours.setLevel(logging.INFO)
+        try:
+            act()
+            return await self._found
+        finally:
+            ours.removeHandler(self)
+            ours.setLevel(level)
+
+
+def hangup() -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+# -- plan ----------------------------------------------------------------------------------------
+
+
+def planned(
+    folder: Path, text: str, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, str]:
+    (folder / "site.toml").write_text(text)
+    code = cli.main(["plan", str(folder / "site.toml"), *more])
+    return code, capsys.readouterr().out
+
+
+def test_a_plan_says_what_a_file_changes_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(tmp_path, WITH_TOKENS, capsys)[0] == 0
+    told(tmp_path, lambda client: labelled(client, 12))
+    before = (tmp_path / "north.store").read_bytes()
+
+    assert planned(tmp_path, WITH_TOKENS, capsys)[0] == 0
+    assert planned(tmp_path, MORE, capsys) == (
+        3,
+        "adds 'two' version 2: it begins without labels\n",
+    )
+    code, text = planned(tmp_path, LESS, capsys)
+    assert (code, text.splitlines()) == (
+        4,
+        ["retires 'one' version 1: its 5 labels stay readable in the store"],
+    )
+    code, text = planned(tmp_path, WITH_TOKENS.replace("slices = 4", "slices = 2"), capsys)
+    assert code == 3
+    assert "counts again: 12 of 12 labels" in text
+    code, text = planned(tmp_path, WITH_TOKENS.replace("dimension = 1", "dimension = 2"), capsys)
+    assert (code, text) == (2, "")
+    assert (tmp_path / "north.store").read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "north.store",
+        "site.toml",
+        "tokens.json",
+    ]
+
+
+def test_a_plan_as_json_has_every_arm_that_the_store_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(tmp_path, lambda client: labelled(client, 12))
+    code, text = planned(tmp_path, LESS, capsys, "--json")
+    plan = json.loads(text)
+
+    assert (code, plan["is_change"], plan["sets_aside"]) == (4, True, True)
+    assert [(one["what"], one["name"], one["labels"]) for one in plan["steps"]] == [
+        ("keep", "zero", 7),
+        ("retire", "one", 5),
+    ]
+
+
+def test_a_plan_can_be_made_while_the_site_serves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(client: Client) -> None:
+        await labelled(client, 12)
+        code, text = await asyncio.to_thread(planned, tmp_path, LESS, capsys)
+
+        assert code == 4
+        assert "its 5 labels stay readable" in text
+
+    told(tmp_path, story)
+
+
+# -- the next start ------------------------------------------------------------------------------
+
+
+def test_a_start_applies_the_file_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told(tmp_path, lambda client: labelled(client, 12))
+    (tmp_path / "tokens.json").unlink()
+    caplog.set_level(logging.INFO, "covey")
+    caplog.clear()
+
+    async def story(client: Client) -> None:
+        assert await arms_of(client) == {"zero": (7, 4), "two": (0, 0), "one": (5, 3)}
+
+    told(tmp_path, story, MORE)
+    assert "store: adds 'two' version 2: it begins without labels" in caplog.text
+
+
+# -- while it serves -----------------------------------------------------------------------------
+
+
+def test_a_reload_by_request_changes_the_arms_and_keeps_what_was_learnt(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await labelled(client, 12)
+        await client.post(INFER, infer("late"))
+        (tmp_path / "site.toml").write_text(MORE)
+        status, plan = await client.post(RELOAD, b"")
+
+        assert (status, [one["what"] for one in plan["steps"]]) == (200, ["keep", "add", "keep"])
+        assert await arms_of(client) == {"zero": (7, 4), "two": (0, 0), "one": (5, 3)}
+        assert (await client.post(FEEDBACK, {"id": "late", "truth": 0}))[0] == 202
+        status, answer = await client.post(INFER, infer("next"))
+        assert answer["parameters"]["arm"] == "two"  # which has no labels yet
+        _, state = await client.get(STATE)
+        assert (state["starts"], sum(state["phases"].values())) == (1, 14)
+        assert await client.post(RELOAD, {}) == (200, {**plan, "steps": [], "labels": 0})
+
+    told(tmp_path, story)
+    assert Store(tmp_path / "north.store").check() == []
+
+
+def test_a_hangup_changes_the_arms_and_labels_of_retired_ones_are_taken(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await labelled(client, 12)
+        arms = {}
+        for k in range(6):
+            _, answer = await client.post(INFER, infer(f"late{k}"))
+            arms[f"late{k}"] = answer["parameters"]["arm"]
+        assert set(arms.values()) == {"one"}
+        (tmp_path / "site.toml").write_text(SITE.replace(BOTH, 'functions = ["zero"]'))
+        line = await Logged("is applied").line_after(hangup)
+        assert line == f"{tmp_path / 'site.toml'} is applied"
+        assert await arms_of(client) == {"zero": (7, 4)}
+        for id_ in arms:
+            answer = await client.post(FEEDBACK, {"id": id_, "truth": 1})
+            assert answer == (202, {"id": id_, "new": True, "right": True})
+        assert await arms_of(client) == {"zero": (7, 4)}
+        counted = await metrics_of(client)
+        assert counted["covey_decisions_total", "one", "own", "explore"] > 0
+
+    run(tmp_path, story)
+    store = Store(tmp_path / "north.store")
+    totals = {arm.id: 0 for arm in store.arms()}
+    for (_, _, arm), (labels, _) in store.counters().items():
+        totals[arm] += labels
+
+    assert totals == {"zero": 7, "one": 11}
+    assert store.check() == []
+
+
+def test_requests_in_progress_finish_with_the_old_arms_and_others_wait(tmp_path: Path) -> None:
+    slow.ENTERED.clear()
+    slow.RELEASED.clear()
+    text = LESS.replace(CONSTANTS, PYTHON.format(entry="support.slow:answer", version=1))
+    after = WITH_TOKENS.replace(BOTH, 'functions = ["one"]')
+
+    async def story(client: Client) -> None:
+        first = asyncio.create_task(client.post(INFER, infer("first")))
+        await asyncio.to_thread(slow.ENTERED.wait, 60)
+        (tmp_path / "site.toml").write_text(after)
+        reloads: list[asyncio.Task[Any]] = []
+        line = await Logged("are answered first").line_after(
+            lambda: reloads.append(asyncio.create_task(client.post(RELOAD, b"")))
+        )
+        second = asyncio.create_task(client.post(INFER, infer("second")))
+        assert line == "1 requests in progress are answered first"
+        assert (await client.get(STATE))[1]["arms"][0]["name"] == "zero"
+        slow.RELEASED.set()
+        answers = [await one for one in (first, *reloads, second)]
+
+        assert [status for status, _ in answers] == [200, 200, 200]
+        assert answers[0][1]["parameters"]["arm"] == "zero"
+        assert answers[2][1]["parameters"]["arm"] == "one"
+        assert list(await arms_of(client)) == ["one"]
+        for id_ in ("first", "second"):
+            assert (await client.post(FEEDBACK, {"id": id_, "truth": 0}))[0] == 202
+
+    told(tmp_path, story, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[node]", "[node", "site.toml"),
+        ("slices = 4", "slides = 4", "slides"),
+        ('functions = ["zero", "one"]', 'functions = ["zero", "three"]', "three"),
+        ('"127.0.0.1:0"', '"127.0.0.1:1"', "[node] address has changed, which needs a restart"),
+        ("rows = 100", "rows = 50", "[limits] has changed, which needs a restart"),
+        ("north.store", "other.store", "[node] store has changed, which needs a restart"),
+        ("dimension = 1", "dimension = 2", "dimensions: 1 before, 2 now"),
+        ("label = 0", "label = 0\ncarry = 2", "carry is 2; it must be from 0 to 1"),
+    ],
+)
+def test_a_file_that_cannot_be_used_leaves_the_site_as_it_was(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    async def story(client: Client) -> None:
+        await labelled(client, 12)
+        before = await arms_of(client)
+        (tmp_path / "site.toml").write_text(WITH_TOKENS.replace(old, new))
+        status, problem = await client.post(RELOAD, b"")
+        line = await Logged("the site is unchanged").line_after(hangup)
+
+        assert (status, problem["code"]) == (409, "not_changed")
+        assert said in problem["detail"]
+        assert said in line
+        assert await arms_of(client) == before
+        await labelled(client, 4, start=12)
+        (tmp_path / "site.toml").write_text(MORE)
+        assert (await client.post(RELOAD, b""))[0] == 200
+
+    told(tmp_path, story)
+    assert Store(tmp_path / "north.store").check() == []
+
+
+def test_a_reload_needs_a_token_for_it(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        secret, _ = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+        assert (await client.known_by(secret).post(RELOAD, b""))[0] == 403
+        assert (await client.post(RELOAD, {"file": "other.toml"}))[0] == 422
+        assert (await client.get(RELOAD))[0] == 405
+
+    told(tmp_path, story)
+
+    async def without_tokens(client: Client) -> None:
+        status, problem = await client.post(RELOAD, b"")
+        assert (status, problem["code"]) == (403, "not_allowed")
+        assert "SIGHUP" in problem["detail"]
+
+    (tmp_path / "other").mkdir()
+    run(tmp_path / "other", without_tokens)
+
+
+def test_another_version_of_a_python_function_is_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    rules = tmp_path / "rules_of_arms.py"
+    rules.write_text("def rule(instance):\n    return 0\n")
+
+    def text(version: str, entry: str = "rules_of_arms:rule") -> str:
+        return LESS.replace(CONSTANTS, PYTHON.format(entry=entry, version=version))
+
+    async def story(client: Client) -> None:
+        await labelled(client, 6)
+        rules.write_text("def rule(instance):\n    return 1  # retrained\n")
+        (tmp_path / "site.toml").write_text(text("2"))
+        status, plan = await client.post(RELOAD, b"")
+        assert (status, [one["what"] for one in plan["steps"]]) == (200, ["renew", "retire"])
+        assert await arms_of(client) == {"zero": (0, 0)}
+        assert (await client.post(INFER, infer("x")))[1]["outputs"][0]["data"] == [1]
+        (tmp_path / "site.toml").write_text(text("1"))
+        status, plan = await client.post(RELOAD, b"")
+        assert (status, [one["what"] for one in plan["steps"]]) == (200, ["return", "retire"])
+        assert await arms_of(client) == {"zero": (6, 3)}
+        (tmp_path / "site.toml").write_text(text("3", "rules_of_arms:missing"))
+        assert (await client.post(RELOAD, b""))[0] == 409
+        assert (await client.post(INFER, infer("y")))[0] == 200
+
+    told(tmp_path, story, text("1"))
