@@ -57,8 +57,9 @@ bench: $(VENV)/.tools
 load: $(VENV)/.tools
 	$(BIN)/python benchmarks/load.py
 
+# Recompute the tables of regret; DATA is a folder of recorded streams (default: COVEY_DATA).
 regret: $(VENV)/.covey
-	$(BIN)/python experiments/regret/run.py
+	$(BIN)/python experiments/regret/run.py $(if $(DATA),--data $(DATA))
 
 # Recompute the paper's tables; DATA is the folder of its data (default: COVEY_DATA).
 paper: $(VENV)/.tools

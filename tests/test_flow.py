@@ -68,15 +68,8 @@ def test_replay_and_the_network_in_process_decide_the_same(
     stream: Stream, preset: str, mode: str
 ) -> None:
     config = _config(preset, mode)
-    network = covey.Network(config, functions=stream.functions, dimension=2)
-    live = []
-    for slot in range(SLOTS):
-        site = network[stream.at[slot]]
-        answer = site.predict(slot, tuple(stream.contexts[slot]), slot=slot + 1)
-        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
-        live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
 
-    assert live == _replayed(stream, config)
+    assert _decided_in_a_network(stream, config) == _replayed(stream, config)
 
 
 @pytest.mark.parametrize("preset", EVERY_POLICY)
@@ -136,6 +129,60 @@ def test_replay_and_processes_over_https_decide_the_same(
     assert sum(row[1].startswith("site") for row in live) > PROCESS_SLOTS / 20  # peers are asked
 
 
+SCORED = ["auto", "cos", "dcza", "discounted", "share-ucb", f"{OWN}:CellUCB"]
+
+
+@pytest.mark.parametrize("preset", SCORED)
+def test_free_functions_are_scored_the_same_in_replay_and_in_the_network_in_process(
+    stream: Stream, preset: str
+) -> None:
+    config = _with_free(_config(preset, "spec"))
+    live = _decided_in_a_network(stream, config)
+
+    assert live == _replayed(stream, config)
+    assert live != _replayed(stream, _with_free(_config(preset, "spec"), free=[]))
+    assert any(row[1].startswith("site") for row in live)
+
+
+@pytest.mark.parametrize("preset", SCORED)
+def test_free_functions_are_scored_the_same_by_nodes_that_are_restarted_before_labels_come(
+    stream: Stream, preset: str
+) -> None:
+    """What they answered is stored: a node that starts scores them when the label comes."""
+    config = _with_free(_config(preset, "spec"))
+    config["policy"]["pending"] = True
+
+    live = virtual.run(_through_nodes(stream, config, restart_every=10, delay=LATE))
+
+    assert live == _replayed(stream, config, delay=LATE)[:NODE_SLOTS]
+
+
+def test_free_functions_are_scored_the_same_by_processes_over_https(
+    stream: Stream, tmp_path: Path
+) -> None:
+    policy = {**EARLY, "preset": "cos", "pending": False, "check-claims": False}
+    policy.pop("finest-level")
+    config = _with_free({**_config("cos", "spec"), "policy": policy})
+    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
+    sites = {f"site{k}": _site(offices, config, k) for k in range(SITES)}
+
+    with served(tmp_path, sites) as clients:
+        live = [_through(clients[stream.at[slot]], stream, slot) for slot in range(PROCESS_SLOTS)]
+
+    assert live == _replayed(stream, config)[:PROCESS_SLOTS]
+    assert live != _replayed(stream, _with_free(config, free=[]))[:PROCESS_SLOTS]
+
+
+def _with_free(config: dict[str, Any], *, free: list[int] | None = None) -> dict[str, Any]:
+    """Return a configuration without costs, in which the functions of sites 0 and 1 are free."""
+    chosen = [0, 1] if free is None else free
+    learners = [
+        {**one, "function-costs": [0.0, 0.0], "free": place in chosen}
+        for place, one in enumerate(config["learner"])
+    ]
+    return {**config, "learner": learners}
+
+
 def _through(client: Client, stream: Stream, slot: int) -> Row:
     """Send one instance and its label to a site, and wait until its peers know the label."""
     features = [int(said) for said in stream.predictions[:, slot]]
@@ -151,7 +198,8 @@ def _through(client: Client, stream: Stream, slot: int) -> Row:
 
 def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
     """Return the file of one site: what the configuration says of it, and whom it knows."""
-    own = config["learner"][place]
+    own = dict(config["learner"][place])
+    free = {"free": True} if own.pop("free", False) else {}
     features = {f"f{k}": "INT64" for k in range(2 * SITES)}
     node = {"features": features, "instance": "row", "dimension": 2, "slots": "given"}
     rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
@@ -169,12 +217,25 @@ def _site(offices: Offices, config: dict[str, Any], place: int) -> str:
                         "kind": "python",
                         "entry": "support.site_processes:recorded",
                         "options": {"place": int(name[1:])},
+                        **free,
                     },
                 )
                 for name in own["functions"]
             ),
         ]
     )
+
+
+def _decided_in_a_network(stream: Stream, config: dict[str, Any]) -> list[Any]:
+    """Return the decisions of a network in this process, each with its label at once."""
+    network = covey.Network(config, functions=stream.functions, dimension=2)
+    live = []
+    for slot in range(SLOTS):
+        site = network[stream.at[slot]]
+        answer = site.predict(slot, tuple(stream.contexts[slot]), slot=slot + 1)
+        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
+        live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
+    return live
 
 
 def _replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[Row]:

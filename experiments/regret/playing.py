@@ -23,10 +23,11 @@ SOURCES = (
     "bandit/theorems",
     *(
         f"kernel/{part}"
-        for part in ("arena", "cells", "counters", "index", "phases", "spaces", "table")
+        for part in ("arena", "cells", "counters", "index", "phases", "spaces", "table", "tree")
     ),
     "kernel/thresholds",
     "replay/engine",
+    "simulation/drift",
     "simulation/environment",
     "simulation/run",
     "simulation/world",

@@ -4,19 +4,26 @@ Finished runs are kept under `runs`, so that the same command goes on after an i
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import baselines
 import costs
+import kind_tables
+import kinds
 import msgspec
 import playing
+import streams
 import summary
 import tables
+from kinds import Part
 from playing import Effort, Played
 
 from covey import files
+from covey.errors import CoveyError
 
 QUICK = Effort(slots=200, seeds=1, horizons=(100, 200), workers=1)
 POLICIES = playing.HERE.parents[1] / "docs" / "guide" / "policies.md"
@@ -26,6 +33,31 @@ READ = (
     "better of `cos` and `dcza` (both Z1) in that environment, with the 95 % interval of 10,000 "
     "resamples of the seeds in pairs. The one that is the better has no ratio."
 )
+
+
+READ_KINDS = (
+    "All presets, and plain baselines ([baselines.py](baselines.py)) with the same prices and "
+    "information: the owner of a function sees every labelled use of it and tells all learners "
+    "what it is worth. EXP3.S and the two with cells know the horizon, which no preset does. "
+    f"*{kinds.FORMER}* is the default of that version, from "
+    "[reference.json](reference.json), which `python experiments/regret/run.py --write-reference` "
+    "made with its code; where its numbers are of other worlds, ratios are to today's default. "
+    "A cell has the regret per slot of one receiving learner and its ratio to the reference, with "
+    "the 95 % interval of 10,000 resamples of the seeds in pairs. *The best of all* is, in each "
+    "world, the preset or baseline that lost least there on average."
+)
+KINDS = (
+    ("worlds", "Sizes, structures, changes, dependence and labels", "Names say how a world differs "
+     "from four learners with two functions each, bumps, one dimension and price 0.05."),
+    ("worlds-short", "Little time", "Policies have just begun."),
+    ("worlds-long", "Much time", "Baselines that need too long are left out."),
+)  # fmt: skip
+PARTS = (*kinds.REMEMBERED, "sensitivity")
+QUICK_SLOTS = {
+    "worlds": 40, "worlds-short": 40, "worlds-long": 40, "growth-presets": 1_000, "streams": 200
+}  # fmt: skip
+CONSTANTS = {"index-scale": 0.5, "alarm": 5.0, "spread": 0.5}  # of the default
+SENSITIVITY_SEEDS = 5
 
 
 class Found(NamedTuple):
@@ -40,6 +72,8 @@ class Found(NamedTuple):
     liars: Played
     useful: Played  # liars that are sometimes the best
     costs: costs.Costs
+    kinds: "dict[str, PlayedPart]"  # by the name of the part
+    sensitivity: "PlayedPart"
 
 
 def main() -> None:
@@ -47,22 +81,129 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slots and seeds, to see it run")
     parser.add_argument("--out", type=Path, help="the folder of the page and the runs")
-    parser.add_argument("--policies", type=Path, help="the page on policies")
+    parser.add_argument("--guide", type=Path, help="the page on policies")
+    parser.add_argument("--data", type=Path, help="folder of recorded streams (or COVEY_DATA)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--only", choices=PARTS, help="print the tables of one part, and no page")
+    parser.add_argument(
+        "--policies",
+        help="with --only: presets and baselines, with commas between; with keys: 'auto alarm=0'",
+    )
+    parser.add_argument("--worlds", default="", help="with --only: parts of names, with commas")
+    parser.add_argument("--seeds", type=int, help="with --only: how many")
+    parser.add_argument("--slots", type=int, help="with --only: how many")
+    parser.add_argument(
+        "--write-reference",
+        action="store_true",
+        help="keep what today's default loses as what later ones are compared with",
+    )
     given = parser.parse_args()
+    try:
+        _make(given)
+    except CoveyError as error:
+        sys.exit(f"regret: {error}")
+
+
+def _make(given: argparse.Namespace) -> None:
     out = given.out or (Path("build/regret") if given.quick else playing.HERE)
     effort = QUICK if given.quick else Effort()
+    effort = effort._replace(workers=given.workers or effort.workers)
+    if given.only or given.write_reference:
+        (_remember if given.write_reference else _print_part)(given, out)
+        return
     kept = out / "runs" / f"{playing.digest()}{'-quick' if given.quick else ''}"
     kept.mkdir(parents=True, exist_ok=True)
-    found = _find(kept, effort)
-    sections = [_cases, _suite, _switching, _growth, _liars, _costs]
+    found = _find(kept, effort, given, out)
+    sections = [
+        _cases,
+        _suite,
+        _switching,
+        _kinds,
+        _recorded,
+        _growth,
+        _preset_growth,
+        _liars,
+        _costs,
+    ]
     text = "\n\n".join([_head(effort), *(section(found) for section in sections)])
     files.replace(out / "README.md", f"{text}\n".encode())
     print(f"{out / 'README.md'} is written", file=sys.stderr)
-    if given.policies or not given.quick:
-        _tell_policies(given.policies or POLICIES, found)
+    if given.guide or not given.quick:
+        _tell_policies(given.guide or POLICIES, found)
 
 
-def _find(kept: Path, effort: Effort) -> Found:
+class PlayedPart(NamedTuple):
+    """A part of the kinds of worlds, and its runs, with the remembered ones."""
+
+    part: Part
+    runs: kinds.Runs
+
+    @property
+    def own(self) -> kinds.Runs:
+        """The runs that were played now."""
+        return {pair: runs for pair, runs in self.runs.items() if pair[0] in self.part.policies}
+
+
+def _part(name: str, given: argparse.Namespace, out: Path) -> Part:
+    """Return a part as the command asks for it."""
+    slots, seeds = given.slots, given.seeds
+    if given.quick:
+        slots, seeds = slots or QUICK_SLOTS[name], seeds or 1
+    if name == "streams":
+        count = 1 if given.quick else len(streams.RECORDED)
+        part = kinds.recorded_part(
+            given.data, out / "runs" / "logs", slots=slots, seeds=seeds, count=count
+        )
+    else:
+        part = kinds.part_of(name, slots=slots, seeds=seeds)
+    if given.policies:
+        part = part._replace(policies=tuple(one.strip() for one in given.policies.split(",")))
+    chosen = given.worlds.split(",")
+    worlds = part.environments.items()
+    kept = {world: one for world, one in worlds if any(text.strip() in world for text in chosen)}
+    return part._replace(environments=kept)
+
+
+def _played(part: Part, given: argparse.Namespace, out: Path) -> PlayedPart:
+    workers = given.workers or (1 if given.quick else len(os.sched_getaffinity(0)))
+    runs = kinds.play(part, out / "runs" / "kinds", workers=workers)
+    return PlayedPart(part, {**kinds.recalled(part), **runs})
+
+
+def _remember(given: argparse.Namespace, out: Path) -> None:
+    parts = [_part(name, given, out) for name in kinds.REMEMBERED]
+    kinds.remember(parts, out / "runs" / "kinds", workers=given.workers or 1)
+
+
+def _print_part(given: argparse.Namespace, out: Path) -> None:
+    """Print the tables of one part, for the policies and worlds asked for."""
+    if given.only == "sensitivity":
+        print(kind_tables.sensitivity_table(_sensitivity(given, out).runs))
+        return
+    played = _played(_part(given.only, given, out), given, out)
+    if given.only == "streams":
+        print(kind_tables.stream_table(played.runs))
+    elif given.only == "growth-presets":
+        print(kind_tables.growth_table(played.runs))
+    else:
+        found = kind_tables.compared(played.runs)
+        print(kind_tables.ratio_table(found, played.part.policies))
+        print(f"\n{kind_tables.summary_table(found)}")
+
+
+def _sensitivity(given: argparse.Namespace, out: Path) -> PlayedPart:
+    """Return runs of the default with each of its constants halved and doubled."""
+    part = _part("worlds", given, out)
+    changed = [
+        f"{kinds.DEFAULT} {key}={factor * value:g}"
+        for key, value in CONSTANTS.items()
+        for factor in (0.5, 2.0)
+    ]
+    seeds = part.seeds[:SENSITIVITY_SEEDS]
+    return _played(part._replace(policies=(kinds.DEFAULT, *changed), seeds=seeds), given, out)
+
+
+def _find(kept: Path, effort: Effort, given: argparse.Namespace, out: Path) -> Found:
     return Found(
         cases=playing.play("cases", kept, effort),
         suite=playing.play("suite", kept, effort),
@@ -73,6 +214,8 @@ def _find(kept: Path, effort: Effort) -> Found:
         liars=playing.play("liars", kept, effort),
         useful=playing.play("liars-useful", kept, effort),
         costs=_measured(kept / "costs.json", effort),
+        kinds={name: _played(_part(name, given, out), given, out) for name in kinds.REMEMBERED},
+        sensitivity=_sensitivity(given, out),
     )
 
 
@@ -176,6 +319,69 @@ def _growth(found: Found) -> str:
         "([one dimension](growth-scaled-1d.toml), [two](growth-scaled-2d.toml))",
         "The theorems' powers of t, and 0.01 of their scales: nothing is proved of it.",
         *(tables.growth_table(one) for one in found.scaled),
+    )
+
+
+def _kinds(found: Found) -> str:
+    parts = []
+    for name, title, note in KINDS:
+        played = found.kinds[name]
+        part, ratios = played.part, kind_tables.compared(played.runs)
+        presets = [policy for policy in part.policies if policy not in baselines.BASELINES]
+        plain = [policy for policy in part.policies if policy in baselines.BASELINES]
+        parts += [
+            f"### {title} ([{name}.toml]({name}.toml), {part.horizon:,} slots, "
+            f"{len(part.seeds)} seeds)",
+            note,
+            kind_tables.summary_table(ratios),
+            "Every world, presets:",
+            kind_tables.ratio_table(ratios, presets),
+            *(["Baselines:", kind_tables.ratio_table(ratios, plain)] if plain else []),
+            f"The best in hindsight, and `{kinds.DEFAULT}`:",
+            kind_tables.best_table(ratios),
+            f"What `{kinds.DEFAULT}` does besides:",
+            kind_tables.measure_table(played.own),
+        ]
+    seeds = len(found.sensitivity.part.seeds)
+    return _joined(
+        "## Kinds of worlds",
+        READ_KINDS,
+        *parts,
+        f"### Constants of `{kinds.DEFAULT}`, halved and doubled "
+        f"([worlds.toml](worlds.toml), {seeds} seeds)",
+        kind_tables.sensitivity_table(found.sensitivity.runs),
+    )
+
+
+def _recorded(found: Found) -> str:
+    played = found.kinds["streams"]
+    part, title = played.part, "## Recorded streams, drawn in blocks"
+    if not part.environments:
+        return _joined(
+            title,
+            "Left out: COVEY_DATA names no folder with the data, or scikit-learn, which trains the "
+            "functions, is not installed.",
+        )
+    return _joined(
+        f"{title} ({part.horizon:,} slots, {len(part.seeds)} seeds)",
+        "Blocks of consecutive rows keep the dependence of errors "
+        "([how](../../docs/research/simulation.md#an-environment-from-a-log)). Eight functions of "
+        "four learners, trained on rows before the window; an answer of a peer costs "
+        f"{streams.PRICE:g}. Percent of decisions that were wrong plus what was paid, in points; "
+        "below, the two.",
+        kind_tables.stream_table(played.runs),
+    )
+
+
+def _preset_growth(found: Found) -> str:
+    played = found.kinds["growth-presets"]
+    return _joined(
+        "## How the regret of every preset grows "
+        f"([growth-presets.toml](growth-presets.toml), {len(played.part.seeds)} seeds)",
+        "Regret per slot, and local exponents: p of c · T^p through the regret at the ends of a "
+        "decade, ± Student's 95 % over seeds. No preset is made for the horizon; one learner "
+        "receives. A regret that is linear has an exponent of 1.",
+        kind_tables.growth_table(played.runs),
     )
 
 

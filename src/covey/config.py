@@ -59,6 +59,7 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     name: str
     functions: list[str]
     function_costs: list[float] | None = None
+    free: bool | list[str] = False  # own functions that every label scores: all, or these
     arrivals: bool = True
     label_probability: float = 1.0
     supervised: bool = True
@@ -95,6 +96,7 @@ class LearnerSpec(NamedTuple):
     views: tuple[FeatureView, ...] = ()
     stream: int = 0  # index of its instance stream, when there are several
     reports_falsely: bool = False  # to peers; simulations only
+    free: tuple[int, ...] = ()  # indices of functions that every label scores
 
     @property
     def behind(self) -> tuple[int, ...]:
@@ -213,6 +215,7 @@ def assemble(tables: Tables) -> NetworkConfig:
     plan = _plan_spaces(data, members)
     context = contexts.parse(plan.entries)
     sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
+    _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
@@ -270,6 +273,20 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
 def _check_loss(loss: Loss | None) -> None:
     if loss is not None and not 0 < loss.bound < math.inf:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
+
+
+def _check_free(sites: Sequence[LearnerSpec], settings: Settings, *, has_ensemble: bool) -> None:
+    for site in sites:
+        for is_there, what in (
+            (has_ensemble, "[ensemble]"),
+            (len(site.spaces) > 1, "several candidates"),
+            (settings.mode == "paper", 'mode = "paper", which runs one function per instance'),
+        ):
+            if site.free and is_there:
+                raise ConfigError(
+                    f"learner {site.name!r} has free functions, which cannot be combined with "
+                    f"{what}; remove one of them"
+                )
 
 
 def _voters(sites: tuple[LearnerSpec, ...], data: Data) -> tuple[LearnerSpec, ...]:
@@ -370,6 +387,31 @@ def _cost_columns(member: LearnerTable, arms: list[str]) -> tuple[str | None, ..
     return tuple(member.cost_columns.get(arm) for arm in arms) if member.cost_columns else ()
 
 
+def _free(member: LearnerTable) -> tuple[int, ...]:
+    """Return the indices of the functions that every label scores."""
+    if isinstance(member.free, bool):
+        return tuple(range(len(member.functions))) if member.free else ()
+    owner = f"learner {member.name!r}"
+    for name in member.free:
+        if name not in member.functions:
+            raise ConfigError(
+                f"{owner} has {name!r} in free, which is not one of its functions"
+                f"{toml.nearest(name, member.functions)}"
+            )
+    return tuple(k for k, name in enumerate(member.functions) if name in member.free)
+
+
+def _check_costs_of_free(site: LearnerSpec) -> None:
+    for function in site.free:
+        column = site.cost_columns[function] if site.cost_columns else None
+        if site.costs[function] > 0 or column is not None:
+            cost = column or f"{site.costs[function]:g}"
+            raise ConfigError(
+                f"learner {site.name!r}: function {site.functions[function]!r} is free and has a "
+                f"cost ({cost}), but it would run on every instance; remove one of them"
+            )
+
+
 def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], what: str) -> None:
     for arm in given:
         if arm not in arms:
@@ -411,7 +453,7 @@ def _site(
         answer_wait=member.answer_wait,
     )
     arms = site.arms(names)
-    return site._replace(
+    site = site._replace(
         rewards=_rewards(member, arms, settings.reward),
         cost_columns=_cost_columns(member, arms),
         spaces=own,
@@ -421,7 +463,10 @@ def _site(
             arms=arms,
             contexts=[context_names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
         ),
+        free=_free(member),
     )
+    _check_costs_of_free(site)
+    return site
 
 
 def _peers(

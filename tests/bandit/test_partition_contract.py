@@ -12,6 +12,7 @@ from covey.kernel.rules import Cell
 PARTITIONS = {
     "Layered": partitions.Layered(finest=3),
     "Layered in steps": partitions.Layered(finest=3, step=2),
+    "Refining": partitions.Refining(finest=3),
     "Uniform": partitions.Uniform(6),
     "Zooming": partitions.Zooming(scale=2.0, power=1.5, max_level=3),
 }
@@ -35,7 +36,7 @@ def test_every_partition_is_listed_here() -> None:
     ]
 
     assert made == sorted({type(partition).__name__ for partition in PARTITIONS.values()})
-    assert len(made) == 3
+    assert len(made) == 4
 
 
 @every_dimension

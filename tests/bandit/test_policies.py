@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.bandit.partitions import Layered, Uniform, Zooming
+from covey.bandit.partitions import Layered, Refining, Uniform, Zooming
 from covey.bandit.policies import DCZA, CoS, Policy, resolve, settings_from
 from covey.bandit.settings import READINGS, Reading, Settings, Threshold
 from covey.errors import ConfigError, CoveyDeprecationWarning
@@ -278,10 +278,13 @@ def test_a_title_describes_the_policy(settings: Settings, title: str) -> None:
 @pytest.mark.parametrize(
     ("table", "partition", "alarm"),
     [
-        ({}, Layered(3, step=2), 9.0),
-        ({"finest-level": 4, "alarm": 3}, Layered(4, step=2), 3.0),
-        ({"slices": 4}, Uniform(4), 9.0),
-        ({"alarm": 0}, Layered(3, step=2), 0.0),
+        ({}, Refining(20), 5.0),
+        ({"finest-level": 4, "alarm": 3}, Refining(4), 3.0),
+        ({"slices": 4}, Uniform(4), 5.0),
+        ({"alarm": 0}, Refining(20), 0.0),
+        ({"preset": "two-sizes"}, Layered(3, step=2), 9.0),
+        ({"preset": "two-sizes", "finest-level": 4, "alarm": 3}, Layered(4, step=2), 3.0),
+        ({"preset": "two-sizes", "slices": 4}, Uniform(4), 9.0),
         ({"preset": "share-ucb"}, Uniform(12), 0.0),
         ({"preset": "share-ucb", "alarm": 7}, Uniform(12), 7.0),
         ({"preset": "multi-resolution"}, Layered(6), 0.0),
@@ -293,8 +296,9 @@ def test_levels_and_the_alarm_of_a_preset_and_given_directly(
 ) -> None:
     policy = policy_of(settings_from(table))
 
-    assert policy.by_index is not None
-    assert (policy.partition, policy.by_index.alarm) == (partition, alarm)
+    rule = policy.tree or policy.by_index
+    assert rule is not None
+    assert (policy.partition, rule.alarm) == (partition, alarm)
 
 
 def test_slices_and_finest_level_together_are_rejected() -> None:

@@ -10,7 +10,7 @@ from covey.errors import ConfigError
 from covey.kernel import Clock, table_of
 
 PHASED = ["cos", "dcza", "cos-ce"]  # three phases and their thresholds
-INDEXED = ["auto", "share-ucb", "discounted", "multi-resolution", "balance"]
+INDEXED = ["auto", "share-ucb", "two-sizes", "discounted", "multi-resolution", "balance"]
 OWN = ["support.own_policies:CellUCB"]  # one line for a policy of one's own
 every_preset = pytest.mark.parametrize("preset", [*PRESETS, *OWN])
 every_phased = pytest.mark.parametrize("preset", PHASED)
@@ -111,14 +111,15 @@ def test_settings_are_kept_as_they_were_given(preset: str) -> None:
     settings = settings_from({"preset": preset, "seed": 5})
 
     kept = resolve(settings, dimension=1, most_functions=1).settings
-    assert kept == Settings(preset=preset, seed=5, forget=kept.forget)
+    is_pending = True if preset == "auto" else None
+    assert kept == Settings(preset=preset, seed=5, forget=kept.forget, pending=is_pending)
 
 
 @every_indexed
 def test_an_index_needs_neither_horizon_nor_thresholds(preset: str) -> None:
     policy = resolve(settings_from({"preset": preset}), dimension=2, most_functions=1)
 
-    assert policy.by_index is not None
+    assert policy.has_index
     assert policy.scales() == [0.0, 0.0, 0.0]
     assert "\n" not in policy.title
 

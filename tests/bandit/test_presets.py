@@ -103,8 +103,8 @@ def test_an_alarm_is_refused_where_nothing_would_go_off(preset: str, alarm: floa
         settings_from({"preset": preset, "alarm": alarm})
 
     assert str(caught.value) == (
-        f"[policy] preset {preset!r} does not support alarm; use auto, multi-resolution or "
-        "share-ucb"
+        f"[policy] preset {preset!r} does not support alarm; use auto, two-sizes, "
+        "multi-resolution or share-ucb"
     )
 
 

@@ -29,6 +29,7 @@ RANGES = [
     ("index-scale", 0.0, 1e7, "1e-06 to 1e+06"),
     ("lipschitz", 0.0, 1e10, "1e-09 to 1e+09"),
     ("finest-level", -1, 31, "0 to 30"),
+    ("spread", 0.0, 11.0, "1e-06 to 10"),
     ("alarm", -0.5, 1e7, "0 to 1e+06"),
     ("relearn-every", 0, 2**53 + 1, "1 to 9.0072e+15"),
     ("max-level", -1, 53, "0 to 52"),
@@ -95,7 +96,7 @@ def test_a_scale_and_a_power_of_zero_are_allowed() -> None:
         (
             {"preset": "ucb"},
             "unknown preset 'ucb' in [policy]; known: auto, cos, dcza, share-ucb; experimental: "
-            "discounted, multi-resolution, cos-ce, balance",
+            "two-sizes, discounted, multi-resolution, cos-ce, balance",
         ),
         ({"slises": 3}, "unknown key 'slises' in [policy]; did you mean 'slices'?"),
         ({"max_level": 3}, "unknown key 'max_level' in [policy]; did you mean 'max-level'?"),

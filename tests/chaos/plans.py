@@ -122,7 +122,7 @@ def plan(seed: int) -> Plan:
 
 def _policy(chance: random.Random) -> dict[str, Any]:
     policy: dict[str, Any] = {
-        "preset": chance.choice([*sorted(PRESETS), "cos", "dcza"]),
+        "preset": chance.choice([*sorted({*PRESETS} - {"two-sizes"}), "cos", "dcza"]),
         "slices": chance.choice((1, 2, 3)),
         "label-wait": chance.choice((NEVER, NEVER, 40, 15)),
     }

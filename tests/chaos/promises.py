@@ -19,7 +19,7 @@ from covey.bandit.learner import UNKNOWN
 from covey.errors import StoreError
 from covey.node.node import Node
 from covey.node.recorded import RecordedState
-from covey.node.requests import NOT_COUNTED, OWN, Counts, is_own
+from covey.node.requests import NOT_COUNTED, OWN, Counts, add_counts, is_own
 from covey.node.store import Store
 from covey.node.trust import Trust
 
@@ -94,7 +94,10 @@ def statistics_count_labels_of_their_own_source(
     if network.plan.config["policy"]["preset"] in SPLIT_CELLS:
         return
     for site, store in found.stores.items():
-        counters = store.counters()
+        counters = dict(store.counters())
+        for row in found.rows[site].values():  # labels score free functions, too
+            for arm in row.scored if row.truth is not UNKNOWN else ():
+                add_counts(counters, {(row.cell, row.source, arm): (int(arm != row.arm), 0)})
         for source, cell, stored in records.cells_of(store):
             # What is stored begins with the slot, the arrivals and the own arrivals of the cell.
             labels = stored[3 : 3 + len(network.arms[site])]

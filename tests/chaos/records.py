@@ -34,6 +34,7 @@ class RowRecord(msgspec.Struct, frozen=True):
     answer: Label
     truth: Any
     is_open: bool
+    scored: dict[str, Label] = {}  # answers of free functions that were not chosen
 
     @property
     def key(self) -> tuple[str, str]:
@@ -104,4 +105,5 @@ def _row(request: Request, row: int, id_: str) -> RowRecord:
         answer=request.answers[row],
         truth=request.truths[row],
         is_open=request.is_open,
+        scored=dict(request.scored.get(row, {})),
     )

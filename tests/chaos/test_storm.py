@@ -57,6 +57,13 @@ def test_every_guarantee_holds_under_any_fault(first: int) -> None:
     assert sum(one.counts["acknowledged"] for one in verdicts) > 500
 
 
+def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> None:
+    verdicts = [play(seed, is_free=True) for seed in range(CHUNK)]
+
+    assert {one.seed: one.found for one in verdicts if one.found} == {}
+    assert sum(one.counts["acknowledged"] for one in verdicts) > 500
+
+
 def test_every_kind_of_trouble_comes_up() -> None:
     counts: Counter[str] = Counter()
     for seed in range(15):

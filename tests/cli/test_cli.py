@@ -77,7 +77,7 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(
     assert summary["functions"]["nb"] == 0.0
     assert set(summary["learners"]["north"]) == {
         "slots", "errors", "error_percent", "train_percent", "explore_percent",
-        "exploit_percent", "cost_total", "arms", "alone",
+        "exploit_percent", "cost_total", "arms", "alone", "alarms",
     }  # fmt: skip
 
 
@@ -86,8 +86,10 @@ def test_the_trace_has_the_agreed_columns_in_order(folder: Path) -> None:
 
     with (folder / "trace.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert ",".join(rows[0]) == "slot,learner,cell,phase,arm,function,prediction,label,correct,cost"
-    assert rows[1] == ["1", "north", "g2:0", "explore", "nb", "nb", "0", "0", "1", "0.0"]
+    assert ",".join(rows[0]) == (
+        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost,alarm"
+    )
+    assert rows[1] == ["1", "north", "g2:0", "explore", "nb", "nb", "0", "0", "1", "0.0", "0"]
     assert len(rows) == 1 + 2 * 60
 
 
@@ -194,8 +196,8 @@ def test_the_help_lists_the_experimental_presets_last(
         cli.main([command, "--help"])
 
     assert (
-        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: discounted, "
-        "multi-resolution, cos-ce, balance\n"
+        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: two-sizes, "
+        "discounted, multi-resolution, cos-ce, balance\n"
     ) in capsys.readouterr().out
 
 

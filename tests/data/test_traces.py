@@ -16,7 +16,7 @@ from covey.errors import ConfigError, DataError
 
 COLUMNS = [
     *("slot", "learner", "cell", "phase", "arm", "function"),
-    *("prediction", "label", "correct", "cost"),
+    *("prediction", "label", "correct", "cost", "alarm"),
 ]
 NAMES: dict[str, list[Any]] = {
     "learner": ["north", "south"],
@@ -49,7 +49,9 @@ def trace_of(*, at: list[int] | None = None, receivers: tuple[int, ...] = (0, 1)
         correct=memoryview(np.array([0, 1, -1, -1], np.int8)[:rows]),
     )
     costs = np.array([[0.0, 0.0, 0.0, 0.25], [0.0, 0.5, 0.0, 0.0]])
-    return Trace(decided, log, first_slot=5, costs=costs, receivers=receivers, names=NAMES)
+    trace = Trace(decided, log, first_slot=5, costs=costs, receivers=receivers, names=NAMES)
+    trace.alarm[1] = 1
+    return trace
 
 
 def columns_of(trace: Trace) -> dict[str, list[Any]]:
@@ -59,7 +61,8 @@ def columns_of(trace: Trace) -> dict[str, list[Any]]:
         for name in COLUMNS[1:8]
     }
     correct = [None if value < 0 else value for value in trace.correct.tolist()]
-    return {"slot": trace.slot.tolist(), **named, "correct": correct, "cost": trace.cost.tolist()}
+    numbers = {"correct": correct, "cost": trace.cost.tolist(), "alarm": trace.alarm.tolist()}
+    return {"slot": trace.slot.tolist(), **named, **numbers}
 
 
 def rows_of(path: Path) -> list[list[Any]]:
@@ -106,10 +109,10 @@ def test_columns_are_names_and_numbers_in_the_order_of_a_trace_file() -> None:
 
     assert list(columns) == COLUMNS
     assert list(zip(*columns.values(), strict=True)) == [
-        (5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0),
-        (5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5),
-        (6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25),
-        (6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5),
+        (5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0, 0),
+        (5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5, 1),
+        (6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25, 0),
+        (6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5, 0),
     ]
 
 
@@ -125,11 +128,11 @@ def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
         file.write(trace_of())
 
     assert path.read_text(encoding="utf-8") == (
-        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost\n"
-        "5,north,g2:0,explore,nb,nb,ok,attack,0,0.0\n"
-        "5,south,g2:0,explore,tree,tree,attack,attack,1,0.5\n"
-        "6,north,g2:1,train,south,tree,attack,,,0.25\n"
-        "6,south,g2:1,exploit,tree,tree,attack,,,0.5\n"
+        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost,alarm\n"
+        "5,north,g2:0,explore,nb,nb,ok,attack,0,0.0,0\n"
+        "5,south,g2:0,explore,tree,tree,attack,attack,1,0.5,1\n"
+        "6,north,g2:1,train,south,tree,attack,,,0.25,0\n"
+        "6,south,g2:1,exploit,tree,tree,attack,,,0.5,0\n"
     )
 
 
@@ -140,10 +143,10 @@ def test_a_parquet_trace_holds_the_same(tmp_path: Path, name: str) -> None:
 
     assert rows_of(tmp_path / name) == [
         COLUMNS,
-        [5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0],
-        [5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5],
-        [6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25],
-        [6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5],
+        [5, "north", "g2:0", "explore", "nb", "nb", "ok", "attack", 0, 0.0, 0],
+        [5, "south", "g2:0", "explore", "tree", "tree", "attack", "attack", 1, 0.5, 1],
+        [6, "north", "g2:1", "train", "south", "tree", "attack", None, None, 0.25, 0],
+        [6, "south", "g2:1", "exploit", "tree", "tree", "attack", None, None, 0.5, 0],
     ]
 
 
@@ -181,9 +184,11 @@ def drawn_trace(
     }
     costs = np.round(rng.random((2, 4)), 3)
     unit = 10 if kinds.get("is_graded") else 1
-    return Trace(
+    trace = Trace(
         decided, log, first_slot=first_slot, costs=costs, receivers=(0, 1), names=names, unit=unit
     )
+    trace.alarm[:] = rng.integers(0, 2, rows)
+    return trace
 
 
 LABELS = st.one_of(
@@ -239,6 +244,7 @@ def test_an_arrow_table_has_dictionaries_and_narrow_integers() -> None:
         **dict.fromkeys(("cell", "prediction", "label"), wide),
         "correct": "int8",
         "cost": "double",
+        "alarm": "int8",
     }
 
 

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).with_name("messages")
 POLICIES: dict[str, dict[str, Any]] = {
     "cos": {"preset": "cos", "slices": 2},
     "dcza": {"preset": "dcza", "split-power": 2.0},
-    "auto": {"preset": "auto"},
+    "auto": {"preset": "two-sizes"},  # its name since then
     "balance": {"preset": "balance", "slices": 2},
 }
 Record = dict[str, Any]

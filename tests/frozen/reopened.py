@@ -15,6 +15,15 @@ from support.lives import FUNCTIONS
 from support.virtual import World
 
 CONTEXTS = [k / 16 for k in range(16)]
+FORMER = {"auto": "two-sizes"}
+
+
+def as_before(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of a store, with the name that its preset has now."""
+    policy = about["config"]["policy"]
+    preset = FORMER.get(policy["preset"], policy["preset"])
+    config = {**about["config"], "policy": {**policy, "preset": preset}}
+    return {**about, "config": config}
 
 
 def continued(path: Path, about: dict[str, Any], use: Callable[[Node], Awaitable[Any]]) -> Any:
@@ -48,7 +57,7 @@ def decisions_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
                 await node.learn(request.id, k % 2)
         return found
 
-    decisions: list[list[Any]] = continued(path, about, use)
+    decisions: list[list[Any]] = continued(path, as_before(about), use)
     return decisions
 
 
@@ -68,5 +77,5 @@ def answers_from(path: Path, about: dict[str, Any]) -> list[list[Any]]:
                 assert await node.take_labels([(id_, k // 2 % 2)], source=peer) == ["taken"]
         return found
 
-    answers: list[list[Any]] = continued(path, about, use)
+    answers: list[list[Any]] = continued(path, as_before(about), use)
     return answers

@@ -113,7 +113,7 @@ def state_of(table: Any) -> Any:
         [table.counters(row) for row in rows],
         [table.is_split(row) for row in rows],
         [table.known(row) for row in rows],
-        table.doubts(),
+        table.doubts()[:4],  # alarms are counted since
         table.blind_decisions(),
     )
 

@@ -73,7 +73,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
 
 @settings(max_examples=60)
 @given(
-    preset=st.sampled_from(["auto", "multi-resolution", "share-ucb"]),
+    preset=st.sampled_from(["auto", "two-sizes", "multi-resolution", "share-ucb"]),
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
     seed=st.integers(0, 2**32),
     is_shared=st.booleans(),
@@ -97,8 +97,8 @@ def test_pending_labels_change_decisions(preset: str) -> None:
     assert rows[0] != rows[1]
 
 
-def test_there_are_six_presets() -> None:
-    assert len(PRESETS) == 6
+def test_there_are_seven_presets() -> None:
+    assert len(PRESETS) == 7
 
 
 class Watched(ShareUcb):

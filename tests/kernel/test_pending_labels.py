@@ -73,8 +73,8 @@ def replayed(*, pending: bool, delay: int) -> list[str]:
 
 @pytest.mark.parametrize("delay", [100, ROWS])
 def test_single_rows_whose_labels_come_late_are_spread_over_all_arms(delay: int) -> None:
-    assert is_spread(replayed(pending=True, delay=delay), [*OWN, *PEERS])
-    assert not is_spread(replayed(pending=False, delay=delay), [*OWN, *PEERS])
+    assert is_spread(replayed(pending=True, delay=delay)[:delay], [*OWN, *PEERS])
+    assert not is_spread(replayed(pending=False, delay=delay)[:delay], [*OWN, *PEERS])
 
 
 def test_without_pending_all_rows_go_to_one_arm_until_a_label_comes() -> None:
@@ -94,10 +94,10 @@ def test_a_site_counts_pending_labels_unless_configured_otherwise(
     file.write_text(SITE.replace('preset = "cos"\n', pending).replace("slices = 4\n", ""))
     site = load_site(file)
 
-    arms = [decided(site.learner, 0.5) for _ in range(4)]
+    arms = [decided(site.learner, 0.5) for _ in range(12)]
 
     assert site.setup.settings.preset == "auto"
-    assert arms == (["zero"] * 4 if "false" in pending else ["zero", "one", "zero", "one"])
+    assert is_spread(arms, ["zero", "one"]) == ("false" not in pending)
 
 
 def decided(learner: Learner, *context: float) -> str:
@@ -126,13 +126,21 @@ def pending(site: LocalSite) -> list[list[int]]:
     return [table.pending(row) for row in range(len(table))]
 
 
-def test_pending_labels_count_in_the_cells_of_all_sizes_around_them() -> None:
-    site = alone("auto")
-    for context in (0.1, 0.4, 0.45):  # in one of the two large cells, and in two small ones
+@pytest.mark.parametrize(
+    ("preset", "counts"),
+    # A tree splits its coarsest cell after the first row, and the half of it after four more.
+    # Of two sizes, all three lie in one of the two large cells, and in two small ones.
+    [("auto", [3, 2]), ("two-sizes", [3, 1, 2])],
+)
+def test_pending_labels_count_in_the_cells_of_all_sizes_around_them(
+    preset: str, counts: list[int]
+) -> None:
+    site = alone(preset)
+    for context in (0.1, 0.4, 0.45):
         site.predict(1, (context,))
 
-    # The large cell, then the small ones.
-    assert [sum(arms) for arms in pending(site)] == [3, 1, 2]
+    # The coarsest cell first.
+    assert [sum(arms) for arms in pending(site)] == counts
 
 
 @pytest.mark.parametrize("preset", sorted(INDEXED))

@@ -11,7 +11,7 @@ import pytest
 from covey.node.node import Node
 from covey.node.store import Store
 from covey.node.tables import VERSION
-from frozen.reopened import continued, decisions_from
+from frozen.reopened import as_before, continued, decisions_from
 
 STORES = sorted((Path(__file__).parents[1] / "frozen" / "stores_2").glob("*.store"))
 EVERY_STORE = pytest.mark.parametrize("frozen", STORES, ids=lambda path: path.stem)
@@ -65,11 +65,12 @@ def test_a_site_that_also_loses_a_function_or_its_peers_keeps_the_rest(
 ) -> None:
     """A store of 0.2.0 does not say which arms are functions; its counters do."""
     path, told = copied(frozen, tmp_path)
+    told = as_before(told)
     own = next(one for one in told["config"]["learner"] if one["name"] == told["site"])
     whole = continued(path, told, known)
     for keys in ({"functions": own["functions"][1:]}, {"peers": {}, "context-peers": {}}):
         path, told = copied(frozen, tmp_path)
-        less = copy.deepcopy(told)
+        less = copy.deepcopy(as_before(told))
         next(one for one in less["config"]["learner"] if one["name"] == told["site"]).update(keys)
         left = continued(path, less, known)
         store = Store(path)
@@ -80,6 +81,47 @@ def test_a_site_that_also_loses_a_function_or_its_peers_keeps_the_rest(
         assert counters_of(store) == told["counters"]
         assert store.check() == []
         store.close()
+
+
+OF_THE_FORMER_DEFAULT = [
+    path
+    for path in (*STORES, *STORES[0].parents[1].glob("stores/*.store"))
+    if path.stem in ("clients-auto", "peers-robust")
+]
+
+
+@pytest.mark.parametrize("frozen", OF_THE_FORMER_DEFAULT, ids=str)
+def test_a_store_of_the_former_default_is_counted_again_for_the_default(
+    frozen: Path, tmp_path: Path
+) -> None:
+    path, told = copied(frozen, tmp_path)
+
+    async def used(node: Node) -> tuple[list[str], int, int]:
+        table = node.learner.tables[""]
+        counted = sum(table.record(0, arm)[0] for arm in range(len(node.learner.arms)))
+        return node.plan.lines(), node.plan.counted, counted
+
+    async def decides(node: Node) -> str:
+        request = await node.answer([1], [(0.5,)])
+        await node.learn(request.id, 1)
+        return request.group(0).cell
+
+    lines, labels, in_the_coarsest_cell = continued(path, told, used)
+
+    assert told["config"]["policy"]["preset"] == "auto"
+    assert lines[:2] == [
+        "changes cells: 2 and 8 slices per dimension at once before, halved at 4^level arrivals, "
+        "down to level 20, all at once now",
+        "changes preset: auto before, auto (tree of cells) now",
+    ]
+    assert lines[2].startswith(f"counts again: {labels} of {labels} labels")
+    assert in_the_coarsest_cell > labels / 2  # those of isolated peers are kept apart
+    assert continued(path, told, used)[0] == []
+    assert continued(path, told, decides).startswith("z")
+
+
+def test_there_are_three_stores_of_the_former_default() -> None:
+    assert len(OF_THE_FORMER_DEFAULT) == 3
 
 
 async def known(node: Node) -> dict[tuple[str, str], list[int]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
-from covey.bandit.policies import PRESETS
+from covey.bandit.policies import ALARMED, PRESETS
 from covey.errors import LimitError
 from covey.kernel import NOT_DECIDED, SERVE, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell
@@ -29,7 +29,8 @@ SOUTH, EAST = "south", "east"
 POLICIES: list[dict[str, Any]] = [
     {"preset": preset, **more} for preset in sorted(PRESETS) for more in ({}, {"pending": True})
 ]
-ADDITIVE = [one for one in POLICIES if one["preset"] != "discounted"]
+# In a tree, what labels of a cell are worth in its parent is not a sum over sources.
+ADDITIVE = [one for one in POLICIES if one["preset"] not in ("auto", "discounted")]
 
 
 def make(policy: dict[str, Any], **more: Any) -> Learner:
@@ -111,7 +112,7 @@ def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one
 ) -> None:
     """Without change detection, which looks at either part alone."""
     rng = np.random.default_rng(seed)
-    alarm = {"alarm": 0} if policy["preset"] in ("auto", "multi-resolution", "share-ucb") else {}
+    alarm = {"alarm": 0} if policy["preset"] in ALARMED else {}
     site, both = make({**policy, **alarm}), make({**policy, **alarm})
     apart = SourceStatistics(site, {EAST: "full"})
     pooled = SourceStatistics(both, {EAST: "full", SOUTH: "full"})

@@ -77,7 +77,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
                 setup, decision.site, shown=is_shown and seen, late=late
             ):
                 cost = millionths(setup.sites[decision.site], decision, paid)
-                labels_due[slot + late].append((decision, Lesson(label, right, cost)))
+                labels_due[slot + late].append((decision, Lesson(label, right, cost, answers)))
             elif setup.label_wait is not None:
                 waits_over[slot + setup.label_wait].append(decision)
             correct = None if label is None else int(answer == label)
@@ -88,6 +88,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
         # Where the setup forgets, the order matters: this slot's labels first, then the late ones.
         for decision, lesson in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
             network.learn(decision, lesson)
+            network.score(decision, lesson)
         for decision in waits_over[slot]:
             network.stop_waiting(decision)
     return rows
@@ -129,6 +130,7 @@ class Lesson(NamedTuple):
     label: object
     right: bool  # of what the arm said
     paid: int  # millionths, on top of the arm's fixed cost
+    answers: Sequence[object] = ()  # of all functions
 
 
 def millionths(site: Site, decision: Decision, paid: Sequence[Sequence[float]]) -> int:
@@ -346,6 +348,24 @@ class Network:
                 record.take(self.setup, record.arms[decision.function], right=lesson.right)
         for record in [*self.records_around(decision), *self.records_asked(decision)]:
             record.history.take(lesson.label)
+
+    def score(self, decision: Decision, lesson: Lesson) -> None:
+        """Take in what the label says of free functions that were not chosen."""
+        self.score_at(decision, lesson, decision.site, decision.arm)
+        if decision.asks_for_data:
+            self.score_at(decision, lesson, decision.owner, decision.function)
+
+    def score_at(self, decision: Decision, lesson: Lesson, owner: int, chosen: int | None) -> None:
+        for function in self.setup.sites[owner].free:
+            if function != chosen:
+                said = lesson.answers[self.functions_before(owner) + function]
+                self.score_function(decision, owner, function, right=said == lesson.label)
+
+    def score_function(self, decision: Decision, owner: int, function: int, *, right: bool) -> None:
+        is_here = owner == decision.site
+        records = self.records_around(decision) if is_here else self.records_asked(decision)
+        for record in records:
+            record.take(self.setup, record.arms[function], right=right)
 
     def stop_waiting(self, decision: Decision) -> None:
         if self.setup.pending:

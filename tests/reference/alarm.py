@@ -74,6 +74,11 @@ class DoubtingNetwork(OnceNetwork):
                 return
         super().learn_by_serving(decision, lesson)
 
+    def score_function(self, decision: Decision, owner: int, function: int, *, right: bool) -> None:
+        # What was not chosen is no surprise.
+        if decision.slot > self.doubts[owner].forgotten:
+            super().score_function(decision, owner, function, right=right)
+
     def surprise_at(self, site: int, cell: Cell, arm: int | None, lesson: Lesson) -> int:
         assert arm is not None
         known = [self.known[site][around].arms[arm] for around in self.cells_around(cell)]

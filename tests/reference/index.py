@@ -14,7 +14,7 @@ import reference
 from reference import Decision, Lesson, Row
 from reference.alarm import DoubtingNetwork
 from reference.elimination import CosCe
-from reference.owners import IndexSetup, OnceNetwork, index_setup
+from reference.owners import IndexSetup, OnceNetwork, index_setup, klucb, rounded_slot
 from reference.records import (
     MILLION,
     Cell,
@@ -25,6 +25,7 @@ from reference.records import (
     level_of,
     lowest_of_largest,
 )
+from reference.tree import TreeNetwork
 
 __all__ = ["PRESETS", "IndexSetup", "Row", "index_setup", "replay"]
 
@@ -36,33 +37,6 @@ def replay(setup: IndexSetup, *, at: Sequence[int] | None = None, **stream: Any)
     # Without `at` every receiver is given the same instance in a slot.
     network = PRESETS[setup.preset](setup, counts_once=at is None)
     return reference.replay(setup, at=at, network=network, **stream)
-
-
-def rounded_slot(slot: int) -> int:
-    """Round the slot up to its five leading binary digits."""
-    step = 2 ** max(0, slot.bit_length() - 5)
-    return -(-slot // step) * step
-
-
-def klucb(a: float, n: float, e: float) -> float:
-    """Return a bound, seldom above by much, on the largest q with n * kl(a, q) <= e."""
-    b = e / n
-    if a >= 1:
-        return 1.0
-    if a <= 0:
-        return 1.0 - math.exp(-b)
-    h = a * math.log(a)
-    q = 1.0 - (1.0 - a) * math.exp((h - b) / (1.0 - a))
-    p = a + math.sqrt(2 * b * a * (1.0 - a) if a >= 0.5 else b / 2)
-    q = min(q, p)
-    h = h + (1.0 - a) * math.log(1.0 - a)
-    for _ in range(3):
-        # Choice: looked at before each step and not after the last, as the step divides by it.
-        if q - a <= 0 or q >= 1.0:
-            return min(q, 1.0)
-        excess = h - a * math.log(q) - (1.0 - a) * math.log(1.0 - q) - b
-        q = q - excess * q * (1.0 - q) / (q - a)
-    return q
 
 
 class IndexNetwork(DoubtingNetwork):
@@ -301,9 +275,10 @@ class Balance(IndexNetwork):
             self.widths[decision.site, decision.cell, decision.arm] += self.width_of[decision]
 
 
-PRESETS: dict[str, type[OnceNetwork]] = {
+PRESETS: dict[str, type[OnceNetwork] | type[TreeNetwork]] = {
+    "auto": TreeNetwork,
     "share-ucb": ShareUcb,
-    "auto": MultiResolution,
+    "two-sizes": MultiResolution,
     "discounted": Discounted,
     "multi-resolution": MultiResolution,
     "cos-ce": CosCe,

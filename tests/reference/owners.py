@@ -1,7 +1,7 @@
 """What the oracle of the index policies stands on: their set-up, and owners who count once."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reference import Decision, Lesson, Network
@@ -17,6 +17,8 @@ class IndexSetup(Setup):
     lipschitz: float = 0.25
     alpha: float = 1.0
     alarm: float = 0.0  # in nats; 0: nothing is ever forgotten
+    spread: float = 0.5
+    check_claims: bool = False
 
     @property
     def all_functions(self) -> int:
@@ -31,7 +33,7 @@ def index_setup(preset: str, sites: tuple[Site, ...], **changes: Any) -> IndexSe
     """Return what the preset stands for, with changes."""
     given: dict[str, Any] = {
         # The cells of several levels are named as those of DCZA.
-        "zooming": preset in ("multi-resolution", "auto"),
+        "zooming": preset in ("auto", "multi-resolution", "two-sizes"),
         "slices": 12,
         "split_scale": math.inf,
         "split_power": 1.0,
@@ -49,8 +51,37 @@ def index_setup(preset: str, sites: tuple[Site, ...], **changes: Any) -> IndexSe
         "discount": 0.99 if preset == "discounted" else 1.0,
     }
     if preset == "auto":
+        given |= {"index_scale": 0.5, "finest_level": 20, "alarm": 5.0, "pending": True}
+    if preset == "two-sizes":
         given |= {"index_scale": 0.5, "finest_level": 3, "level_step": 2, "alarm": 9.0}
     return IndexSetup(sites=sites, preset=preset, **(given | changes))
+
+
+def rounded_slot(slot: int) -> int:
+    """Round the slot up to its five leading binary digits."""
+    step = 2 ** max(0, slot.bit_length() - 5)
+    return -(-slot // step) * step
+
+
+def klucb(a: float, n: float, e: float) -> float:
+    """Return a bound, seldom above by much, on the largest q with n * kl(a, q) <= e."""
+    b = e / n
+    if a >= 1:
+        return 1.0
+    if a <= 0:
+        return 1.0 - math.exp(-b)
+    h = a * math.log(a)
+    q = 1.0 - (1.0 - a) * math.exp((h - b) / (1.0 - a))
+    p = a + math.sqrt(2 * b * a * (1.0 - a) if a >= 0.5 else b / 2)
+    q = min(q, p)
+    h = h + (1.0 - a) * math.log(1.0 - a)
+    for _ in range(3):
+        # Choice: looked at before each step and not after the last, as the step divides by it.
+        if q - a <= 0 or q >= 1.0:
+            return min(q, 1.0)
+        excess = h - a * math.log(q) - (1.0 - a) * math.log(1.0 - q) - b
+        q = q - excess * q * (1.0 - q) / (q - a)
+    return q
 
 
 class OnceNetwork(Network):
@@ -115,6 +146,10 @@ class OnceNetwork(Network):
             self.last_taken[decision.owner, cell, decision.function] = decision.slot
             record = self.known[decision.owner][cell]
             record.take(self.setup, record.arms[decision.function], right=lesson.right)
+
+    def score_function(self, decision: Decision, owner: int, function: int, *, right: bool) -> None:
+        scored = replace(decision, owner=owner, function=function)
+        self.learn_of_function(scored, Lesson(None, right, 0))
 
     def was_taken(self, decision: Decision, cell: Cell) -> bool:
         """Whether the label of the instance has moved the function in the cell already."""

@@ -22,6 +22,7 @@ class Site:
     readers: tuple[tuple[int, float], ...] = ()  # like peers, but they see the cell alone
     patience: int | None = None  # slots that it waits for an answer; None: as long as it takes
     cost_columns: tuple[int | None, ...] = ()  # per arm: what it cost on top; (): nothing
+    free: tuple[int, ...] = ()  # own functions that every label scores
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
                 "cost_total": 2.0,
                 "arms": {"a-tree": 170, "peer": 30},
                 "alone": 15.0,
+                "alarms": {"count": 0, "slots": []},
             }
         },
         "functions": {"a-tree": 25.0, "b-tree": 12.5, "unheard": None},
@@ -62,6 +63,7 @@ def test_a_learner_without_rows_has_no_numbers_but_its_slots() -> None:
         "cost_total": None,
         "arms": {},
         "alone": None,
+        "alarms": {"count": 0, "slots": []},
     }
 
 

@@ -152,7 +152,7 @@ def test_an_alarm_of_the_change_detection_is_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each function is right for a long time, then wrong."""
-    policy = {"preset": "auto", "slices": 1, "alarm": 9.0}
+    policy = {"preset": "auto", "slices": 1, "alarm": 1.0}
     learner = {"name": "site0", "functions": ["f00", "f01"]}
 
     async def main() -> None:
@@ -177,6 +177,8 @@ def test_an_alarm_of_the_change_detection_is_counted_and_logged(
         world.boot("site0")
         again = world.nodes["site0"].state()
         assert (again.alarms, again.alarm_slot) == (0, state.alarm_slot)
+        assert (again.alarms_total, again.alarm_slots) == (state.alarms, state.alarm_slots)
+        assert again.alarm_slots[-1] == state.alarm_slot
 
     virtual.run(main())
 
@@ -246,6 +248,8 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "for_peers": {"open_tickets": 0, "labels": 0, "cells": 0},
             "spent_today": 0.0,
             "budget": None,
+            "alarms_total": 0,
+            "alarm_slots": [],
         }
 
     run(tmp_path, story)

@@ -13,7 +13,7 @@ import pytest
 
 from covey import cli
 from covey.node.store import Store
-from covey.server import tokens
+from covey.server import config, tokens
 from support import slow
 from support.served import CONSTANTS, FEEDBACK, INFER, SITE, Client, infer, metrics_of, run, serving
 
@@ -190,6 +190,18 @@ def test_a_reload_by_request_changes_the_arms_and_keeps_what_was_learnt(tmp_path
 
     told(tmp_path, story)
     assert Store(tmp_path / "north.store").check() == []
+
+
+def test_a_function_becomes_free_without_being_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(SITE)
+    before = config.load(path)
+    path.write_text(SITE.replace("label = 1", "label = 1\nfree = true"))
+    now = config.load(path, before=before)
+
+    assert (before.learner.free, now.learner.free) == ((), (1,))
+    assert now.functions[1].predict is before.functions[1].predict
+    assert config.load(path, before=now).learner.free == (1,)
 
 
 def test_a_hangup_changes_the_arms_and_labels_of_retired_ones_are_taken(tmp_path: Path) -> None:

@@ -439,6 +439,12 @@ def test_a_site_whose_functions_all_fail_is_500_with_a_code(tmp_path: Path) -> N
         ("slices = 4", 'slices = 4\nties = "random"', "which a node cannot restore"),
         ('"one"]', '"one", "two"]', "has none of that name"),
         ("[[function]]", "[[peer]]\nport = 1\n[[function]]", "unknown key 'port'"),
+        (
+            '"one"]',
+            '"one"]\nfree = true\nfunction-costs = [0, 0.1]',
+            "is free and has a cost (0.1)",
+        ),
+        ("label = 1", "label = 1\nfree = 1", "free"),
     ],
 )
 def test_a_site_that_cannot_serve_is_refused_with_a_sentence(

@@ -187,6 +187,34 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         f"environment 'x': drift.every-slots is 0; it must lie from 1 to {2**53:g}",
     ),
     (
+        {"drift": {"kind": "recur", "severity": 0.7, "every-slots": 5}},
+        "environment 'x': drift.severity is 0.7, but a switch changes accuracies by at most 0.65 "
+        "(high - low); lower it",
+    ),
+    (
+        {"drift": {"severity": 0.1, "every-slots": 5, "learners": ["learner-5"]}},
+        "environment 'x': drift.learners names unknown learner 'learner-5'; did you mean "
+        "'learner-4'?",
+    ),
+    (
+        {"drift": {"severity": 0.1, "every-slots": 5, "region": [[0, 0.5], [0, 1]]}},
+        "environment 'x': drift.region has 2 intervals; it must have 1",
+    ),
+    (
+        {"drift": {"severity": 0.1, "every-slots": 5, "region": [[0.5, 0.2]]}},
+        "environment 'x': drift.region holds [0.5, 0.2]; it must be an interval of numbers from 0 "
+        "to 1",
+    ),
+    (
+        {"drift": {"kind": "gradual", "severity": 0.1, "every-slots": 5, "region": [[0, 1]]}},
+        "environment 'x': drift.region has no effect with gradual drift; remove it",
+    ),
+    ({"dependence": 1}, "environment 'x': dependence is 1.0; it must be 0 or more and below 1"),
+    (
+        {"delay-slots": 3, "least-delay-slots": 5},
+        "environment 'x': least-delay-slots is 5, above delay-slots, 3",
+    ),
+    (
         {"failing": {"learner-5": 0.1}},
         "environment 'x' names unknown learner 'learner-5'; did you mean 'learner-4'?",
     ),

@@ -62,6 +62,7 @@ def test_a_grid_for_a_longer_horizon_has_the_bound_of_that_horizon() -> None:
         ({**THEOREM, "horizon": "doubling"}, {}),
         ({**THEOREM, "alpha": 0.5}, {}),
         (THEOREM, {"drift": {"severity": 0.1, "every-slots": 100}}),
+        (THEOREM, {"dependence": 0.5}),
         (THEOREM, {"delay-slots": 1}),
         (THEOREM, {"label-probability": 0.9}),
         (ZOOM, {}),

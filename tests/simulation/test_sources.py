@@ -277,6 +277,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (own("nothing"), f"environment 'x': {OWN}:nothing returned None, which has no method draw"),
     (own("Waves", drift={"severity": 0.1, "every-slots": 9}),
      "environment 'x': drift has no effect with environment; remove drift"),
+    (own("Runs", dependence=0.5), f"environment 'x': dependence has no effect, as {OWN}:Runs draws "
+     "the answers; remove dependence"),
+    ({**log(), "dependence": 0.5},
+     "environment 'x': dependence has no effect with log; remove dependence"),
     (own("Waves", options={"height": object()}),
      "environment 'x': options must hold text, numbers, lists and tables"),
     ({"options": {"height": 1}},

@@ -187,6 +187,66 @@ def test_gradual_drift_changes_no_accuracy_by_more_than_its_severity_in_its_time
         assert steps.max(initial=0) <= severity * (lag / every) ** environment.alpha + ROUNDING
 
 
+def changed(drift: Drift, slots: int = 7, **more: Any) -> list[list[float]]:
+    """The accuracies of functions of two learners, constant at first: .75 and .25."""
+    surfaces = (flat(0.75), flat(0.25))
+    environment = Environment(name="x", surfaces=surfaces, drift=drift, **more)
+    found: list[list[float]] = (
+        AccuracyField(environment, 1).measure(np.full((slots, 1, 1), 0.4), 1)[0].tolist()
+    )
+    return found
+
+
+def test_recurring_concepts_are_two_in_turn() -> None:
+    heights = [k / 16 for k in range(1, 9)]
+    drift = Drift(kind="recur", severity=7 / 16, every_slots=2)
+    environment = Environment(name="x", surfaces=(flat(*heights),), drift=drift)
+    accuracy = AccuracyField(environment, 3).measure(np.full((12, 1, 1), 0.4), 1)[0].T.tolist()
+
+    assert accuracy[0] == accuracy[1] == heights
+    assert sorted(accuracy[2]) == heights
+    assert all(one != other for one, other in zip(accuracy[0], accuracy[2], strict=True))
+    assert accuracy[:4] * 3 == accuracy
+
+
+def test_a_rise_or_fall_comes_once_and_stays_within_0_and_1() -> None:
+    risen = changed(Drift(kind="rise", severity=0.5, every_slots=3, learners=("learner-2",)))
+    fallen = changed(Drift(kind="fall", severity=0.5, every_slots=3))
+
+    assert risen == [[0.75] * 7, [0.25] * 3 + [0.75] * 4]
+    assert fallen == [[0.75] * 3 + [0.25] * 4, [0.25] * 3 + [0.0] * 4]
+
+
+def test_improving_functions_reach_their_surfaces_evenly() -> None:
+    drift = Drift(kind="improve", severity=0.5, every_slots=4, learners=("learner-1",))
+
+    assert changed(drift) == [[0.25, 0.375, 0.5, 0.625, 0.75, 0.75, 0.75], [0.25] * 7]
+
+
+def test_only_contexts_in_the_region_of_a_drift_change() -> None:
+    drift = Drift(severity=0.5, every_slots=1, region=((0.25, 0.5), (0.0, 0.5)))
+    surfaces = tuple((Surface(at=(0.5, 0.5), high=h, low=h),) for h in (0.75, 0.25))
+    environment = Environment(name="x", dimension=2, surfaces=surfaces, drift=drift)
+    points = np.array([[0.3, 0.3], [0.3, 0.3], [0.2, 0.3], [0.3, 0.3], [0.3, 0.6], [0.3, 0.5]])
+    accuracy = AccuracyField(environment, 1).measure(points[:, None], 1)[0, 0]
+
+    # Exchanged in every second slot, unless the context lies outside.
+    assert accuracy.tolist() == [0.75, 0.25, 0.75, 0.25, 0.75, 0.25]
+
+
+def test_learners_that_a_drift_does_not_name_keep_their_surfaces() -> None:
+    learners = ("learner-1", "learner-3")
+    switch = Drift(severity=0.5, every_slots=1, learners=learners)
+    move = Drift(kind="gradual", severity=0.3, every_slots=5, learners=learners)
+    points = np.full((9, 1, 1), 0.4)
+    calm = AccuracyField(Environment(name="x"), 2).measure(points, 1)[0]
+    for drift in (switch, move):
+        accuracy = AccuracyField(Environment(name="x", drift=drift), 2).measure(points, 1)[0]
+        is_changed = (accuracy != calm).any(axis=1)
+
+        assert is_changed.reshape(4, 2).any(axis=1).tolist() == [True, False, True, False]
+
+
 def test_gradual_drift_is_reflected_at_the_walls() -> None:
     drift = Drift(kind="gradual", severity=0.1, every_slots=100)
     bump = Surface(at=(0.5,), high=0.9, low=0.1)

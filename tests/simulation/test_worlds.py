@@ -1,5 +1,6 @@
 """Worlds are reproducible, with the configured arrivals and accuracies."""
 
+import hashlib
 import itertools
 from typing import Any
 
@@ -22,6 +23,10 @@ KINDS: list[dict[str, Any]] = [
     {"drift": Drift(severity=0.3, every_slots=7), "correlation": "independent"},
     {"drift": Drift(kind="gradual", severity=0.3, every_slots=7), "correlation": 0.7},
     {"delay_slots": 5, "label_probability": 0.6, "failing": {"learner-2": 0.5}},
+    {"drift": Drift(kind="recur", severity=0.3, every_slots=7, learners=("learner-1",))},
+    {"drift": Drift(kind="fall", severity=0.3, every_slots=7, region=((0.2, 0.6),))},
+    {"drift": Drift(kind="improve", severity=0.3, every_slots=90), "dependence": 0.6},
+    {"correlation": 0.5, "dependence": 0.9, "delay_slots": 9, "least_delay_slots": 7},
 ]
 
 
@@ -84,8 +89,72 @@ def test_answers_are_right_with_the_given_accuracy(kind: dict[str, Any]) -> None
     stretch = World(Environment(name="x", **kind), seed=11, horizon=20_000).draw(20_000)
     accuracy = stretch.accuracy.astype(np.float64)
     deviation = np.sqrt((accuracy * (1 - accuracy)).sum(axis=2))
+    runs = kind.get("dependence", 0.0)
+    deviation *= np.sqrt((1 + runs) / (1 - runs))
 
     assert (np.abs((stretch.right - accuracy).sum(axis=2)) < FAR * deviation).all()
+
+
+@given(st.floats(0, 0.95), st.floats(0.05, 0.95), st.integers(0, 1_000))
+def test_answers_in_runs_have_their_accuracy_and_the_given_correlation(
+    dependence: float, height: float, seed: int
+) -> None:
+    surface = Surface(at=(0.5,), high=height, low=height)
+    environment = Environment(name="x", surfaces=((surface,),), dependence=dependence)
+    slots = 20_000
+    right = World(environment, seed=seed, horizon=slots).draw(slots).right[0, 0]
+    noise = (right - height) / np.sqrt(height * (1 - height))
+    # 4.5 deviations of the mean of such a chain, and a bound on those of a product with its lag.
+    reach = FAR * np.sqrt((1 + dependence) / (1 - dependence) / slots)
+
+    assert abs(noise.mean()) < reach
+    for lag in (1, 2):
+        found = (noise[lag:] * noise[:-lag]).mean()
+        assert abs(found - dependence**lag) < reach * max(1.0, np.abs(noise).max())
+
+
+def test_runs_change_neither_contexts_nor_accuracies_nor_the_other_functions() -> None:
+    plain, runs = (
+        World(Environment(name="x", dependence=share), seed=3, horizon=900).draw(900)
+        for share in (0.0, 0.5)
+    )
+
+    assert np.array_equal(plain.points, runs.points)
+    assert np.array_equal(plain.accuracy, runs.accuracy)
+    noise = (runs.right - runs.accuracy)[0]
+    noise /= noise.std(axis=1, keepdims=True)
+    assert abs((noise[:-1] * noise[1:]).mean()) < 0.05
+
+
+# The first bytes of the worlds of some kinds, drawn once: a change of them is a change for all.
+FROZEN = {
+    "runs": ({"dependence": 0.5}, "8dea820eaff32e6a"),
+    "recurring": ({"drift": Drift(kind="recur", severity=0.3, every_slots=7)}, "17f21278b4b6da2a"),
+    "improving": (
+        {"drift": Drift(kind="improve", severity=0.3, every_slots=90)},
+        "bbb63a42d714876f",
+    ),
+    "switching": ({"drift": Drift(severity=0.3, every_slots=7)}, "25db351a41dd8776"),
+    "moving": ({"drift": Drift(kind="gradual", severity=0.3, every_slots=7)}, "86356a8165c671df"),
+    "calm": ({}, "517e3dcdbdd0ee13"),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_world_is_the_same_on_every_machine_and_in_every_version(name: str) -> None:
+    kind, expected = FROZEN[name]
+    chunk = World(Environment(name="x", **kind), seed=5, horizon=300).draw(300)
+    drawn = b"".join(part.tobytes() for part in chunk[1:4])
+
+    assert hashlib.sha256(drawn).hexdigest()[:16] == expected
+
+
+def test_labels_come_after_at_least_and_at_most_so_many_slots() -> None:
+    environment = Environment(name="x", delay_slots=9, least_delay_slots=7)
+    delays = World(environment, seed=1, horizon=500).draw(500).delays
+
+    assert delays is not None
+    assert sorted(set(delays.tolist())) == [7, 8, 9]
 
 
 def test_functions_err_independently_of_each_other_and_of_the_slot_before() -> None:

@@ -25,13 +25,16 @@ _INDEX_SETTINGS = {
     "discount": st.sampled_from([0.5, 0.9, 0.999]),
     "finest_level": st.integers(0, 4),
     "lipschitz": st.sampled_from([0.05, 1.0, 3.0]),
+    "spread": st.sampled_from([0.05, 0.5, 2.0]),
+    "check_claims": st.just(True),
     "alpha": st.sampled_from([0.3, 0.5]),
     "alarm": st.sampled_from([0.0, 0.3, 1.0, 3.0]),  # low ones, which go off in short streams
     **dict.fromkeys(_CURVE_NAMES, CURVES),
 }
 _INDEX_KEYS = {
     "share-ucb": ("index_scale", "alarm"),
-    "auto": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
+    "auto": ("index_scale", "finest_level", "spread", "alarm", "check_claims"),
+    "two-sizes": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
     "discounted": ("index_scale", "discount"),
     "multi-resolution": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
     "cos-ce": ("lipschitz", "alpha", *_CURVE_NAMES),
@@ -214,6 +217,22 @@ def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
     return replace(_with_sites(case, made), paid=paid)
 
 
+@st.composite
+def free_cases(draw: st.DrawFn) -> Case:
+    """A case of any policy in which some functions are free."""
+    case = draw(st.one_of(cases().filter(lambda one: one.mode == "spec"), index_cases()))
+    if not isinstance(case.setup, IndexSetup) and draw(st.booleans()):
+        case = _with_busy_peers(case, draw)
+    if not isinstance(case.setup, IndexSetup) and draw(st.booleans()):
+        case = _with_readers(case, draw)
+    made = []
+    for site in case.setup.sites:
+        free = sorted(draw(st.sets(st.integers(0, site.functions - 1))))
+        costs = [0.0 if function in free else cost for function, cost in enumerate(site.costs)]
+        made.append(replace(site, free=tuple(free), costs=tuple(costs)))
+    return _with_sites(case, made)
+
+
 def crowded_case(seed: int) -> Case:
     """Four sites that ask each other all the time, everything on: what chance seldom draws."""
     rng = np.random.default_rng(seed)
@@ -291,7 +310,7 @@ def index_cases(draw: st.DrawFn) -> Case:
         "spec",
         draw,
         slots=slots,
-        dimension=draw(st.integers(0, 2)),
+        dimension=draw(st.integers(0, 3)),
     )
     return turned(case) if draw(st.booleans()) else case
 
@@ -370,6 +389,8 @@ def _learner(case: Case, place: int) -> dict[str, Any]:
         "supervised": site.supervised,
         "peers": {named[peer]: price for peer, price in site.peers},
     }
+    if site.free:
+        table["free"] = [f"{site.name}-f{k}" for k in site.free]
     if site.readers:
         table["context-peers"] = {named[reader]: price for reader, price in site.readers}
     if site.patience is not None:

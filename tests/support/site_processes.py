@@ -146,7 +146,7 @@ def _stop(process: "subprocess.Popen[str]") -> None:
     process.terminate()
     _, said = process.communicate(timeout=30)
     more = [line for line in said.splitlines() if not line.startswith("for peers: https://")]
-    assert (process.returncode, more) == (0, [])  # nothing was left open, nothing went wrong
+    assert (process.returncode, more) == (0, []), f"{process.returncode}: {more}"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -124,8 +124,12 @@ class Learner:
         is_supervised: bool = True,
         learns_costs: bool = False,
         remembers: bool = False,
+        free: Sequence[int] = (),
     ) -> None:
-        """`spaces` has the policy of every context space, `space` names the learner's own."""
+        """`spaces` has the policy of every context space, `space` names the learner's own.
+
+        `free` are the indices of functions that every label scores.
+        """
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
@@ -140,9 +144,11 @@ class Learner:
         self._loss = loss
         self.is_supervised = is_supervised  # it sees labels; if not, it uses peers' estimates
         self.remembers = remembers  # labels, for peers that show it the cell only
+        self.free = tuple(free)
         self.rule = policy.rule(
             functions=len(functions),
             costs=self.costs,
+            name=name,
             position=position,
             rewards=tuple(rewards),
             unit=self.unit,
@@ -170,6 +176,16 @@ class Learner:
     def known_cells(self) -> int:
         """How many own cells are known."""
         return len(self.table) - self.table.foreign_cells()
+
+    @property
+    def alarms(self) -> list[int]:
+        """The slots of the alarms of the change detection; after a restart the latest ones."""
+        return sorted(slot for table in self.tables.values() for slot in table.alarms)
+
+    @property
+    def alarm_count(self) -> int:
+        """How many alarms there were, over all starts."""
+        return sum(table.alarm_count for table in self.tables.values())
 
     @property
     def is_pending(self) -> bool:
@@ -328,6 +344,18 @@ class Learner:
         """
         table = self.table if space is None else self.tables[space]
         table.settle(code, gain, context, slot, UNPAID if paid is None else paid)
+
+    def score(
+        self,
+        code: int,
+        function: int,
+        gain: int,
+        context: Context,
+        slot: int,
+        space: str | None = None,
+    ) -> None:
+        """Take what a free function gains that a decision did not choose, after `settle`."""
+        self._at(space).score(code, function, gain, context, slot)
 
     def settle_rows(
         self,

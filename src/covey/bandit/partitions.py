@@ -93,6 +93,28 @@ class Zooming(NamedTuple):
         return self.scale * 2.0**exponent if exponent < 1000 else math.inf
 
 
+class Refining(NamedTuple):
+    """Dyadic cubes: one of level l is split at 4 ** l own arrivals, down to the level `finest`.
+
+    >>> Refining(2).levels(1)
+    (Level(side=1, split_at=1.0), Level(side=2, split_at=4.0), Level(side=4, split_at=inf))
+    """
+
+    finest: int = 20
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        if dimension == 0:
+            return (Level(1, math.inf),)
+        coarse = (Level(2**level, 4.0**level) for level in range(self.finest))
+        return (*coarse, Level(2**self.finest, math.inf))
+
+    def name(self, cell: Cell) -> str:
+        return _join(f"z{cell.level}", cell)
+
+    def parse(self, name: str) -> Cell:
+        return Zooming(max_level=self.finest).parse(name)
+
+
 class Layered(NamedTuple):
     """Dyadic cubes of several levels, `step` apart, all used at once for an instance.
 

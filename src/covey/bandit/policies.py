@@ -6,6 +6,7 @@ a `Policy` is the result for a given dimension and number of functions.
 
 import math
 import pkgutil
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,6 +17,7 @@ from covey import toml
 from covey.bandit.partitions import (
     Layered,
     Partition,
+    Refining,
     Uniform,
     Zooming,
     checked_slices,
@@ -33,7 +35,7 @@ from covey.bandit.settings import (
     check_ranges,
 )
 from covey.errors import ConfigError
-from covey.kernel.rules import Custom, CustomPolicy, Elimination, Index, Rule
+from covey.kernel.rules import Custom, CustomPolicy, Elimination, Index, Rule, Tree
 
 
 class Policy(NamedTuple):
@@ -48,15 +50,21 @@ class Policy(NamedTuple):
     settings: Settings
     by_index: Index | None = None  # replaces the thresholds
     elimination: Elimination | None = None
+    tree: Tree | None = None
     custom: Callable[[int, int], Any] | None = None  # makes a policy of one's own
+
+    @property
+    def has_index(self) -> bool:
+        """Whether arms are chosen by an upper index, without phases."""
+        return self.by_index is not None or self.tree is not None
 
     @property
     def keeps_widths(self) -> bool:
         """Whether a learner records the uncertainty of its peers' answers."""
         return self.by_index is not None and self.by_index.is_balanced
 
-    def rule(self, *, position: int, **site: Any) -> Rule:
-        """Return the kernel parameters of the learner at `position` in the network.
+    def rule(self, *, position: int, name: str = "", **site: Any) -> Rule:
+        """Return the kernel parameters of the learner `name`, at `position` in the network.
 
         `site` has the fields of a `Rule` that do not depend on the policy: `functions`, `costs`
         and others, such as `rewards`.
@@ -77,6 +85,8 @@ class Policy(NamedTuple):
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
             asked_only=reading.history == "asked",
             index=self.by_index,
+            tree=self.tree,
+            offset=zlib.crc32(name.encode()),
             elimination=self.elimination,
             floors_training=bool(settings.check_claims),
             custom=self.custom and Custom(settings.preset, self.custom, seed),
@@ -111,7 +121,7 @@ def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
 
 
 def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
-    """Return settings of the default policy: a KL index over cells of two sizes.
+    """Return settings of the default policy: inference on a tree of cells.
 
     >>> Auto(alarm=0).preset
     'auto'
@@ -305,6 +315,23 @@ def custom_class(preset: str) -> Callable[..., Any]:
     return found
 
 
+def _auto(settings: Settings, scene: Scene) -> Policy:
+    """Gaussian inference on the tree of dyadic cells."""
+    usual = Tree()
+    tree = Tree(
+        scale=usual.scale if settings.index_scale is None else settings.index_scale,
+        spread=settings.spread,
+        alarm=usual.alarm if settings.alarm is None else settings.alarm,
+    )
+    used = _with_discount(settings, None)
+    if used.pending is None:  # where labels come at once it changes nothing
+        used = msgspec.structs.replace(used, pending=True)
+    partition, cells = _levels(settings, Refining(), scene.dimension)
+    thresholds = (Threshold(0.0, 0.0),) * 3
+    title = f"auto: {cells}; index of {tree.scale:g} ln t"
+    return Policy(title, partition, scene.dimension, *thresholds, used, tree=tree)
+
+
 _BALANCED = "peers by what they did and how unsure it was"
 
 
@@ -340,7 +367,9 @@ def _indexed(
     return preset
 
 
-def _levels(settings: Settings, usual: Layered | None, dimension: int) -> tuple[Partition, str]:
+def _levels(
+    settings: Settings, usual: Layered | Refining | None, dimension: int
+) -> tuple[Partition, str]:
     level = settings.finest_level
     if usual is not None and settings.slices is not None and level is not None:
         raise ConfigError("[policy] has slices and finest-level; remove one of them")
@@ -348,6 +377,8 @@ def _levels(settings: Settings, usual: Layered | None, dimension: int) -> tuple[
         slices = _slices(settings, dimension)
         return Uniform(slices), f"{slices} slices per dimension"
     partition = usual if level is None else usual._replace(finest=level)
+    if isinstance(partition, Refining):
+        return partition, "cells are halved as instances arrive"
     sides = [str(one.side) for one in partition.levels(dimension)]
     return partition, f"{' and '.join(sides)} slices per dimension at once"
 
@@ -376,22 +407,23 @@ def _with_discount(settings: Settings, discount: float | None) -> Settings:
 
 Preset = Callable[[Settings, Scene], Policy]
 PRESETS: dict[str, Preset] = {
-    "auto": _indexed("auto", Layered(3, step=2), scale=0.5, alarm=9.0),
+    "auto": _auto,
     "cos": _cos,
     "dcza": _dcza,
     "share-ucb": _indexed("Share-UCB"),
+    "two-sizes": _indexed("two sizes", Layered(3, step=2), scale=0.5, alarm=9.0),
     "discounted": _indexed("discounted Share-UCB", discount=0.99),
     "multi-resolution": _indexed("multi-resolution", Layered(6)),
     "cos-ce": _cos_ce,
     "balance": _indexed("balance", is_balanced=True),
 }
-EXPERIMENTAL = ("discounted", "multi-resolution", "cos-ce", "balance")
+EXPERIMENTAL = ("two-sizes", "discounted", "multi-resolution", "cos-ce", "balance")
 PRESET_NAMES = (
     f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
     f"experimental: {', '.join(EXPERIMENTAL)}"
 )
-INDEXED = ("auto", "balance", "discounted", "multi-resolution", "share-ucb")
-ALARMED = ("auto", "multi-resolution", "share-ucb")
+INDEXED = ("auto", "two-sizes", "balance", "discounted", "multi-resolution", "share-ucb")
+ALARMED = ("auto", "two-sizes", "multi-resolution", "share-ucb")
 
 
 def _slices(settings: Settings, dimension: int) -> int:

@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     index_scale: float | None = None
     lipschitz: float = 0.25
     finest_level: int | None = None
+    spread: float = 0.5
     alarm: float | None = None
     check_claims: bool | None = None  # None: in a node, and in simulations with false reports
     relearn_every: int = 100  # slots, when link costs are learnt
@@ -109,6 +110,7 @@ _RANGES = {
     "index_scale": (1e-6, 1e6),
     "lipschitz": (1e-9, 1e9),
     "finest_level": (0, 30),
+    "spread": (1e-6, 10),
     "alarm": (0, 1e6),
     "relearn_every": (1, 2**53),
     "max_level": (0, 52),

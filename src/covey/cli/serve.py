@@ -153,6 +153,7 @@ def _head(state: Status) -> str:
         ("open tickets", _count(state.open_tickets)),
         ("undelivered labels", _count(state.owed)),
         ("alarms*", _count(state.alarms)),
+        ("alarms of all starts", _count(state.alarms_total)),
         ("slot of last alarm", _count(state.alarm_slot or None)),
         ("labels from peers", _count(state.for_peers.labels)),
         ("open tickets of peers", _count(state.for_peers.open_tickets)),

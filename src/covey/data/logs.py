@@ -268,6 +268,11 @@ class Trace:
         paid: Array = self._costs[self.learner, self.arm]
         return paid + self.paid / MILLIONTHS if len(self.paid) else paid
 
+    @cached_property
+    def alarm(self) -> Array:
+        """1 where the labels of the slot raised an alarm of the learner's change detection."""
+        return np.zeros(len(self), np.int8)
+
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
         coded = zip(TRACED, self.coded(), strict=True)
@@ -296,7 +301,7 @@ class Trace:
             columns[name] = coded if is_text else coded.dictionary_decode()
         whole = correct.astype(np.int8) if correct.dtype.kind == "i" else correct
         columns["correct"] = arrow.array(whole, mask=correct < 0)
-        return arrow.table({**columns, "cost": self.cost})
+        return arrow.table({**columns, "cost": self.cost, "alarm": self.alarm})
 
     def coded(self) -> Iterator[tuple[Sequence[Any], Array]]:
         """Yield, per column, its distinct values and the index of each row's value; -1: none."""
@@ -315,6 +320,7 @@ class Trace:
         else:
             values, codes = np.unique(self.cost, return_inverse=True)
             yield values.tolist(), codes
+        yield (0, 1), self.alarm
 
 
 def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trace:
@@ -338,12 +344,13 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
         names={**pieces[-1].names, "cell": list(numbers)},
     )
     trace.cost = np.concatenate([piece.cost for piece in pieces])
+    trace.alarm = np.concatenate([piece.alarm for piece in pieces])
     return trace
 
 
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 _GROWING = ("cell", "prediction", "label")
-TRACED = ("slot", *_NAMED, "correct", "cost")  # columns of a trace file
+TRACED = ("slot", *_NAMED, "correct", "cost", "alarm")  # columns of a trace file
 _FEW = 1024
 _BLOCK = 8_192  # rows that fit into a cache
 

@@ -299,6 +299,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     kind: str
     timeout_s: float = TIMEOUT_S  # of one call at a node
     carry: float = 0.0  # share of what an earlier version has learnt that a new one begins with
+    free: bool = False  # at a served site: every label scores it
 
 
 class Taught(Named, frozen=True, kw_only=True, rename="kebab"):

@@ -377,7 +377,7 @@ def functions_from(
             _check_lessons(table, folder, files)
         old = (before or {}).get(table.name)
         if old is not None and _is_same(old.table, table):
-            functions[table.name] = old._replace(carry=table.carry)
+            functions[table.name] = old._replace(carry=table.carry, table=table)
         else:
             log.info("loading function %r (%s)", table.name, table.kind)
             is_renewed = old is not None and old.version != version_of(table)
@@ -394,7 +394,9 @@ def version_of(table: Any) -> str:
 
 
 def _is_same(old: Any, table: Any) -> bool:
-    return type(old) is type(table) and replace(old, carry=table.carry) == table
+    if type(old) is not type(table):
+        return False
+    return bool(replace(old, carry=table.carry, free=table.free) == table)
 
 
 @contextmanager

@@ -41,7 +41,17 @@ else:
 
     def plain_names():
         """Return all names of the plain kernel."""
-        parts = ("thresholds", "table", "phases", "index", "custom", "spaces", "tickets", "arena")
+        parts = (
+            "thresholds",
+            "table",
+            "phases",
+            "index",
+            "tree",
+            "custom",
+            "spaces",
+            "tickets",
+            "arena",
+        )
         modules = [importlib.import_module(f"covey.kernel.{part}") for part in parts]
         return {name: value for module in modules for name, value in vars(module).items()}
 
@@ -53,6 +63,7 @@ else:
 __all__ = [
     "ASKED",
     "CHOICE",
+    "LATEST_ALARMS",
     "NOT_DECIDED",
     "SERVE",
     "UNPAID",
@@ -78,6 +89,7 @@ ASKED = -2
 UNPAID = -(1 << 60)
 CHOICE = 0xFFFFF  # the part of a code that says the arm and the phase
 NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
+LATEST_ALARMS = 10  # whose slots are stored
 
 
 def is_compiled() -> bool:
@@ -95,6 +107,8 @@ def kind_of(rule: Rule) -> str:
     """Return the name of the class of the policy that a rule describes."""
     if rule.custom is not None:
         return "CustomTable"
+    if rule.tree is not None:
+        return "TreeTable"
     if rule.index is not None:
         kind = "RecentTable" if rule.index.is_recent else "IndexTable"
         return "BalanceTable" if rule.index.is_balanced else kind

@@ -42,7 +42,9 @@ cdef class Arena:
     cdef int* offsets_at
     cdef int[::1] columns
     cdef double[::1] contexts
-    cdef bint has_gains, has_costs, is_busy, remembers
+    cdef bint has_gains, has_costs, is_busy, remembers, has_free
+    cdef list free
+    cdef tuple scores
     cdef signed char[::1] phases
     @cython.locals(at=cython.int[::1], delays=cython.longlong[::1], shown=cython.schar[:, ::1], first=cython.longlong,
                    end=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint, slot=cython.longlong)
@@ -80,6 +82,8 @@ cdef class Arena:
     cdef inline long long _gain(self, long long function, long long t) noexcept
     @cython.locals(helper=cython.longlong, function=cython.longlong, gain=cython.longlong, paid=cython.longlong)
     cdef int _end(self, Ledger ledger, long long i, long long slot, long long t, long long delay) except -1
+    cdef list _gains(self, long long i, long long owner, long long chosen, long long t)
+    cdef int _score(self, long long i, long long helper, tuple rows, tuple met, scores, long long slot) except -1
     cdef inline long long _row(self, long long i, long long function) noexcept
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept

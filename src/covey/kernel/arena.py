@@ -62,10 +62,12 @@ class Arena:
         self.stream_count = max(self.streams) + 1
         self.patience = array("q", [seat.patience for seat in seats])
         self.lies = array("i", [seat.lies for seat in seats])
+        self.free = [seat.free for seat in seats]
+        self.has_free = max([len(free) for free in self.free]) > 0
         self.hidden_from = hidden_from  # the first so many learners never see a hidden label
         self.wait = -1 if label_wait is None else label_wait  # -1: no limit
         self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
-        self.seen = 0  # labels of the peers that were consulted
+        self.seen, self.scores = 0, ((), ())  # labels of consulted peers; gains of free functions
         # Of the current slot, per learner: its row and choice, its helper, whose row and function.
         self.rows, self.choices, self.helpers, self.met, self.served = [
             array("q", bytes(8 * self.count)) for _ in range(5)
@@ -139,7 +141,7 @@ class Arena:
 
     def _is_plain(self) -> bool:
         """Return whether no option is in use: then a shorter loop makes the same decisions."""
-        if self.has_gains or self.has_costs or self.is_busy or self.remembers:
+        if self.has_gains or self.has_costs or self.is_busy or self.remembers or self.has_free:
             return False
         if self.spaces > 1 or self.stream_count > 1:
             return False
@@ -429,6 +431,9 @@ class Arena:
             if self.is_busy and delay != FAR:
                 delay = self._later(delay, self.busy[t, helper])
         delay = self._delay(i, delay) if self.labels[t] >= 0 else NEVER
+        if self.has_free and delay != NEVER:
+            own = self._gains(i, i, ledger.choice >> 2, t)
+            self.scores = (own, self._gains(i, helper, ledger.function, t))
         if delay != 0:
             self._note(i, slot, gain, delay, self.labels[t], paid)
             return 0
@@ -438,8 +443,25 @@ class Arena:
             for k in range(1, ledger.count):
                 table = self._ledger(helper)._table(ledger.own[k])
                 table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
+        if self.has_free:
+            self._score(i, helper, tuple(ledger.rows), tuple(ledger.asked_rows), self.scores, slot)
         if self.remembers:
             self._remember(i, slot, self.labels[t])
+        return 0
+
+    def _gains(self, i: int, owner: int, chosen: int, t: int) -> Any:
+        """Return the free functions of `owner` but the chosen one, and what each gains."""
+        if owner < 0 or chosen < 0:  # no learner was asked, or for the cell only
+            return []
+        row = self._row(i, self.offsets[owner])
+        return [(f, self._gain(row + f, t)) for f in self.free[owner] if f != chosen]
+
+    def _score(self, i: int, helper: int, rows: Any, met: Any, scores: Any, slot: int) -> int:
+        """Record labels of free functions, in the cells of a decision made at `slot`."""
+        ledger = self._ledger(i)
+        ledger._score(ledger, rows, scores[0], slot, False)
+        if scores[1]:
+            self._ledger(helper)._score(ledger, met, scores[1], slot, True)
         return 0
 
     def _row(self, i: int, function: int) -> int:
@@ -511,20 +533,22 @@ class Arena:
         self._expect(note, 1)
         if delay != NEVER:
             points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
-            kept = (note, gain, slot, points, label, paid)
+            kept = (note, gain, slot, points, label, paid, self.scores)
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
-            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, 0))
+            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, 0, ()))
         return 0
 
     def _deliver(self, slot: int) -> int:
         """Settle the labels that arrive at the end of `slot`."""
-        for note, gain, decided, points, label, paid in self.calendar.pop(slot, ()):
+        for note, gain, decided, points, label, paid, scores in self.calendar.pop(slot, ()):
             if gain < 0:
                 self._release(note)
                 continue
             self._expect(note, -1)
             self._settle(note, gain, decided, points, label, paid)
+            if self.has_free:
+                self._score(note[0], note[3], note[1], note[4], scores, decided)
         return 0
 
     def _settle(

@@ -1,18 +1,19 @@
 cimport cython
 
 cdef long long LEVEL, SINCE, ARRIVALS, OWN, BEST, BEST_OWN, NEXT_TEST, PARENT, COORDINATES
-cdef long long MASK, FACTOR, FEW
+cdef long long MASK, FACTOR, FEW, FEW_BITS
 
 
 cdef class Cells:
-    cdef int dimension, levels, deepest, labels, stride, found
+    cdef int grid, dimension, levels, deepest, labels, stride, found
     cdef long long most_cells, foreign, used, numbered
-    cdef bint is_direct, is_flat, is_layered, inherits
+    cdef bint is_direct, is_flat, is_layered, inherits, has_tree, follows
     cdef double[::1] sides, limits, context
     cdef long long[::1] rows, point, fine, path, firsts
-    cdef int[::1] index, marks, numbers
+    cdef int[::1] index, marks, numbers, leaves
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
+    cpdef bint is_split(self, long long row)
     cpdef layers(self, long long row)
     cpdef around(self, tuple context)
     cpdef around_batch(self, double[::1] contexts, long long count)
@@ -33,7 +34,15 @@ cdef class Cells:
     cdef inline void _aim(self, long long level) noexcept
     @cython.final
     @cython.locals(side=cython.longlong, place=cython.longlong, slice_=cython.longlong)
+    cdef inline long long _leaf_place(self) noexcept
+    @cython.final
+    cdef void _forget_leaves(self) noexcept
+    @cython.final
+    @cython.locals(side=cython.longlong, place=cython.longlong, slice_=cython.longlong, leaf=cython.longlong, row=cython.longlong)
     cdef int _locate(self, long long slot) except -1
+    @cython.final
+    @cython.locals(row=cython.longlong, level=cython.longlong)
+    cdef int _descend(self, long long slot, long long leaf) except -1
     @cython.final
     cdef int _number_rows(self, long long space, dict known) except -1
     @cython.final

@@ -40,7 +40,8 @@ BEST_OWN = 5  # most accurate own function, -1 = recompute
 # Products stay below 63 bits: C and Python integers give the same results.
 MASK = (1 << 40) - 1
 FACTOR = 1000003
-FEW = 4096
+FEW_BITS = 12
+FEW = 1 << FEW_BITS
 
 
 class Cells:
@@ -50,10 +51,15 @@ class Cells:
         self.dimension = rule.dimension
         self.inherits = rule.inherits
         # All levels are used at once: the coarser cells around a cell are its parents.
-        self.is_layered = rule.index is not None and len(rule.index.bias) > 1
+        self.is_layered = len(rule.levels) > 1 and (
+            rule.tree is not None or (rule.index is not None and len(rule.index.bias) > 1)
+        )
         self.sides = array("d", [level.side for level in rule.levels])
         self.limits = array("d", [level.split_at for level in rule.levels])
         self.levels = len(rule.levels)
+        self.has_tree = rule.tree is not None
+        # What is counted needs the coarser cells around an instance.
+        self.follows = not self.has_tree or rule.remembers
         self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
         self.deepest = 0  # level of the finest cell created by a peer
         self.most_cells = rule.most_cells
@@ -66,6 +72,11 @@ class Cells:
             places = min(FEW + 1, places + rule.levels[k].side ** rule.dimension)
         self.is_direct = places <= FEW
         self.index = zeros(4 * (places if self.is_direct else 16)).cast("i")
+        # Of a tree: the finest cell in use, by a grid of this level; -1: there is none.
+        self.grid = (
+            FEW_BITS // max(1, self.dimension) if self.is_layered and not self.follows else -1
+        )
+        self.leaves = zeros(4 << max(0, self.grid) * self.dimension).cast("i")
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.fine = array("q", bytes(8 * max(1, self.dimension)))
@@ -226,6 +237,17 @@ class Cells:
                 self.path[0] = self.index[place] - 1
                 self.found = 1
                 return self.index[place] - 1
+        leaf = -1
+        if self.grid >= 0 and self.foreign == 0:
+            leaf = self._leaf_place()
+            row = self.leaves[leaf] - 1
+            if row >= 0 and not self.is_split(row):
+                self._stand_at(row)
+                return row
+        return self._descend(slot, leaf)
+
+    def _descend(self, slot: int, leaf: int) -> int:
+        """Find the own cell from the coarsest one on; note it in `leaves` at `leaf`, if not -1."""
         level = 0
         while True:
             self._aim(level)
@@ -239,6 +261,8 @@ class Cells:
                     self._aim(level + 1)
                     self.path[level + 1] = self._open(level + 1, slot)
                     self.found = level + 2
+                if leaf >= 0 and level <= self.grid:
+                    self.leaves[leaf] = row + 1
                 return row
             level += 1
             if level == self.levels:
@@ -246,6 +270,20 @@ class Cells:
                     f"a cell of level {level - 1} is due to be split, and no finer level is "
                     "allowed; raise max-level, or split-power so that cells split later"
                 )
+
+    def _leaf_place(self) -> int:
+        """Return where in `leaves` the context is."""
+        side = 1 << self.grid
+        place = 0
+        for k in range(self.dimension):
+            slice_ = int(self.context[k] * side)
+            place = place * side + (slice_ if slice_ < side else slice_ - 1)
+        return place
+
+    def _forget_leaves(self) -> None:
+        """Let the next search for a cell begin at the coarsest one: own arrivals went down."""
+        for k in range(len(self.leaves)):
+            self.leaves[k] = 0
 
     def _number_rows(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
         """Set the `numbers` of new rows: those of their cells among the `known` of all learners."""
@@ -259,7 +297,7 @@ class Cells:
         return 0
 
     def _stand_at(self, row: int) -> None:
-        """Take `row` of a flat grid as the cell around the instance."""
+        """Take `row` as the only cell around the instance that is counted in."""
         self.path[0] = row
         self.found = 1
 
@@ -475,6 +513,8 @@ class Cells:
 
     def _follow_on(self) -> None:
         """Add to the path of `_locate` the finer cells that peers created."""
+        if not self.follows:
+            return
         for level in range(self.found, self.deepest + 1):
             self._aim(level)
             row = self._find(level)

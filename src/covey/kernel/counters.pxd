@@ -9,8 +9,8 @@ cdef tuple NOTHING
 
 cdef class CellCounters(Cells):
     cdef int functions, arms, asked, counted, right, untrained, last, trained
-    cdef int underway, spent, times, recent, recent_right, ring
-    cdef long long state, window, keep, unit, blind
+    cdef int underway, spent, times, recent, recent_right, ring, info, replied
+    cdef long long state, window, keep, unit, blind, decided
     cdef bint explores_to_help, is_pending, is_random, forgets, is_closing, learns_costs
     cdef bint adds_costs, remembers, asked_only, has_rewards, once, dates_labels
     cdef double largest
@@ -21,7 +21,6 @@ cdef class CellCounters(Cells):
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1
     cpdef combine(self, long long row, CellCounters other, long long by)
-    @cython.final
     cdef void _combine(self, long long row, CellCounters other, long long there, long long by) noexcept
     @cython.final
     cdef inline void _combine_at(self, long long at, CellCounters other, long long shift, long long by) noexcept

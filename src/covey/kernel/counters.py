@@ -68,6 +68,7 @@ class CellCounters(Cells):
         self.window = rule.window
         self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
         self.forgets = rule.window > 0 or rule.discount < 1.0
+        self.decided = 0  # own decisions
         self.blind = 0  # decisions with no label at any learner that could be asked
         self.largest = 0.0  # the value of the arm that `weigh` chose
         self.once = False  # labels of one slot count once for a function
@@ -79,6 +80,7 @@ class CellCounters(Cells):
             numbers += [reward.accuracy, reward.power, reward.cost, *slopes]
         self.has_rewards = len(rule.rewards) > 0
         self.rewards = array("d", numbers or [0.0])
+        self.replied = 3 if self.has_tree else 2  # integers that are kept of the report of a peer
         self._lay_out_rows(rule)
 
     def _lay_out_rows(self, rule: Rule) -> None:
@@ -96,7 +98,9 @@ class CellCounters(Cells):
         self.trained = self.last + (self.functions if self.dates_labels else 0)  # with a label
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
         self.ring = self.trained + (self.asked - self.functions if rule.floors_training else 0)
-        self.allocate(self.ring + (1 + self.window if self.window else 0))
+        # What the labels of the subtree of a cell are worth, and the right ones among them.
+        self.info = self.ring + (1 + self.window if self.window else 0)
+        self.allocate(self.info + (2 * self.arms if rule.tree else 0))
 
     # -- what inherits -------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class CellCounters(Cells):
     def load(self, cell: Cell, counters: list[int]) -> int:
         """Create `cell` from the result of `counters`; return its row."""
         row = self.meet(cell, min(0, counters[0]))
+        self._forget_leaves()
         base = row * self.stride
         self.foreign += (counters[0] < 0) - (self.rows[base + SINCE] < 0)
         self.rows[base + SINCE] = counters[0]
@@ -200,14 +205,14 @@ class CellCounters(Cells):
     def arm_counters(self, row: int, arm: int) -> list[int]:
         """Return what is stored of `arm` in `row`, in an order that depends on no layout.
 
-        Labels, correct ones, costs, their number and two discounted counts come first. The last two
-        are the report of a peer.
+        Labels, correct ones, costs, their number and two discounted counts come first. The report
+        of a peer comes last.
         """
         base = row * self.stride
         counters = [self.rows[base + at] if at >= 0 else 0 for at in self._places(arm)]
-        peer = 2 * (arm - self.functions)
-        replies = self._replies(row)[peer : peer + 2] if peer >= 0 else []
-        return counters + (replies or [0, 0])
+        peer = self.replied * (arm - self.functions)
+        replies = self._replies(row)[peer : peer + self.replied] if peer >= 0 else []
+        return counters + (replies or [0] * self.replied)
 
     def load_arm(self, row: int, arm: int, counters: list[int]) -> None:
         """Restore the result of `arm_counters`, except for what this table does not count."""
@@ -216,10 +221,10 @@ class CellCounters(Cells):
         for k in range(len(places)):
             if places[k] >= 0:
                 self.rows[base + places[k]] = counters[k]
-        peer = 2 * (arm - self.functions)
+        peer = self.replied * (arm - self.functions)
         replies = self._replies(row)
         if 0 <= peer < len(replies):
-            replies[peer : peer + 2] = counters[len(places) :]
+            replies[peer : peer + self.replied] = counters[len(places) :]
             self._load_replies(row, replies)
         self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         self.rows[base + NEXT_TEST] = 0
@@ -239,6 +244,7 @@ class CellCounters(Cells):
             self.last + arm if self.dates_labels and peer < 0 else -1,
             self.untrained + peer if is_asked else -1,
             self.trained + peer if is_asked and self.ring > self.trained else -1,
+            *((self.info + 2 * arm, self.info + 2 * arm + 1) if self.has_tree else (-1, -1)),
         ]
 
     def take_row(self, old: Any, row: int, arms: list[int]) -> int:
@@ -246,7 +252,9 @@ class CellCounters(Cells):
 
         Arm `k` here is `arms[k]` there; -1: it is new. Cells and their arrivals stay.
         """
-        counters = old.counters(row)[:3] + [0] * (self.stride - self.labels + 2 * self.asked)
+        counters = old.counters(row)[:3] + [0] * (
+            self.stride - self.labels + self.replied * self.asked
+        )
         here = self.load(old.cell(row), counters)
         for arm in range(self.arms):
             if arms[arm] >= 0:
@@ -269,13 +277,18 @@ class CellCounters(Cells):
         return [self.rows[first + 1 + k % self.window] for k in kept]
 
     def add_labels(self, row: int, arrivals: int, labels: list[tuple[int, int]]) -> None:
-        """Add arrivals, and labels of own functions with how many of them were right."""
-        base = row * self.stride
-        self.rows[base + ARRIVALS] += arrivals
-        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
-        for function, (count, right) in enumerate(labels):
-            self.rows[base + self.labels + function] += count
-            self.rows[base + self.right + function] += right
+        """Add arrivals, and labels of own functions with how many of them were right.
+
+        If all levels are used at once, labels are also those of the parent cells.
+        """
+        self.rows[row * self.stride + ARRIVALS] += arrivals
+        while row >= 0:
+            base = row * self.stride
+            self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
+            for function, (count, right) in enumerate(labels):
+                self.rows[base + self.labels + function] += count
+                self.rows[base + self.right + function] += right
+            row = self.marks[2 * base + PARENT]
 
     def set_cost(self, arm: int, cost: float) -> None:
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
@@ -478,9 +491,15 @@ class CellCounters(Cells):
     # -- what is counted -----------------------------------------------------------------------
 
     def _count_own(self, row: int, by: int) -> None:
-        """Count an own arrival in the own cell `row` and in those of `path`, which led to it."""
+        """Count an own arrival in the own cell `row` and in those of `path`, which led to it.
+
+        Cells of a tree have no use for the arrivals in the finer ones.
+        """
         self.rows[row * self.stride + OWN] += by
-        if self.counted == ARRIVED:
+        if self.has_tree:
+            self.decided += by
+            self.rows[row * self.stride + ARRIVALS] += by * (self.counted == ARRIVED)
+        elif self.counted == ARRIVED:
             for k in range(self.found):
                 self.rows[self.path[k] * self.stride + ARRIVALS] += by
 

@@ -8,13 +8,19 @@ cdef double LOWER_SHARE
 cdef double klucb(double accuracy, double labels, double level) noexcept
 
 
-cdef class IndexTable(Table):
-    cdef int bounds, wanted
-    cdef double scale
-    cdef double[::1] bias, values
+cdef class CachingTable(Table):
+    cdef int bounds, parts, wanted
+    cdef double[::1] values
     cdef long long[::1] stamps
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
+    cdef bint _is_waiting(self, long long row, long long slot) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
+
+
+cdef class IndexTable(CachingTable):
+    cdef double scale
+    cdef double[::1] bias
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1
     cdef int _has_changed(self, long long row, long long arm) except -1
@@ -24,8 +30,6 @@ cdef class IndexTable(Table):
     @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
     cdef long long _most_valuable(self, long long row, long long slot) noexcept
     cdef int _help(self, long long row) except? -2
-    cdef bint _needs_report(self, long long row, long long peer) except -1
-    cdef bint _is_waiting(self, long long row, long long slot) except -1
     cdef int _make_report(self, long long row, long long slot) except -1
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept

@@ -67,26 +67,19 @@ def klucb(accuracy: float, labels: float, level: float) -> float:
     return q if q < 1.0 else 1.0
 
 
-class IndexTable(Table):
-    """Chooses the arm with the largest index; the peer that looks best is asked first."""
+class CachingTable(Table):
+    """Keeps what it works out per cell, and what it is of; asks the peer that leads."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         Table.__init__(self, clock, rule)
-        index = rule.index
-        assert index is not None
-        self.scale = index.scale
-        self.bias = array("d", index.bias or [0.0] * self.levels)
-        self.alarm = int(index.alarm * EVIDENCE_UNIT)
         self.wanted = -1  # the peer to be asked next
-        # Per row what own functions may be worth, then what peers said of themselves, then the
-        # most of the first; and when each was worked out.
-        self.bounds = self.asked + 1
+        self.bounds = self.arms  # stamps per row
+        self.parts = 1  # values per stamp
         self.values = zeros(8).cast("d")
         self.stamps = zeros(8).cast("q")
-        self._has_grown(4)
 
     def _has_grown(self, rows: int) -> int:
-        values = zeros(8 * rows * self.bounds).cast("d")
+        values = zeros(8 * rows * self.bounds * self.parts).cast("d")
         stamps = zeros(8 * rows * self.bounds).cast("q")
         values[: len(self.values)] = self.values
         stamps[: len(self.stamps)] = self.stamps
@@ -98,6 +91,28 @@ class IndexTable(Table):
         for k in range(self.bounds):
             self.stamps[row * self.bounds + k] = 0
         return 0
+
+    def _is_waiting(self, row: int, slot: int) -> bool:
+        return self._choose(row, slot, False) < 0
+
+    def _needs_report(self, row: int, peer: int) -> bool:
+        return peer == self.wanted and self.costs[self.functions + peer] < CLOSED
+
+
+class IndexTable(CachingTable):
+    """Chooses the arm with the largest index; the peer that looks best is asked first."""
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        CachingTable.__init__(self, clock, rule)
+        index = rule.index
+        assert index is not None
+        self.scale = index.scale
+        self.bias = array("d", index.bias or [0.0] * self.levels)
+        self.alarm = int(index.alarm * EVIDENCE_UNIT)
+        # Per row what own functions may be worth, then what peers said of themselves, then the
+        # most of the first; and when each was worked out.
+        self.bounds = self.asked + 1
+        self._has_grown(4)
 
     def _replies(self, row: int) -> list[int]:
         replies = []
@@ -151,12 +166,6 @@ class IndexTable(Table):
 
     def _help(self, row: int) -> int:
         return self._most_promising(row)
-
-    def _is_waiting(self, row: int, slot: int) -> bool:
-        return self._choose(row, slot, False) < 0
-
-    def _needs_report(self, row: int, peer: int) -> bool:
-        return peer == self.wanted and self.costs[self.functions + peer] < CLOSED
 
     def _make_report(self, row: int, slot: int) -> int:
         Table._make_report(self, row, slot)
@@ -318,6 +327,7 @@ class IndexTable(Table):
             self._forget_all(self.functions if is_served else self.arms)
             self.ignores_reports = self.ignores_reports or not is_served
             self.forgotten = slot
+            self._note_alarm(slot)
         return not is_alarm
 
     def _change_evidence(self, row: int, arm: int, gain: int) -> int:

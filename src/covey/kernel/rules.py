@@ -95,6 +95,14 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     alarm: float = 0.0  # CUSUM threshold that resets the statistics; 0: never
 
 
+class Tree(msgspec.Struct, frozen=True, kw_only=True):
+    """Gaussian inference on the tree of dyadic cells, and an upper index."""
+
+    scale: float = 0.5  # of the logarithm of the slot
+    spread: float = 0.5  # standard deviation of a cell of side 1 from one twice as large
+    alarm: float = 5.0  # margin of the change detection over the logarithm of the labels; 0: none
+
+
 class Elimination(msgspec.Struct, frozen=True, kw_only=True):
     """Thresholds only for arms that may still be the best."""
 
@@ -133,6 +141,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     context_peers: int = 0  # number of arms, at the end, that receive only the cell
     learns_costs: bool = False  # some arm has a variable cost that must be learnt
     index: Index | None = None
+    tree: Tree | None = None
+    offset: int = 0  # by which the decisions of learners in the same slot differ
     elimination: Elimination | None = None
     remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
     floors_training: bool = False  # check peers' reports against own records
@@ -149,3 +159,4 @@ class Seat(NamedTuple):
     stream: int = 0  # index of its instance stream, when there are several
     patience: int = -1  # slots that it waits for an answer; -1: no limit
     lies: bool = False  # reports 0 arrivals and an upper bound of 1
+    free: tuple[int, ...] = ()  # own functions that are scored by every label

@@ -22,5 +22,7 @@ cdef class Ledger:
     cdef int _recall(self, Ledger asker) except? -2
     @cython.locals(function=cython.longlong, chosen=cython.longlong, largest=cython.double, value=cython.double)
     cdef int _best_own(self) except? -2
+    @cython.locals(table=Table)
+    cdef int _score(self, Ledger asker, tuple rows, scores, long long slot, bint is_served) except -1
     cdef inline int _count(self) except -1
     cdef inline int _learn(self, long long gain, long long slot, long long paid) except -1

@@ -130,6 +130,14 @@ class Ledger:
                 chosen = function
         return chosen
 
+    def _score(self, asker: Ledger, rows: Any, scores: Any, slot: int, is_served: bool) -> int:
+        """Record labels of own free functions, in the cells of an instance of `asker`."""
+        for k in range(asker.count):
+            table = self._table(asker.own[k])
+            for function, gain in scores:
+                table._score(rows[k], function, gain, slot, is_served)
+        return 0
+
     def _count(self) -> int:
         self.first._follow_on()
         self.first._count_own(self.rows[0], 1)

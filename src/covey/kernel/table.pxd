@@ -6,8 +6,10 @@ from covey.kernel.thresholds cimport Clock
 cdef class Table(CellCounters):
     cdef Clock clock
     cdef bint is_supervised, floors_training, tells_widths, ignores_reports
-    cdef long long arrived, alarm, evidence, evidence_served, forgotten
+    cdef long long arrived, alarm, evidence, evidence_served
     cdef double lowest, highest
+    cdef readonly long long alarm_count, forgotten
+    cdef readonly list alarms
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
@@ -20,13 +22,17 @@ cdef class Table(CellCounters):
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
     cdef int _on_label(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
     cdef int _on_served_label(self, long long row, long long function, long long gain, long long slot) except -1
+    cdef int _score(self, long long row, long long function, long long gain, long long slot, bint is_served) except -1
     cdef int _forget_all(self, long long end) except -1
+    @cython.final
+    cdef void _note_alarm(self, long long slot) noexcept
     cpdef decide(self, tuple context, long long slot, bytes closed=*)
     cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)
     cpdef retract(self, long long decision, tuple context, long long slot)
     @cython.final
     cdef void _retract(self, long long decision, long long slot) noexcept
     cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
+    cpdef score(self, long long decision, long long function, long long gain, tuple context, long long slot)
     cpdef serve(self, long long row, long long slot, long long function=*)
     @cython.final
     @cython.locals(choice=cython.longlong)
@@ -40,12 +46,10 @@ cdef class Table(CellCounters):
     cpdef forget_batch(self, long long[::1] decisions)
     @cython.final
     cdef long long _begin(self, long long row, long long choice) noexcept
-    @cython.final
     @cython.locals(is_own=cython.bint, is_counted=cython.bint)
     cdef void _learn_own(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) noexcept
     @cython.final
     cdef void _record_finer(self, long long row, long long arm, long long gain, long long slot, long long paid) noexcept
     @cython.final
     cdef void _record_around(self, long long row, long long arm, long long gain, long long slot) noexcept
-    @cython.final
-    cdef inline void _learn_served(self, long long row, long long function, long long gain, long long slot) noexcept
+    cdef void _learn_served(self, long long row, long long function, long long gain, long long slot) noexcept

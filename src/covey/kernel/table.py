@@ -3,7 +3,7 @@
 """The base of all policies: one decision, one label, or many, at a time.
 
 A policy inherits and overrides a few methods: `_choose`, `_help`, `_needs_report`, `_make_report`,
-`_receive_report`, `_has_changed`, `_on_label`. A decision is one integer,
+`_receive_report`, `_has_changed`, `_on_label`, `_score`. A decision is one integer,
 `row << 20 | arm << 2 | phase`, that is later passed to `settle`.
 """
 
@@ -27,6 +27,8 @@ from covey.kernel.counters import (
 from covey.kernel.rules import Report, Rule
 from covey.kernel.thresholds import Clock
 
+LATEST_ALARMS = 10  # whose slots are stored
+
 
 class Table(CellCounters):
     """One learner's counters and decisions in one context space."""
@@ -45,6 +47,8 @@ class Table(CellCounters):
         self.evidence = self.evidence_served = 0
         self.ignores_reports = False  # after a detected change, peers are judged by own labels only
         self.forgotten = 0  # labels of decisions up to this slot are ignored
+        self.alarm_count = 0  # over all starts
+        self.alarms: list[int] = []  # their slots, oldest first; after a restart the latest ones
 
     # -- what a policy overrides ---------------------------------------------------------------
 
@@ -99,6 +103,24 @@ class Table(CellCounters):
         self._follow_on()
         self._count_own(row, 1)
         self._learn_own(row, arm, phase, gain, slot, UNPAID)
+        return 0
+
+    def _score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
+        """Record the label of a free own function that was not chosen: no arrival, no evidence.
+
+        It counts in the cells in which that of a chosen one does: those of `path`, and for a
+        peer's instance `row` and its parents.
+        """
+        if slot <= self.forgotten:
+            return 0
+        if is_served or self.levels == 1:
+            while row >= 0:
+                self._take(row * self.stride, function, gain, slot)
+                row = self.marks[2 * row * self.stride + PARENT]
+            return 0
+        for k in range(self.found):
+            if self._since(self.path[k] * self.stride) <= slot:
+                self._take(self.path[k] * self.stride, function, gain, slot)
         return 0
 
     def _on_served_label(self, row: int, function: int, gain: int, slot: int) -> int:
@@ -189,9 +211,13 @@ class Table(CellCounters):
         if decision & 3 == SERVE:
             self._count_served(row, -1)
         else:
-            self._follow()
-            self.rows[row * self.stride + OWN] -= 1
-            if self.counted == ARRIVED:
+            if self.has_tree:
+                self._forget_leaves()
+                self._count_own(row, -1)
+            else:
+                self.rows[row * self.stride + OWN] -= 1
+            if self.counted == ARRIVED and not self.has_tree:
+                self._follow()
                 for k in range(self.found):
                     base = self.path[k] * self.stride
                     if self._since(base) <= slot:
@@ -218,10 +244,20 @@ class Table(CellCounters):
         if phase == SERVE:
             self._learn_served(row, arm, gain, slot)
         else:
-            if self.levels > 1:
+            if self.levels > 1 and self.follows:
                 self._read(context)
                 self._follow()
             self._learn_own(row, arm, phase, gain, slot, paid)
+
+    def score(
+        self, decision: int, function: int, gain: int, context: tuple[float, ...], slot: int
+    ) -> None:
+        """Record what a free function gains that a decision made at `slot` did not choose."""
+        is_served = decision & 3 == SERVE
+        if not is_served and self.levels > 1 and self.follows:
+            self._read(context)
+            self._follow()
+        self._score(decision >> 20, function, gain, slot, is_served)
 
     def remember(self, decision: int, label: Any, context: tuple[float, ...], slot: int) -> None:
         """Store the label of a decision made at `slot`, for queries that contain only the cell."""
@@ -350,7 +386,7 @@ class Table(CellCounters):
             if phase == SERVE:
                 self._learn_served(row, arm, gains[k], slots[k])
                 continue
-            if self.levels > 1:
+            if self.levels > 1 and self.follows:
                 self._take_context(contexts, k)
                 self._follow()
             self._learn_own(row, arm, phase, gains[k], slots[k], paid[k])
@@ -363,18 +399,28 @@ class Table(CellCounters):
     # -- changes -------------------------------------------------------------------------------
 
     def doubts(self) -> list[int]:
-        """Return the change-detection statistics, and the slot of the last reset."""
+        """Return the change-detection statistics, the slot of the last reset, and the alarms."""
         return [
             self.evidence,
             self.evidence_served,
             int(self.ignores_reports),
             self.forgotten,
+            self.alarm_count,
+            *self.alarms[max(0, len(self.alarms) - LATEST_ALARMS) :],
         ]
 
     def take_doubts(self, doubts: list[int]) -> None:
         """Restore the result of `doubts`."""
         self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
         self.ignores_reports = doubts[2] > 0
+        # Version 0.1.0 knew only the last one.
+        self.alarms = doubts[5:] if len(doubts) > 4 else [slot for slot in doubts[3:] if slot]
+        self.alarm_count = doubts[4] if len(doubts) > 4 else len(self.alarms)
+
+    def _note_alarm(self, slot: int) -> None:
+        """Note that the label of a decision made at `slot` raised an alarm."""
+        self.alarm_count += 1
+        self.alarms.append(max(self.clock.now, slot))
 
     def take_over(self, old: Table, pending: Iterable[int]) -> None:
         """Continue from another table, whose rows keep their numbers.
@@ -386,6 +432,7 @@ class Table(CellCounters):
         for decision in pending:
             self.expect(decision)
         self.take_doubts(old.doubts())
+        self.alarms = old.alarms
 
     def forget_labels(self, slot: int) -> None:
         """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""

@@ -15,6 +15,7 @@ from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import DataError, StoreError
 from covey.functions.function import Function
 from covey.kernel import SERVE, UNPAID, Table, arm_of, code_of, phase_of, row_of, undecided_row
+from covey.node.free import scored_gains
 from covey.node.requests import (
     DETACHED,
     NOT_COUNTED,
@@ -36,7 +37,7 @@ from covey.node.requests import (
 from covey.node.status import kinds_of
 from covey.node.store import Store
 from covey.node.trust import NO_LIMIT, Trust
-from covey.types import BY_CONTEXT, PHASES
+from covey.types import BY_CONTEXT, PHASES, Label
 
 RECALL = "recall"
 UNCHANGED = ("keep", "retired")
@@ -528,6 +529,8 @@ class _Recount:
             if code != DETACHED:
                 gain = self._learner.gain_of(request.predictions[row], label)
                 table.settle(code, gain, context, slot, self._paid(request, row))
+                for one in self._scores(request, row, label):
+                    table.score(code, *one, context, slot)
                 self.counted += group.phase not in NOT_COUNTED
             if self._learner.remembers:
                 table.remember(code, label, context, slot)
@@ -551,6 +554,8 @@ class _Recount:
             if group.phase != RECALL:
                 gain = self._learner.gain_of(request.predictions[row], label)
                 table.settle(code, gain, (), slot)
+                for one in self._scores(request, row, label):
+                    table.score(code, *one, (), slot)
                 self.counted += 1
             if self._learner.remembers:
                 table.remember(code, label, (), slot)
@@ -559,6 +564,9 @@ class _Recount:
     def _code(self, group: RowGroup, row: int) -> int:
         place = self._places.get(group.counted_as)
         return DETACHED if place is None else int(code_of(row, place, _phase(group)))
+
+    def _scores(self, request: Request, row: int, label: Label) -> list[tuple[int, int]]:
+        return scored_gains(request, row, label, self._places, self._learner.gain_of)
 
     def _paid(self, request: Request, row: int) -> int:
         answer = request.peer_answers.get(row)

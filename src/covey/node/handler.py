@@ -5,16 +5,17 @@ suspends makes them synchronous (`Network`), one that awaits makes them asynchro
 """
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionBusy, FunctionError, PeerError
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.free import FreeFunctions, Group
 from covey.node.requests import (
     NO_INSTANCE,
     NONE,
@@ -30,7 +31,6 @@ from covey.node.state import Settlements, SiteState
 from covey.types import Label
 
 NOT_ASKED = PeerAnswer("", "")
-Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
 Failed = dict[int, FunctionError]  # own functions that failed in a request
 
 
@@ -98,6 +98,7 @@ class Handler:
         self._views = views
         self._driver = driver
         self._own = len(state.learner.arms) - len(self._peers)
+        self._free = FreeFunctions(state.learner, state.arm_ids, views, self._share, driver)
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -138,6 +139,8 @@ class Handler:
                 row = self._decide(draft)
             if draft.helped:  # a peer answers later
                 answers = await self._fall_back(draft, {})
+            elif self._learner.free:
+                answers = await self._call_arms_and_free(draft)
             else:
                 answers = await self._call_arms(draft)
         except BaseException:
@@ -156,6 +159,7 @@ class Handler:
             answers=answers,
             peer_answers=draft.helped or NONE,
             training=draft.training or NONE,
+            scored=draft.scored or NONE,
         )
 
     def _decide(self, draft: Draft) -> int:
@@ -319,6 +323,15 @@ class Handler:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
         return None
+
+    async def _call_arms_and_free(self, draft: Draft) -> list[Any]:
+        """Run free functions at the same time, so that labels can score them."""
+        arms = arm_of(np.asarray(draft.codes)).tolist()
+        free = self._free.run(draft.rows, arms, draft.closed, draft.context)
+        answers, draft.scored = await self._driver.gather([self._call_arms(draft), free])
+        if isinstance(answers, BaseException):
+            raise answers
+        return cast("list[Any]", answers)
 
     def _decide_again(
         self, draft: Draft, places: Sequence[int], busy: Mapping[int, FunctionBusy]
@@ -496,7 +509,7 @@ class Handler:
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
-            calls = [
+            calls: list[Awaitable[Any]] = [
                 self._driver.run(
                     function,
                     rows if len(places) == len(rows) else share_of(rows, places),
@@ -504,7 +517,13 @@ class Handler:
                 )
                 for function, places in groups.items()
             ]
-            results = await self._driver.gather(calls)
+            scored: dict[int, dict[str, Label]] = {}
+            if self._learner.free:
+                arms = [self._learner.choice(code).function for code in codes]
+                calls.append(self._free.run(rows, arms, self._driver.closed()))
+                *results, scored = await self._driver.gather(calls)
+            else:
+                results = await self._driver.gather(calls)
             for places, labels in zip(groups.values(), results, strict=True):
                 if isinstance(labels, FunctionError):
                     raise labels
@@ -531,6 +550,7 @@ class Handler:
             answers=predictions,
             peer_answers=widths,
             training=training or NONE,
+            scored=scored or NONE,
         )
 
     # -- labels ---------------------------------------------------------------------------------

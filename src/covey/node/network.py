@@ -74,6 +74,11 @@ class LocalSite:
             has_views=bool(site.views),
         )
 
+    @property
+    def alarms(self) -> list[int]:
+        """The slots in which the change detection of this site raised an alarm, oldest first."""
+        return self.learner.alarms
+
     def predict(
         self, instance: Any, context: Context = (), *, slot: int | None = None
     ) -> Prediction:
@@ -465,6 +470,7 @@ def learner_of(
         is_supervised=site.is_supervised,
         learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
         remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
+        free=site.free,
     )
 
 

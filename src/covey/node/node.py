@@ -208,6 +208,8 @@ class Node:
             slot=self.learner.slot,
             alarms=self.counters.alarms.total(),
             alarm_slot=self._state.alarm_slot,
+            alarms_total=self.learner.alarm_count,
+            alarm_slots=self.learner.alarms,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters, self.arms),
             peers=peer_states(self._breakers, self._others, ledger, self._delivery, self.counters),

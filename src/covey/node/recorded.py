@@ -28,7 +28,7 @@ from covey.node.requests import (
 )
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
-from covey.node.trust import DirtyCells, SourceStatistics, Trust, forgotten
+from covey.node.trust import DirtyCells, SourceStatistics, Trust
 from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -251,7 +251,7 @@ class RecordedState(SiteState):
     @property
     def alarm_slot(self) -> int:
         """The slot of the latest alarm of the change detection; 0: there was none."""
-        return max(0, *map(forgotten, self.learner.tables.values()))
+        return self.learner.alarms[-1] if self.learner.alarms else 0
 
     def served_state(self) -> ServedState:
         """Return what there is of peers that ask this site."""

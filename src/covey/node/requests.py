@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
-from covey.bandit.partitions import Uniform, Zooming
+from covey.bandit.partitions import Refining, Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
 from covey.data.contexts import SCALES, Scale
@@ -100,6 +100,8 @@ class Request(msgspec.Struct, eq=False, gc=False):
     peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
     row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
     training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
+    # Row -> answers of free functions that were not chosen, by what their labels count as.
+    scored: Mapping[int, Mapping[str, Label]] = NONE
     parts: int = 0  # in which labels were recorded
     is_open: bool = True  # its labels are accepted
     is_stored: bool = False
@@ -176,6 +178,7 @@ class Draft:
         "predictions",
         "row",
         "rows",
+        "scored",
         "slot",
         "training",
         "undo",
@@ -193,6 +196,7 @@ class Draft:
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
         self.training: dict[int, tuple[int, Any]] = {}
+        self.scored: dict[int, dict[str, Label]] = {}
         self.undo: list[tuple[int, int, int]] = []  # training counters before the reports
 
     def context(self, row: int) -> Context:
@@ -470,6 +474,8 @@ def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, i
 # -- what counters mean -------------------------------------------------------------------------
 
 NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
+# Names of presets in a store, if others: in those of version 0.1.0 `auto` is that of two sizes.
+STORED_PRESETS = {"auto": "auto (tree of cells)", "two-sizes": "auto"}
 
 
 def schema_fingerprint(
@@ -504,6 +510,8 @@ def describe_cells(policy: Policy) -> str:
     if isinstance(partition, Zooming):
         limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
         return f"halved at {limit} arrivals, down to level {partition.max_level}"
+    if isinstance(partition, Refining) and policy.dimension:
+        return f"halved at 4^level arrivals, down to level {partition.finest}, all at once"
     sides = [str(level.side) for level in partition.levels(policy.dimension)]
     return f"{' and '.join(sides)} slices per dimension at once"
 
@@ -522,7 +530,8 @@ def _parts(
         where = f" of {space}" if space else ""
         yield f"cells{where}", describe_cells(policy)
         yield f"dimensions{where}", str(policy.dimension)
-    yield "preset", preset_of(policies)
+    preset = preset_of(policies)
+    yield "preset", STORED_PRESETS.get(preset, preset)
     yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
     for scale in scales:
         yield "context", _describe_scale(scale)

@@ -1,8 +1,8 @@
 """Sites in one process: what is held of open rows, and requests of one row without a draft.
 
 The rules are those of `Handler`, which takes over where a row has a view of its own, a function is
-trained, or a peer answers late or is shown the cell only. `tests/test_flow.py` holds both to the
-same decisions.
+trained or free, or a peer answers late or is shown the cell only. `tests/test_flow.py` holds both
+to the same decisions.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -144,7 +144,8 @@ class RowHandler:
         self._learner = state.learner
         self._others = others
         self._trainable = trainable
-        self._has_views = has_views
+        self.has_free = bool(state.learner.free)
+        self._needs_handler = has_views or self.has_free
         self._cells: dict[int, Cell] = {}  # by decision
         self.report = state.learner.report  # what a peer may know of a cell
         self._peers = [peer for peer, _ in state.learner.behind()]
@@ -152,7 +153,7 @@ class RowHandler:
         # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
         self._at_once = [
             None
-            if has_views or choice.function < 0 or choice.function in trainable
+            if self._needs_handler or choice.function < 0 or choice.function in trainable
             else self._functions[choice.function]
             for choice in state.learner.choices
         ]
@@ -203,10 +204,12 @@ class RowHandler:
         return code
 
     def _ask_peer(self, code: int, choice: Choice, instance: Any, slot: int) -> Assistance | None:
-        if choice.function >= 0 or choice.is_by_context or self._has_views:
+        if choice.function >= 0 or choice.is_by_context or self._needs_handler:
             return None
-        peer, cell = self._others[choice.peer].rows, self._cell(code)
-        return peer.assist(instance, cell, slot, self._learner.name)
+        peer = self._others[choice.peer].rows
+        if peer.has_free:
+            return None
+        return peer.assist(instance, self._cell(code), slot, self._learner.name)
 
     def _cell(self, code: int) -> Cell:
         """Return the cell of a decision, or of a row that is undecided."""

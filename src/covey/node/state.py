@@ -10,6 +10,7 @@ from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.free import scored_gains
 from covey.node.requests import (
     DETACHED,
     FEW,
@@ -51,6 +52,12 @@ class SiteState:
         self._latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
 
+    @property
+    def places(self) -> dict[str, int]:
+        """The own functions, by what their labels count as."""
+        own = self.learner.arms[: len(self.learner.arms) - len(self.learner.behind())]
+        return {self.arm_ids.get(arm, arm): place for place, arm in enumerate(own)}
+
     # -- slots ----------------------------------------------------------------------------------
 
     def take_slots(self, slot: int | None, rows: int) -> int:
@@ -85,6 +92,7 @@ class SiteState:
         peer_answers: Mapping[int, PeerAnswer] = NONE,
         row_ids: Sequence[str] | None = None,
         training: Mapping[int, tuple[int, Any]] = NONE,
+        scored: Mapping[int, Mapping[str, Label]] = NONE,
     ) -> Request:
         """Record answered rows as a request whose labels are accepted from now on."""
         count = len(codes)
@@ -114,6 +122,7 @@ class SiteState:
             peer_answers,
             row_ids,
             training,
+            scored,
         )
         self._hold(request)
         return request
@@ -299,7 +308,8 @@ class SiteState:
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
         """Let the learner learn from labels of own rows, or of rows of pooled peers."""
-        if len(rows) > FEW_LABELS and request.groups[0].phase != RECALL:
+        # Row by row where free functions are scored: a label counts before that of the next row.
+        if len(rows) > FEW_LABELS and request.groups[0].phase != RECALL and not request.scored:
             self._learn_rows(request, rows, labels, costs)
         else:
             for row, label in zip(rows, labels, strict=True):
@@ -317,6 +327,10 @@ class SiteState:
                 paid = self._paid(request, row, costs)
             gain = learner.gain_of(request.predictions[row], label)
             learner.settle(group.code, gain, context, slot, paid, space)
+            if request.scored:
+                scores = scored_gains(request, row, label, self.places, learner.gain_of)
+                for function, gained in scores:
+                    learner.score(group.code, function, gained, context, slot, space)
         if learner.remembers:
             learner.remember(group.code, label, context, slot, space)
 

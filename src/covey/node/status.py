@@ -66,6 +66,8 @@ class State(msgspec.Struct, frozen=True):
     for_peers: ServedState
     spent_today: float = 0.0  # on answers of all peers
     budget: float | None = None  # for these, per day
+    alarms_total: int = 0  # of the change detection, over all starts
+    alarm_slots: list[int] = []  # of the latest ones, over all starts
 
 
 class Payments(Protocol):

@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -394,7 +394,7 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         *group_columns(request),
         None if request.slots is None else array("q", request.slots).tobytes(),
         contexts.tobytes(),
-        _encoded(request.predictions),
+        _encoded(request.predictions, request.scored),
         None if is_same else _encoded(request.answers),
         as_text(dict(request.peer_answers)) if request.peer_answers else None,
         None if request.row_ids is None else as_text(request.row_ids),
@@ -420,7 +420,7 @@ def request_of(columns: Sequence[Any]) -> Request:
     """Return a request from the columns of its table, without its labels."""
     number, source, id_, digest, slot, rows, space, groups, group_of, slots, contexts = columns[:11]
     predictions, answers, peer_answers, row_ids, is_open = columns[11:]
-    known = _decoded(predictions)
+    known, scored = _decoded(predictions, rows)
     return Request(
         number=number,
         source=source,
@@ -433,10 +433,11 @@ def request_of(columns: Sequence[Any]) -> Request:
         group_of=_group_of(group_of, rows),
         contexts=_contexts(contexts, rows),
         predictions=known,
-        answers=known if answers is None else _decoded(answers),
+        answers=known if answers is None else _decoded(answers, rows)[0],
         peer_answers=NONE if peer_answers is None else PEER_ANSWERS.decode(peer_answers),
         row_ids=None if row_ids is None else msgspec.json.decode(row_ids),
         truths=[UNKNOWN] * rows,
+        scored=scored,
         is_open=bool(is_open),
         is_stored=True,
     )
@@ -497,11 +498,16 @@ def row_numbers(content: bytes) -> list[int]:
     return array("I", content).tolist()
 
 
-def _encoded(labels: Sequence[Any]) -> str:
+def _encoded(labels: Sequence[Any], scored: Mapping[int, Any] = NONE) -> str:
+    """Return labels as text; answers of free functions follow as an object, which no label is."""
     if NO_ANSWER in labels:
         labels = [None if label is NO_ANSWER else label for label in labels]
-    return as_text(labels)
+    return as_text([*labels, dict(scored)] if scored else labels)
 
 
-def _decoded(text: str) -> list[Any]:
-    return [NO_ANSWER if label is None else label for label in msgspec.json.decode(text)]
+def _decoded(text: str, rows: int) -> tuple[list[Any], Mapping[int, Any]]:
+    labels = msgspec.json.decode(text)
+    scored = NONE
+    if len(labels) > rows:
+        scored = {int(row): answers for row, answers in labels.pop().items()}
+    return [NO_ANSWER if label is None else label for label in labels], scored

@@ -15,8 +15,9 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.errors import LimitError
-from covey.kernel import SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
+from covey.kernel import LATEST_ALARMS, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.free import scored_gains
 from covey.node.requests import (
     DETACHED,
     OWN,
@@ -49,7 +50,7 @@ class DirtyCells:
     ) -> None:
         """Without a source, the tables are the learner's own.
 
-        `alarms` counts those of the change detection by context space; those of one commit once.
+        `alarms` counts those of the change detection by context space.
         """
         self.tables: dict[str, Table] = learner.tables
         if source != OWN:
@@ -73,6 +74,7 @@ class DirtyCells:
         self._rows: dict[tuple[str, int], None] = {}
         self._known = {space: len(table) for space, table in self.tables.items()}
         self._forgotten = {space: forgotten(table) for space, table in self.tables.items()}
+        self._alarmed = {space: table.alarm_count for space, table in self.tables.items()}
         self._foreign = {
             space: set(filter(table.is_foreign, range(len(table))))
             for space, table in self.tables.items()
@@ -126,9 +128,12 @@ class DirtyCells:
             adopted = {row for row in foreign if not table.is_foreign(row)}
             foreign -= adopted
             changed |= adopted
+        if table.alarm_count != self._alarmed[space]:
+            self._alarms[space] += table.alarm_count - self._alarmed[space]
+            self._alarmed[space] = table.alarm_count
+            del table.alarms[:-LATEST_ALARMS]
         if forgotten(table) != self._forgotten[space]:
             self._forgotten[space] = forgotten(table)
-            self._alarms[space] += 1
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 
@@ -140,7 +145,7 @@ class DirtyCells:
 
 def forgotten(table: Table) -> int:
     """Return the slot up to which decisions of a table teach nothing, by its change detection."""
-    return table.doubts()[3]
+    return table.forgotten
 
 
 class _Overlay(DirtyCells):
@@ -328,6 +333,10 @@ class SourceStatistics:
             if group.phase != RECALL:
                 gain = learner.gain_of(request.predictions[row], label)
                 table.settle(group.code, gain, (), slot)
+                if request.scored:
+                    places = {id_: place for place, id_ in enumerate(self._functions)}
+                    for scored in scored_gains(request, row, label, places, learner.gain_of):
+                        table.score(group.code, *scored, (), slot)
             if learner.remembers and self._is_kept(overlay, space, row_of(group.code), label):
                 table.remember(group.code, label, (), slot)
             overlay.note(space, group.code)
@@ -473,8 +482,8 @@ class SourceStatistics:
             table = overlay.tables[cell.space]
             row = self._add(overlay, cell)
             labels = [migrated.labels.get(arm, (0, 0)) for arm in self._functions]
+            table.add_labels(row, migrated.arrivals, labels)
             for layer in table.layers(row):
-                table.add_labels(layer, migrated.arrivals if layer == row else 0, labels)
                 overlay.note(cell.space, code_of(layer, 0, SERVE))
             table.know(row, [(label, count) for label, count in migrated.seen])
 

@@ -146,6 +146,7 @@ class ReplayEngine:
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._costs = _costs(sites)
         self._cell_names: list[str] = []  # by their number in the trace
+        self._unmarked: list[list[int]] = [[] for _ in sites]  # slots of alarms not in the trace
         functions = [name for site in sites for name in site.functions]
         learners = [site.name for site in sites]
         has_streams = any(site.stream for site in sites)
@@ -181,6 +182,7 @@ class ReplayEngine:
                 policy.rule(
                     functions=len(site.functions),
                     costs=site.costs,
+                    name=site.name,
                     position=index,
                     unit=self._unit,
                     rewards=site.rewards if space in site.spaces else (),
@@ -211,7 +213,7 @@ class ReplayEngine:
         for space, cell in self._arena.cells_since(len(self._cell_names)):
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
-        return Trace(
+        trace = Trace(
             decided,
             log,
             first_slot=first_slot,
@@ -221,6 +223,26 @@ class ReplayEngine:
             names={**self._names, "cell": list(self._cell_names)},
             blocks=self._blocks,
         )
+        for place, slots_of_alarms in enumerate(self.alarms()):
+            if slots_of_alarms and slots_of_alarms[-1] >= first_slot:
+                self._unmarked[place] += [one for one in slots_of_alarms if one >= first_slot]
+            if self._unmarked[place]:
+                self._mark_alarms(place, trace)
+        return trace
+
+    def _mark_alarms(self, place: int, trace: Trace) -> None:
+        """Mark a learner's first decision at or after each alarm; the rest is left for later."""
+        rows = np.flatnonzero(trace.learner == place)
+        at = np.searchsorted(trace.slot[rows], self._unmarked[place])
+        trace.alarm[rows[at[at < len(rows)]]] = 1
+        self._unmarked[place] = [self._unmarked[place][k] for k in np.flatnonzero(at == len(rows))]
+
+    def alarms(self) -> list[list[int]]:
+        """Return, per learner, the slots of the alarms of its change detection."""
+        return [
+            sorted(slot for table in ledger.tables for slot in table.alarms)
+            for ledger in self.ledgers
+        ]
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""
@@ -266,7 +288,7 @@ class ReplayEngine:
         policy = self._policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
         best = table.best(row)
-        if policy.by_index is not None:  # an index ignores a high mean of few labels
+        if policy.has_index:  # an index ignores a high mean of few labels
             best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)
         # Coordinates outside the space are unbounded.
@@ -310,6 +332,7 @@ class EpochedReplay:
         self._is_doubling = setup.settings.horizon == "doubling"
         self._epochs = epochs(setup.settings.first_epoch if self._is_doubling else 2**60)
         self._blind: list[list[int]] = []
+        self._alarms: list[list[int]] = [[] for _ in sites]
         self._start(sites)
 
     @property
@@ -352,8 +375,15 @@ class EpochedReplay:
         """Return `ReplayEngine.blind`, summed over all epochs."""
         return [sum(counts) for counts in zip(*self._blind, self._engine.blind(), strict=True)]
 
+    def alarms(self) -> list[list[int]]:
+        """Return `ReplayEngine.alarms` of all epochs; slots count across them."""
+        before = self._epoch.first_slot - 1
+        pairs = zip(self._alarms, self._engine.alarms(), strict=True)
+        return [[*past, *(slot + before for slot in new)] for past, new in pairs]
+
     def _restart(self) -> None:
         self._blind.append(self._engine.blind())
+        self._alarms = self.alarms()
         seen = estimate(self._engine.seen()) if self._is_estimated else None
         if seen is not None:
             self._alpha = seen.alpha
@@ -394,6 +424,7 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             stream=site.stream,
             patience=-1 if site.answer_wait is None else site.answer_wait,
             lies=site.reports_falsely,
+            free=site.free,
         )
         for site in sites
     ]

@@ -47,6 +47,7 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     blind: int = 0  # decisions with no label at this learner or at any of its peers
     stood_in: int = 0  # times an own function answered because the chosen peer was late or failed
     candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
+    alarms: list[int] = []  # slots of the alarms of the change detection
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
@@ -180,15 +181,17 @@ class OutcomeBuilder:
         policy: str,
         cells: Sequence[list[CellView]],
         blind: Sequence[int] | None = None,
+        alarms: Sequence[list[int]] | None = None,
     ) -> Outcome:
         blind = blind or [0] * len(cells)
-        summaries = zip(self._learners, cells, blind, strict=True)
+        alarms = alarms or [[] for _ in cells]
+        found = zip(self._learners, cells, blind, alarms, strict=True)
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
-            learners=[learner.outcome(views, count) for learner, views, count in summaries],
+            learners=[one.outcome(views, count, slots) for one, views, count, slots in found],
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, self._wrong, strict=True)
@@ -237,7 +240,7 @@ class _Learner:
         self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         self._slots_per_bucket *= 2
 
-    def outcome(self, cells: list[CellView], blind: int) -> LearnerOutcome:
+    def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
         used = np.flatnonzero(self._buckets[0])
         rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
         buckets = [[_plain(number) for number in row] for row in rows]
@@ -259,6 +262,7 @@ class _Learner:
             candidates=dict(self._candidates.most_common()),
             timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
+            alarms=alarms,
         )
 
 

@@ -212,7 +212,8 @@ def replay_file(
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
     views = [together.cells(index) for index in range(len(setup.sites))]
-    outcome = tally.outcome(setup.context.names, together.title, views, together.blind())
+    found = (views, together.blind(), together.alarms())
+    outcome = tally.outcome(setup.context.names, together.title, *found)
     return msgspec.structs.replace(
         outcome,
         accounts=_accounts(setup, outcome),

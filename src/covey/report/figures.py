@@ -180,6 +180,8 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
         axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
         axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
         axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
+        marked = sorted({_pixel(slot, axes, width) for slot in learner.alarms})
+        axes.plot(marked, [0] * len(marked), "^", color=INK, markersize=5, clip_on=False, zorder=3)
 
     return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
 
@@ -266,6 +268,12 @@ def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes
     axes.locator_params(axis="y", nbins=4)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
     return axes
+
+
+def _pixel(slot: int, axes: "Axes", width: int) -> float:
+    """Return a slot rounded to the pixels of a figure, so that many marks stay few."""
+    step = axes.get_xlim()[1] / width
+    return min(axes.get_xlim()[1], round(slot / step) * step)
 
 
 def _slot_axes(figure: "Figure", *, left: int, right: int) -> "Axes":

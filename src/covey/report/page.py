@@ -144,6 +144,8 @@ def errors(outcome: Outcome) -> str:
         "The heavy line is a moving average of the error. If the thin line is below the dotted "
         "one, asking peers reduced the error. All panels share one scale."
     )
+    if any(learner.alarms for learner in judged):
+        how = f"{how} Triangles on the axis mark alarms of the change detection."
     return section("Error over time", legend(keys) + grid(panels), how)
 
 

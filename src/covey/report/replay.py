@@ -32,7 +32,8 @@ _COLUMNS = {  # heading -> attribute of a row, format
     "explore %": ("explore", ".1f"),
     "exploit %": ("exploit", ".1f"),
 }
-_HEADINGS = ("learner", *_COLUMNS)
+_ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
+_LATEST = 100  # slots of alarms in JSON
 _NAME = 30  # characters of a name in a table
 _CENTRAL = (
     "Baselines use the predictions of all functions of all sites on every row, free of charge."
@@ -64,7 +65,7 @@ def text(outcome: Outcome) -> str:
     rows = [*_rows(outcome), *_totals(outcome)]
     parts = (
         f"{_extent(outcome)}\n{report_text.fill(outcome.policy)}",
-        report_text.table([_HEADINGS, *map(_printed, rows)]),
+        report_text.table([_headings(outcome), *(_printed(row, outcome) for row in rows)]),
         report_text.fill(_best_single(outcome)),
         report_text.fill(_verdict(outcome)),
         *map(report_text.fill, _remarks(outcome)),
@@ -113,6 +114,7 @@ class _Row(NamedTuple):
     train: float | None
     explore: float | None
     exploit: float | None
+    alarms: int = 0
 
     @property
     def gained(self) -> float | None:
@@ -133,6 +135,7 @@ def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
         "cost_total": learner.cost_total if has_rows else None,
         "arms": dict(learner.arms) if has_rows else {},
         "alone": percent(learner.alone_errors, learner.judged),
+        "alarms": {"count": len(learner.alarms), "slots": learner.alarms[-_LATEST:]},
     }
     extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
     return numbers | {name: value for name, value in extra.items() if value}
@@ -163,6 +166,7 @@ def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
         train=percent(learner.train, learner.slots),
         explore=percent(learner.explore, learner.slots),
         exploit=percent(learner.exploit, learner.slots),
+        alarms=len(learner.alarms),
     )
 
 
@@ -175,7 +179,8 @@ def _total(outcome: Outcome) -> _Row:
     rows = _rows(outcome)
     averaged = ("error", "alone", "cost", "train", "explore", "exploit")
     means = {name: _mean(rows, name) for name in averaged}
-    return _Row(name="all", slots=sum(row.slots for row in rows), best_own=None, **means)
+    slots, alarms = sum(row.slots for row in rows), sum(row.alarms for row in rows)
+    return _Row(name="all", slots=slots, best_own=None, alarms=alarms, **means)
 
 
 def _totals(outcome: Outcome) -> list[_Row]:
@@ -189,8 +194,17 @@ def _mean(rows: Iterable[_Row], name: str) -> float | None:
     return sum(slots * value for slots, value in known) / weight if weight else None
 
 
-def _printed(row: _Row) -> tuple[str, ...]:
-    numbers = [number(getattr(row, name), form) for name, form in _COLUMNS.values()]
+def _columns(outcome: Outcome) -> dict[str, tuple[str, str]]:
+    has_alarms = any(learner.alarms for learner in outcome.learners)
+    return _COLUMNS | _ALARMS if has_alarms else _COLUMNS
+
+
+def _headings(outcome: Outcome) -> tuple[str, ...]:
+    return ("learner", *_columns(outcome))
+
+
+def _printed(row: _Row, outcome: Outcome) -> tuple[str, ...]:
+    numbers = [number(getattr(row, name), form) for name, form in _columns(outcome).values()]
     return shorten(row.name, _NAME), *numbers
 
 
@@ -272,7 +286,15 @@ def _remarks(outcome: Outcome) -> list[str]:
         for learner in outcome.learners
         if learner.stood_in
     ]
+    remarks += [_alarms(learner) for learner in outcome.learners if learner.alarms]
     return remarks + [_candidates(learner) for learner in outcome.learners if learner.candidates]
+
+
+def _alarms(learner: LearnerOutcome) -> str:
+    count = len(learner.alarms)
+    raised = "1 alarm," if count == 1 else f"{count:,} alarms, the last"
+    name = shorten(learner.name, _NAME)
+    return f"The change detection of {name} raised {raised} at slot {learner.alarms[-1]:,}."
 
 
 def _candidates(learner: LearnerOutcome) -> str:
@@ -306,8 +328,8 @@ def _header(outcome: Outcome, title: str) -> str:
 
 def _numbers_section(outcome: Outcome) -> str:
     colours = arm_colours(outcome.learners)
-    body = "".join(_line(row, colour=colours[row.name]) for row in _rows(outcome))
-    foot = "".join(_line(row, colour=None) for row in _totals(outcome))
+    body = "".join(_line(row, outcome, colour=colours[row.name]) for row in _rows(outcome))
+    foot = "".join(_line(row, outcome, colour=None) for row in _totals(outcome))
     how = (
         "<b>alone</b> is the same policy on the same slots without peers; <b>gained</b> is the "
         "difference in points. <b>cost/slot</b> is in right answers: 0.01 equals one point, so "
@@ -320,11 +342,11 @@ def _numbers_section(outcome: Outcome) -> str:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)
         how = f"{how} {_CENTRAL}"
-    return page.section("Results", page.table(_HEADINGS, body, foot=foot) + errors, how)
+    return page.section("Results", page.table(_headings(outcome), body, foot=foot) + errors, how)
 
 
-def _line(row: _Row, *, colour: str | None) -> str:
-    name, *numbers = _printed(row)
+def _line(row: _Row, outcome: Outcome, *, colour: str | None) -> str:
+    name, *numbers = _printed(row, outcome)
     swatch = "" if colour is None else page.swatch(colour)
     cells = "".join(f"<td>{page.minus(number)}</td>" for number in numbers)
     return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'

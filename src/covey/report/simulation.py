@@ -13,7 +13,7 @@ _NAME = 24  # characters of a name in a table
 
 def text(found: Comparison) -> str:
     """Return `found` as a terminal table, with the meaning of its columns and a verdict."""
-    lines = [[_name(score, found), *_printed(score)] for score in found.scores]
+    lines = [[_name(score, found), *_printed(score, found)] for score in found.scores]
     meanings = [f"{term}: {meaning}." for term, meaning in _meanings(found).items()]
     parts = (
         f"{found.name}: {_extent(found)}",
@@ -41,7 +41,7 @@ def html(found: Comparison) -> str:
 
 def _headings(found: Comparison) -> list[str]:
     first = shorten(next(iter(found.policies)), 12)
-    return [f"to {first}" if heading == "to" else heading for heading in _COLUMNS]
+    return [f"to {first}" if heading == "to" else heading for heading in _shown(found)]
 
 
 def _name(score: Score, found: Comparison) -> str:
@@ -49,8 +49,14 @@ def _name(score: Score, found: Comparison) -> str:
     return f"{shorten(score.environment, _NAME):<{width}}  {shorten(score.policy, _NAME)}"
 
 
-def _printed(score: Score) -> list[str]:
-    return [column(score) for column in _COLUMNS.values()]
+def _printed(score: Score, found: Comparison) -> list[str]:
+    return [column(score) for column in _shown(found).values()]
+
+
+def _shown(found: Comparison) -> "dict[str, Callable[[Score], str]]":
+    """Return the columns of the table; alarms only if there are any."""
+    has_alarms = any(score.alarms.mean for score in found.scores)
+    return {name: column for name, column in _COLUMNS.items() if has_alarms or name != "alarms"}
 
 
 def _slot(slot: int | None) -> str:
@@ -80,6 +86,7 @@ _COLUMNS: dict[str, Callable[[Score], str]] = {
     "messages": lambda score: number(sum(score.messages.values()), ".0f"),
     "train %": lambda score: number(100 * score.phases.get("train", 0.0), ".1f"),
     "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
+    "alarms": lambda score: number(score.alarms.mean, ".1f"),
     "exploits": lambda score: _slot(score.exploits_from),
 }
 
@@ -102,6 +109,7 @@ def _meanings(found: Comparison) -> dict[str, str]:
         f"to {first}": f"regret relative to that of {first}, paired by seed",
         "cost": "paid per slot",
         "messages": "sent per 1,000 decisions",
+        **({"alarms": "of the change detection, in a run"} if "alarms" in _shown(found) else {}),
         "exploits": "from this slot on, if all cells were visited evenly",
     }
 
@@ -167,7 +175,7 @@ def _power(score: Score) -> str:
 def _numbers(found: Comparison) -> str:
     colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
     body = "".join(
-        _line(score, colours[score.policy], opens=index == 0)
+        _line(score, found, colours[score.policy], opens=index == 0)
         for _, scores in _by_environment(found)
         for index, score in enumerate(scores)
     )
@@ -177,9 +185,9 @@ def _numbers(found: Comparison) -> str:
     return page.section("Results", table, " ".join([*terms, _certainty(found)]))
 
 
-def _line(score: Score, colour: str, *, opens: bool) -> str:
+def _line(score: Score, found: Comparison, colour: str, *, opens: bool) -> str:
     environment = escape(shorten(score.environment, _NAME)) if opens else ""
-    cells = "".join(f"<td>{page.minus(cell)}</td>" for cell in _printed(score))
+    cells = "".join(f"<td>{page.minus(cell)}</td>" for cell in _printed(score, found))
     kind = ' class="opens"' if opens else ""
     return (
         f'<tr{kind}><th scope="row">{environment}</th>'

@@ -97,11 +97,17 @@ def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
     return {name: one.key for name, one in neighbours.items()}
 
 
-def furnished(tables: Tables, neighbours: Mapping[str, PeerConfig], *, own_name: str) -> Tables:
+def furnished(
+    tables: Tables,
+    neighbours: Mapping[str, PeerConfig],
+    *,
+    own_name: str,
+    free: Sequence[str] = (),
+) -> Tables:
     """Return a site's configuration with a learner added for every peer without one.
 
     Such a learner provides a name and a number of functions (thresholds depend on the largest
-    one). A site without `peers` queries none.
+    one). A site without `peers` queries none. `free` are functions whose tables say that they are.
     """
     if neighbours and tables.settings.carry_serving_costs:
         raise ConfigError(
@@ -110,6 +116,7 @@ def furnished(tables: Tables, neighbours: Mapping[str, PeerConfig], *, own_name:
         )
     default: dict[str, float] | None = None if "link" in tables.links else {}
     own = [_own(one, own_name, neighbours, default) for one in tables.members]
+    own = [_with_free(one, free) if one.name == own_name else one for one in own]
     names = [one.name for one in own]
     others = [
         LearnerTable(
@@ -200,6 +207,16 @@ def _own(
                     f"missing{hint}"
                 )
     return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
+
+
+def _with_free(learner: LearnerTable, free: Sequence[str]) -> LearnerTable:
+    """Return a learner of which these functions are free, too."""
+    if isinstance(learner.free, bool):
+        listed = learner.functions if learner.free else []
+    else:
+        listed = learner.free
+    both = [*listed, *(name for name in free if name in learner.functions)]
+    return msgspec.structs.replace(learner, free=both) if free else learner
 
 
 TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
@@ -326,7 +343,8 @@ def from_table(
     )
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
-    tables = furnished(config.read(table), known, own_name=serving.name)
+    free = [name for name, one in given.items() if one.table.free]
+    tables = furnished(config.read(table), known, own_name=serving.name, free=free)
     setup = config.assemble(tables)
     if setup.settings.check_claims is None:
         settings = msgspec.structs.replace(setup.settings, check_claims=True)

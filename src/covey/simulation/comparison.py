@@ -158,7 +158,7 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
     if not _has_all_labels(world) or settings.horizon == "doubling":
         return None
     resolved = scenario.policy(policy, world)
-    if resolved.by_index is not None:
+    if resolved.has_index:
         return None
     sites = [site for site in network(world, settings).sites if site.receives]
     latest = max(_begins(resolved, site, world) for site in sites)
@@ -171,7 +171,7 @@ def _theorem(settings: Settings, world: Environment) -> str | None:
     free = {name: getattr(plain, name) for name in _FREE}
     if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
         return None
-    if settings.alpha != world.alpha or not world.is_embedded:
+    if settings.alpha != world.alpha or not world.is_embedded or world.dependence:
         return None
     if settings.preset == "cos":
         return "T1"
@@ -249,6 +249,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     bound: list[float | None] | None = None  # on the regret, where it is below one per slot
+    alarms: Estimate = Estimate(0.0)  # of the change detection in a run, over all learners
     exploits_from: int | None = None  # slot by which all cells exploit under even visits
 
 
@@ -313,6 +314,7 @@ def _score(runs: Sequence[Run], *, first: Sequence[Run]) -> Score:
         cost_per_slot=mean_of([run.cost for run in runs]),
         phases=_means([run.phases for run in runs]),
         messages=_means([run.messages for run in runs]),
+        alarms=mean_of([run.alarms for run in runs]),
     )
 
 

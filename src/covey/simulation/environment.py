@@ -37,9 +37,11 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Change of accuracies: at most `severity` in `every-slots` slots."""
 
-    kind: Literal["switch", "gradual"] = "switch"
+    kind: Literal["switch", "recur", "gradual", "rise", "fall", "improve"] = "switch"
     severity: float
     every_slots: int
+    learners: tuple[str, ...] = ()  # whose functions change; empty: all
+    region: tuple[tuple[float, float], ...] = ()  # low and high per dimension; empty: everywhere
 
 
 class RecordedLog(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -88,12 +90,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     high: float = 0.95
     prices: float | tuple[tuple[float, ...], ...] = 0.0  # asker, asked
     function_costs: float | tuple[tuple[float, ...], ...] = 0.0  # learner, function
+    free: bool = False  # owners score all their functions by every label
     case: Literal["C1", "C2", "C3", "C4"] | None = None
     arrivals: Literal["worst", "best", "uniform"] | None = None
     correlation: Literal["worst", "best", "independent"] | float | None = None
     split_power: float | None = None  # p in the cube level of the best arrivals
     drift: Drift | None = None
     delay_slots: int = 0  # at most
+    least_delay_slots: int = 0
+    dependence: float = 0.0  # of a function's answers: correlation of each with the one before
     label_probability: float = 1.0
     liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
     failing: dict[str, float] = {}  # learner -> share of answers that are always wrong
@@ -231,6 +236,7 @@ _RANGES = {
     "learners": (1, 1_000),
     "functions": (1, 1_000),
     "delay_slots": (0, MOST_SLOTS),
+    "least_delay_slots": (0, MOST_SLOTS),
     "label_probability": (0, 1),
 }
 
@@ -246,6 +252,15 @@ def _check_ranges(environment: Environment, where: str) -> None:
         raise ConfigError(
             f"{where}: alpha is {environment.alpha}; it must be above 0 and at most 1 (only "
             "constant accuracies are smoother)"
+        )
+    if not 0 <= environment.dependence < 1:
+        raise ConfigError(
+            f"{where}: dependence is {environment.dependence}; it must be 0 or more and below 1"
+        )
+    if environment.least_delay_slots > environment.delay_slots:
+        raise ConfigError(
+            f"{where}: least-delay-slots is {environment.least_delay_slots}, above delay-slots, "
+            f"{environment.delay_slots}"
         )
     _check_heights(environment, where)
 
@@ -273,7 +288,7 @@ def _check_own(environment: Environment, where: str) -> None:
         ) from None
     source = "environment" if log is None else "log"
     plain = Environment(name=environment.name)
-    for name in (*_EMBEDDED, *(("learners", "functions") if log is not None else ())):
+    for name in (*_EMBEDDED, *(("learners", "functions", "dependence") if log else ())):
         if getattr(environment, name) != getattr(plain, name):
             key = name.replace("_", "-")
             raise ConfigError(f"{where}: {key} has no effect with {source}; remove {key}")
@@ -366,11 +381,28 @@ def _check_drift(environment: Environment, where: str) -> None:
         raise ConfigError(
             f"{where}: drift.severity is {drift.severity}; it must be above 0 and at most 1"
         )
-    if drift.kind == "switch" and drift.severity > spread(environment):
+    if drift.kind in ("switch", "recur") and drift.severity > spread(environment):
         raise ConfigError(
             f"{where}: drift.severity is {drift.severity}, but a switch changes accuracies by at "
             f"most {spread(environment):g} (high - low); lower it"
         )
+    for learner in drift.learners:
+        if learner not in environment.names:
+            hint = toml.nearest(learner, environment.names)
+            raise ConfigError(f"{where}: drift.learners names unknown learner {learner!r}{hint}")
+    _check_drift_region(drift, environment.dimension, f"{where}: drift.region")
+
+
+def _check_drift_region(drift: Drift, dimension: int, where: str) -> None:
+    if drift.region and drift.kind == "gradual":
+        raise ConfigError(f"{where} has no effect with gradual drift; remove it")
+    if drift.region and len(drift.region) != dimension:
+        raise ConfigError(f"{where} has {len(drift.region)} intervals; it must have {dimension}")
+    for low, high in drift.region:
+        if not 0 <= low < high <= 1:
+            raise ConfigError(
+                f"{where} holds [{low}, {high}]; it must be an interval of numbers from 0 to 1"
+            )
 
 
 def spread(environment: Environment) -> float:

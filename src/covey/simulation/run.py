@@ -38,6 +38,7 @@ class Run(msgspec.Struct, frozen=True):
     # Share of decisions that queried a falsely reporting learner: overall, and in the worst cell
     # (of one learner) with at least 1,000 decisions.
     to_liars: dict[str, float] = {}
+    alarms: int = 0  # of the change detection, over all learners
 
 
 CAUSES = ("training", "exploration", "near-optimal", "wrong choice", "helper's mistake")
@@ -204,6 +205,7 @@ def play(
         regret=dict(zip(CAUSES, by_cause.tolist(), strict=True)),
         learners=environment.receivers,
         **sums.shares(),
+        alarms=sum(map(len, game.alarms())),
         seconds=perf_counter() - began,
     )
 
@@ -216,6 +218,7 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
             name=name,
             functions=[f"{name}.{k + 1}" for k in range(count)],
             function_costs=[environment.function_cost(place, k) for k in range(count)],
+            free=environment.free,
             arrivals=place < environment.receivers,
             peers={
                 peer: price

@@ -22,6 +22,7 @@ from covey.data.logs import open_log
 from covey.errors import ConfigError, CoveyError, DataError, place_of
 from covey.replay.encoding import Encoder
 from covey.replay.replay import chunks_of, used_columns
+from covey.simulation.drift import AccuracyChange, Motion
 from covey.simulation.environment import (
     Environment,
     RecordedLog,
@@ -29,7 +30,6 @@ from covey.simulation.environment import (
     check,
     check_horizon,
     name_of,
-    spread,
 )
 from covey.types import Array
 
@@ -45,6 +45,7 @@ class Purpose(enum.IntEnum):
     POINTS = 5
     ANSWERS = 6
     OWN = 7
+    DEPENDENCE = 8
 
 
 def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
@@ -80,8 +81,8 @@ class AccuracyField:
         self._surfaces = drawn_surfaces(environment, seed)
         self._lipschitz, self._alpha = environment.lipschitz, environment.alpha
         kind = None if environment.drift is None else environment.drift.kind
-        self._switches = _Switches(environment, rng) if kind == "switch" else None
-        self._motion = _Motion(environment, rng) if kind == "gradual" else None
+        self._motion = Motion(environment, rng) if kind == "gradual" else None
+        self._change = AccuracyChange(environment, rng) if kind not in (None, "gradual") else None
         kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
         self._kept = np.repeat(kept, environment.counts).astype(np.float32)
 
@@ -98,8 +99,8 @@ class AccuracyField:
                 at = self._motion.moved(at, k, first_slot, slots)
             for stream in range(streams):
                 self._measure(surface, points[:, stream].T, at, heights[stream, k])
-        if self._switches is not None:
-            self._switches.mix(heights, first_slot)
+        if self._change is not None:
+            self._change.apply(heights, points, first_slot)
         for failing in np.flatnonzero(self._kept < 1):
             heights[:, failing] *= self._kept[failing]
         return heights
@@ -151,58 +152,6 @@ def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
     for coordinate, edge, slope in zip(points, at, surface.toward, strict=True):
         depth += (slope / length) * (coordinate - edge)
     return depth
-
-
-class _Switches:
-    """Periodic permutation of the functions' surfaces, in part or whole."""
-
-    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
-        assert environment.drift is not None
-        self._every = environment.drift.every_slots
-        # Two surfaces differ by at most the spread; this fraction of it is the severity.
-        self._part = np.float32(environment.drift.severity / (spread(environment) or 1.0))
-        self._rng = rng
-        self._order = np.arange(sum(environment.counts))
-        self._epoch = 0
-
-    def mix(self, heights: Array, first_slot: int) -> None:
-        """Mix the accuracies of all functions in place, per slot."""
-        first = first_slot - 1
-        last = first + heights.shape[2] - 1
-        for epoch in range(first // self._every, last // self._every + 1):
-            while self._epoch < epoch:
-                self._switch()
-            start = max(0, epoch * self._every - first)
-            own = heights[:, :, start : (epoch + 1) * self._every - first]
-            own += self._part * (own[:, self._order] - own)
-
-    def _switch(self) -> None:
-        cycle = self._rng.permutation(len(self._order))
-        order = self._order.copy()
-        order[cycle] = self._order[np.roll(cycle, -1)]
-        self._order = order
-        self._epoch += 1
-
-
-class _Motion:
-    """Linear motion of the functions' regions, reflected at the walls of the cube."""
-
-    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
-        drift = environment.drift
-        assert drift is not None
-        # A region that moves by s changes accuracies by at most L * s ** alpha.
-        step = (drift.severity / environment.lipschitz) ** (1 / environment.alpha)
-        directions = rng.normal(size=(sum(environment.counts), environment.dimension))
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        self._speeds = directions * (step / drift.every_slots)
-
-    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> Array:
-        """Return the region of `function`: coordinate, slot."""
-        elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
-        lines = np.array(at)[:, None] + self._speeds[function][:, None] * elapsed
-        lines -= 2 * np.floor(lines / 2)
-        folded: Array = 1 - np.abs(1 - lines)
-        return folded
 
 
 class Source(Protocol):
@@ -417,8 +366,9 @@ class World:
         self._source = source_of(environment, seed=seed, horizon=horizon)
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
-        self._uniforms = [
-            [_Uniform(seed, stream, function) for function in range(sum(environment.counts))]
+        make = partial(_Persistent, environment.dependence) if environment.dependence else _Fresh
+        self._uniforms: list[list[_Fresh | _Persistent]] = [
+            [make(seed, stream, function) for function in range(sum(environment.counts))]
             for stream in range(environment.drawn_streams)
         ]
         self._mixing, self._delays, self._shown = (
@@ -437,11 +387,13 @@ class World:
         if self._share is not None:
             points, accuracy, right = self._mixed(points, accuracy, right, share=self._share)
         self.slots += slots
-        delays = shown = None
+        delays: Array | None = None
+        shown: Array | None = None
         environment = self.environment
         if environment.delay_slots:
-            delays = self._delays.random(slots) * (environment.delay_slots + 1)
-            delays = delays.astype(np.int64)
+            least = environment.least_delay_slots
+            delays = self._delays.random(slots) * (environment.delay_slots - least + 1)
+            delays = least + delays.astype(np.int64)
         if environment.label_probability < 1:
             shown = self._shown.random((slots, len(environment.names)))
             shown = (shown < environment.label_probability).astype(np.int8)
@@ -457,6 +409,11 @@ class World:
             for uniforms, heights, answers in zip(self._uniforms, accuracy, right, strict=True):
                 for uniform, height, answer in zip(uniforms, heights, answers, strict=True):
                     np.less(uniform.draw(slots), height, out=answer, casting="unsafe")
+        elif self.environment.dependence:
+            raise ConfigError(
+                f"environment {self.environment.name!r}: dependence has no effect, as "
+                f"{name_of(self.environment.entry)} draws the answers; remove dependence"
+            )
         accuracy -= 2
         return points, accuracy, right
 
@@ -567,8 +524,8 @@ class _Shuffle:
 class _Uniform:
     """Uniform draws from the multiples of 2**-22 in [2, 3), two from each 64 bits."""
 
-    def __init__(self, seed: int, stream: int, function: int) -> None:
-        self._source = bits_for(seed, Purpose.ANSWERS, stream, function)
+    def __init__(self, source: np.random.SFC64) -> None:
+        self._source = source
         self._left = np.empty(0, np.uint32)
 
     def draw(self, slots: int) -> Array:
@@ -579,3 +536,32 @@ class _Uniform:
         bits >>= 10
         bits |= 0x40000000  # sign and exponent of a float32 in [2, 4)
         return bits.view(np.float32)
+
+
+class _Fresh(_Uniform):
+    """What decides on the answers of one function: it is right where the draw is small enough."""
+
+    def __init__(self, seed: int, stream: int, function: int) -> None:
+        super().__init__(bits_for(seed, Purpose.ANSWERS, stream, function))
+
+
+class _Persistent:
+    """Such draws of which each is the one before with a certain probability.
+
+    At a constant accuracy the answers are then a Markov chain with that correlation, and at any
+    accuracies each answer is right with exactly its own.
+    """
+
+    def __init__(self, share: float, seed: int, stream: int, function: int) -> None:
+        self._fresh = _Fresh(seed, stream, function)
+        self._keeping = _Uniform(bits_for(seed, Purpose.DEPENDENCE, stream, function))
+        self._limit = np.float32(2 + share)
+        self._latest = self._fresh.draw(1)
+
+    def draw(self, slots: int) -> Array:
+        drawn = np.concatenate([self._latest, self._fresh.draw(slots)])
+        origin = np.arange(slots + 1)
+        origin[1:][self._keeping.draw(slots) < self._limit] = 0
+        drawn = drawn[np.maximum.accumulate(origin)]
+        self._latest = drawn[-1:]
+        return drawn[1:]

@@ -1,0 +1,186 @@
+"""Runs in kinds of worlds are kept under what they depend on, and compared as the page says."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+import covey
+from covey.bandit.policies import PRESETS
+from covey.simulation.environment import Environment
+from covey.simulation.run import Run
+
+FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    sys.path.insert(0, str(FOLDER))
+    names = ("baselines", "kinds", "kind_tables", "playing")
+    yield {name: importlib.import_module(name) for name in names}
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def kinds(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["kinds"]
+
+
+@pytest.fixture(scope="module")
+def kind_tables(modules: dict[str, ModuleType]) -> ModuleType:
+    return modules["kind_tables"]
+
+
+def part(kinds: ModuleType, **more: Any) -> Any:
+    worlds = {
+        name: Environment(name=name, prices=price) for name, price in (("a", 0.1), ("b", 0.2))
+    }
+    usual = {"policies": ("auto", "LinUCB"), "environments": worlds, "seeds": (0, 1)}
+    return kinds.Part(**{"name": "worlds", **usual, "checkpoints": (20, 60), **more})
+
+
+def kept(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_ino for path in folder.rglob("*.json")}
+
+
+def test_finished_runs_are_not_played_again(kinds: ModuleType, tmp_path: Path) -> None:
+    first = kinds.play(part(kinds), tmp_path, workers=1)
+    before = kept(tmp_path)
+    again = kinds.play(part(kinds), tmp_path, workers=1)
+
+    assert sorted(first) == [("LinUCB", "a"), ("LinUCB", "b"), ("auto", "a"), ("auto", "b")]
+    assert [run.seed for run in first["auto", "a"]] == [0, 1]
+    assert again == first
+    assert kept(tmp_path) == before
+
+
+def test_more_seeds_play_those_that_are_missing_only(kinds: ModuleType, tmp_path: Path) -> None:
+    first = kinds.play(part(kinds), tmp_path, workers=1)
+    more = kinds.play(part(kinds, seeds=(0, 1, 2)), tmp_path, workers=1)
+
+    assert {pair: runs[:2] for pair, runs in more.items()} == first
+    assert len(more["auto", "b"]) == 3
+
+
+def test_another_default_leaves_the_runs_of_baselines(
+    kinds: ModuleType,
+    modules: dict[str, ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds.play(part(kinds), tmp_path, workers=1)
+    before = kept(tmp_path)
+    monkeypatch.setattr(modules["playing"], "digest", lambda: "another")
+    kinds.play(part(kinds), tmp_path, workers=1)
+    fresh = {path: node for path, node in kept(tmp_path).items() if path not in before}
+
+    assert [path.split("/")[1] for path in fresh] == ["auto", "auto"]
+    assert before.items() <= kept(tmp_path).items()
+
+
+def test_a_damaged_file_is_played_again(kinds: ModuleType, tmp_path: Path) -> None:
+    first = kinds.play(part(kinds), tmp_path, workers=1)
+    damaged = next(tmp_path.rglob("*.json"))
+    damaged.write_text("{")
+    again = kinds.play(part(kinds), tmp_path, workers=1)
+
+    assert kinds.losses(again) == kinds.losses(first)
+
+
+def test_a_fingerprint_tells_worlds_apart_and_not_their_names(kinds: ModuleType) -> None:
+    def print_of(**keys: Any) -> str:
+        return str(kinds.fingerprint(Environment(**{"name": "x", **keys}), 100))
+
+    assert print_of(name="y") == print_of()
+    changed = [{"prices": 0.1}, {"dependence": 0.1}, {"correlation": "worst"}, {"low": 0.2}]
+    assert len({print_of(), *(print_of(**keys) for keys in changed)}) == 5
+
+
+@pytest.mark.parametrize("name", ["worlds", "worlds-short", "worlds-long", "growth-presets"])
+def test_the_numbers_of_the_former_default_are_of_the_worlds_of_today(
+    kinds: ModuleType, name: str
+) -> None:
+    today = kinds.part_of(name)
+    former = kinds.recalled(today)
+
+    assert sorted(former) == sorted((kinds.FORMER, world) for world in today.environments)
+    assert {len(runs) for runs in former.values()} == {len(today.seeds)}
+
+
+def test_numbers_of_other_worlds_are_not_recalled(kinds: ModuleType) -> None:
+    today = kinds.part_of("worlds-short")
+    changed = dict(today.environments)
+    changed["all receive"] = msgspec.structs.replace(changed["all receive"], prices=0.06)
+
+    assert kinds.recalled(today._replace(environments=changed)) == {}
+    assert kinds.recalled(today._replace(seeds=tuple(range(500)))) == {}
+
+
+def test_every_preset_plays_in_every_part(kinds: ModuleType) -> None:
+    parts = [kinds.part_of(name) for name in kinds.REMEMBERED if name != "streams"]
+
+    assert [len(one.environments) for one in parts] == [44, 5, 7, 2]
+    for one in parts:
+        assert set(one.policies) >= {*PRESETS} - {"two-sizes"}  # its numbers are kept
+
+
+def runs(losses: dict[tuple[str, str], list[float]], kinds: ModuleType) -> dict[Any, list[Run]]:
+    """Runs of 10 slots in which one learner lost so much per slot."""
+    memory = {
+        pair: kinds.Memory("", [10], [[10 * value] for value in values], values, values)
+        for pair, values in losses.items()
+    }
+    return {
+        (policy, world): [kinds._run(one, policy, world, seed) for seed in range(len(one.regret))]
+        for (policy, world), one in memory.items()
+    }
+
+
+LOST = {
+    ("auto 0.1.0", "a"): [0.2, 0.4],
+    ("auto 0.1.0", "b"): [0.1, 0.1],
+    ("auto", "a"): [0.1, 0.2],
+    ("auto", "b"): [0.2, 0.2],
+    ("LinUCB", "a"): [0.3, 0.3],
+    ("LinUCB", "b"): [0.05, 0.05],
+}
+
+
+def test_ratios_are_to_the_former_default_and_to_the_best_of_the_others(
+    kinds: ModuleType, kind_tables: ModuleType
+) -> None:
+    found = kind_tables.compared(runs(LOST, kinds))
+
+    assert found.reference == "auto 0.1.0"
+    assert [found.best(world) for world in found.worlds] == ["auto", "LinUCB"]
+    assert found.to_reference("auto", "a").mean == pytest.approx(0.5)
+    assert found.to_best("auto", "b").mean == pytest.approx(4.0)
+    assert kind_tables.geometric(found, "auto").mean == pytest.approx(1.0)
+    line = kind_tables.summary_table(found).splitlines()[3]
+    assert line.startswith("| auto | 1.00 (")
+    assert line.endswith("| 2.00 (b) | 2.00 | 4.00 (b) |")
+
+
+def test_without_the_former_default_ratios_are_to_that_of_today(
+    kinds: ModuleType, kind_tables: ModuleType
+) -> None:
+    today = {pair: values for pair, values in LOST.items() if pair[0] != "auto 0.1.0"}
+
+    assert kind_tables.compared(runs(today, kinds)).reference == "auto"
+
+
+def test_linear_regret_has_a_local_exponent_of_one(
+    kinds: ModuleType, kind_tables: ModuleType
+) -> None:
+    curve = [5.0, 10.0, 100.0]  # as the root of T, then as T
+    memory = kinds.Memory("", [100, 400, 4_000], [curve, curve], [0.1, 0.1], [0.0, 0.0])
+    team = [kinds._run(memory, "auto", "a", seed) for seed in (0, 1)]
+    heads, _, row = kind_tables.growth_table({("auto", "a"): team}).splitlines()
+
+    assert heads.endswith("| exponent from 400 to 4,000 |")
+    assert row == "| a | auto | 0.0500 | 0.0250 | 0.0250 | 1.000 ± 0.000 |"

@@ -1,0 +1,495 @@
+"""The oracle of the default policy: Gaussian inference on the tree of dyadic cells.
+
+A learner keeps nothing but its labels, in the cells of their decisions. Whenever something is
+looked at it is worked out anew from them, by recursion over the tree.
+"""
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from reference import Decision, Lesson, Network
+from reference.owners import IndexSetup, klucb, rounded_slot
+from reference.records import MILLION, Cell, Context, cell_at, level_of, lowest_of_largest
+
+WHOLE = 2**20  # of fixed-point numbers
+GOLDEN, TURN = 1327217885, 2**31 - 1  # the fractional part of the golden ratio, and 1
+LEAST_BELIEF = 0.02
+BLOCK = 32
+REMEMBERED, LONGEST = 0.75, 64  # of a deviation a slot later, and slots until it is forgotten
+
+
+def whole(value: float) -> int:
+    """Return the nearest whole number; negative ones are rounded towards 0."""
+    return int(value + 0.5)
+
+
+class Belief(NamedTuple):
+    mean: float
+    strength: float  # in labels
+
+
+class Report(NamedTuple):
+    mean: float
+    index: float
+    slot: int
+
+
+@cache
+def parent(cell: Cell) -> Cell:
+    return Cell(cell.space, cell.side // 2, tuple(k // 2 for k in cell.place))
+
+
+@cache
+def above(cell: Cell) -> list[Cell]:
+    """Return the cell and all that it lies in, the finest first."""
+    return [cell, *above(parent(cell))] if cell.side > 1 else [cell]
+
+
+@dataclass
+class Detector:
+    """Two sums of log-likelihood ratios against lower accuracies than what is believed."""
+
+    margin: float
+    large: int = 0
+    small: int = 0
+    labels: int = 0
+    last_limit: int = 0
+    errors: list[tuple[int, int]] = field(default_factory=list)  # of the block, and variances
+    ratios: list[int] = field(default_factory=list)  # of the blocks that are full
+
+    def restart(self) -> None:
+        """Begin anew; the dependence of errors stays known."""
+        self.large = self.small = self.labels = 0
+        self.errors = []
+
+    @property
+    def dependence(self) -> float:
+        """Return the variance of sums of errors to that of independent ones; as if 2 in 8 more."""
+        return max(1.0, (2.0 * 8 + sum(self.ratios) / WHOLE) / (8 + len(self.ratios)))
+
+    @property
+    def limit(self) -> int:
+        """Return the threshold, which grows when the number of labels has doubled."""
+        until = 2
+        while self.labels > until:
+            until = 2 * until + 2
+        return whole((self.margin + math.log(until)) * WHOLE)
+
+    def is_fall(self, believed: float, share: float) -> bool:
+        """Take in a label, the share that it gained; return whether it raises an alarm."""
+        believed = min(1.0 - LEAST_BELIEF, max(LEAST_BELIEF, believed))
+        unit = WHOLE / self.dependence
+        self.large = max(0, self.large + whole(ratio(0.5, believed, share) * unit))
+        self.small = max(0, self.small + whole(ratio(0.85, believed, share) * unit))
+        self.labels += 1
+        self.last_limit = self.limit
+        if max(self.large, self.small) > self.last_limit:
+            return True
+        variance = whole(believed * (1.0 - believed) * WHOLE)
+        self.errors.append((whole((share - believed) * WHOLE), variance))
+        if len(self.errors) == BLOCK:
+            error, variance = (sum(one) for one in zip(*self.errors, strict=True))
+            self.ratios.append(whole(float(error) * float(error) / variance))
+            self.errors = []
+        return False
+
+
+@dataclass
+class Moods:
+    """What the latest deviations of labels from what was believed say of the next labels."""
+
+    # Per arm: slots and deviations; None: those before are forgotten.
+    deviations: dict[int, list[tuple[int, float | None]]] = field(default_factory=dict)
+    products: int = 0  # sums of the regression of deviations on what is left of earlier ones
+    squares: int = 0
+    residuals: int = 0
+    labels: int = 0
+
+    def left(self, arm: int, slot: int) -> float:
+        """Return what is left at a slot of the deviations of an arm."""
+        kept, latest = 0, 0
+        for then, error in self.deviations.get(arm, []):
+            kept = 0 if error is None else whole((faded(kept, then - latest) + error) * WHOLE)
+            latest = max(then, latest)
+        return faded(kept, slot - latest)
+
+    def note(self, arm: int, error: float, slot: int) -> float:
+        """Take in a deviation; return the one that was expected."""
+        left = self.left(arm, slot)
+        expected = self.slope * left
+        self.products += whole(left * error * WHOLE)
+        self.squares += whole(left * left * WHOLE)
+        self.residuals += whole(error * error * WHOLE)
+        self.labels += 1
+        self.deviations.setdefault(arm, []).append((slot, error))
+        return expected
+
+    def note_next(self, function: int, error: float) -> float:
+        """Do the same for labels whose slots are not known: each is one later than the last."""
+        seen = self.deviations.get(function, [(0, None)])
+        return self.note(function, error, seen[-1][0] + 1)
+
+    def forget(self, end: int) -> None:
+        for arm, seen in self.deviations.items():
+            if arm < end:
+                seen[:] = [(max(slot for slot, _ in seen), None)]
+
+    @property
+    def slope(self) -> float:
+        """Return the slope of the regression less three standard deviations, at least 0."""
+        if self.squares <= 0:
+            return 0.0
+        squares = self.squares / WHOLE
+        variance = self.residuals / WHOLE / self.labels
+        return max(0.0, self.products / WHOLE / squares - 3.0 * math.sqrt(variance / squares))
+
+
+def faded(kept: int, age: int) -> float:
+    return kept * REMEMBERED ** max(0, age) / WHOLE if age < LONGEST else 0.0
+
+
+def ratio(fall: float, believed: float, share: float) -> float:
+    """Return the log-likelihood of a label after a fall, less that of what is believed."""
+    right = share * math.log(fall) if share > 0 else 0.0
+    if share >= 1:
+        return right
+    return right + (1.0 - share) * math.log((1.0 - fall * believed) / (1.0 - believed))
+
+
+@dataclass
+class Learner:
+    """What one learner knows in its context space."""
+
+    setup: IndexSetup
+    name: str
+    functions: int
+    costs: tuple[float, ...]  # of all arms
+    counts_once: bool = False
+    unit: int = 1  # gain of a right answer
+    gains: dict[tuple[Cell, int], list[int]] = field(default_factory=dict)
+    # Of the same labels, what earlier ones foretold of them; beliefs leave it out.
+    foretold: dict[tuple[Cell, int], list[int]] = field(default_factory=dict)
+    waiting: Counter[tuple[Cell, int]] = field(default_factory=Counter)  # labels not arrived yet
+    paid: dict[tuple[Cell, int], list[int]] = field(default_factory=dict)  # in millionths
+    arrivals: Counter[Cell] = field(default_factory=Counter)  # own ones
+    reports: dict[tuple[Cell, int], Report] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)  # slot of the latest label of a function
+    alarms: list[int] = field(default_factory=list)
+    is_wary: bool = False  # peers are judged by own labels only
+    forgotten: int = 0  # decisions up to this slot teach nothing
+    measured: int = 0  # the rounded slot in which the share of labels that arrive was measured
+    arriving: int = WHOLE  # that share
+    found: dict[tuple[Cell, int], tuple[int, int]] = field(default_factory=dict)  # until a label
+
+    def __post_init__(self) -> None:
+        self.own, self.served = Detector(self.setup.alarm), Detector(self.setup.alarm)
+        self.moods, self.served_moods = Moods(), Moods()
+        self.expected = 0.0
+
+    # -- cells ---------------------------------------------------------------------------------
+
+    def cell_of(self, space: int, context: Context) -> Cell:
+        if not self.setup.zooming:
+            return cell_at(self.setup, space, context, self.setup.slices)
+        cell = cell_at(self.setup, space, context, 1)
+        while cell.place and level_of(cell) < self.setup.finest_level:
+            if self.arrivals[cell] < 4 ** level_of(cell):
+                break
+            cell = cell_at(self.setup, space, context, 2 * cell.side)
+        return cell
+
+    def path(self, cell: Cell) -> list[Cell]:
+        return above(cell) if self.setup.zooming else [cell]
+
+    def counted(self, cell: Cell, arm: int) -> tuple[int, int]:
+        """Return the labels of an arm in a cell and in those below, and what they gained."""
+        found = [g for (c, a), g in self.gains.items() if a == arm and cell in self.path(c)]
+        return sum(map(len, found)), sum(map(sum, found))
+
+    def under_way(self, cell: Cell, arm: int) -> int:
+        if not self.setup.pending:
+            return 0
+        return sum(n for (c, a), n in self.waiting.items() if a == arm and cell in self.path(c))
+
+    # -- inference -----------------------------------------------------------------------------
+
+    def evidence(self, cell: Cell, arm: int) -> tuple[int, int]:
+        """Return what the labels in and below a cell are worth in it, and the right ones."""
+        if (cell, arm) not in self.found:
+            self.found[cell, arm] = self.summed(cell, arm)
+        return self.found[cell, arm]
+
+    def summed(self, cell: Cell, arm: int) -> tuple[int, int]:
+        own = self.gains.get((cell, arm), [])
+        worth = WHOLE * len(own)
+        right = sum(WHOLE * gain // self.unit for gain in own)
+        right -= sum(self.foretold.get((cell, arm), []))
+        paths = [self.path(c) for c, a in self.gains if a == arm]
+        for child in {c for path in paths for c in path if c.side > 1 and parent(c) == cell}:
+            if self.setup.zooming:
+                told, told_right = self.message(child, arm)
+                worth, right = worth + told, right + told_right
+        return worth, right
+
+    def message(self, cell: Cell, arm: int) -> tuple[int, int]:
+        """Return what the evidence of a cell is worth in its parent."""
+        worth, right = self.evidence(cell, arm)
+        part = 1.0 / (1.0 + self.variance(cell) / WHOLE * worth)
+        return whole(worth * part), whole(right * part)
+
+    def variance(self, cell: Cell) -> float:
+        """Return the variance of a cell's deviation from its parent, to that of a label."""
+        return float(4 * (self.setup.spread / cell.side) ** 2)
+
+    def belief(self, cell: Cell, arm: int) -> Belief:
+        strength, right = 1.0, 0.5  # the prior of the coarsest cell
+        cells = self.path(cell)[::-1]
+        labels, correct = (one / WHOLE for one in self.evidence(cells[0], arm))
+        for one in cells[1:]:
+            below, correct_below = (part / WHOLE for part in self.evidence(one, arm))
+            variance = self.variance(one)
+            part = 1.0 / (1.0 + variance * below)
+            strength = strength + labels - below * part
+            right = right + correct - correct_below * part
+            part = 1.0 / (1.0 + variance * strength)
+            strength, right = strength * part, right * part
+            labels, correct = below, correct_below
+        strength += labels
+        return Belief(min(1.0, max(0.0, (right + correct) / strength)), strength)
+
+    def index(self, belief: Belief, slot: int, under_way: int) -> float:
+        room = self.setup.index_scale * math.log(rounded_slot(slot))
+        expected = float(under_way) * self.arriving / WHOLE
+        return klucb(belief.mean, belief.strength + expected, room)
+
+    def measure(self, slot: int) -> None:
+        """Measure the share of labels that arrive, as if 100 more had; once per rounded slot."""
+        if self.measured != rounded_slot(slot):
+            self.measured = rounded_slot(slot)
+            labels, decided = self.moods.labels, sum(self.arrivals.values())
+            self.arriving = whole(float(labels + 100) / (max(labels, decided) + 100) * WHOLE)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def share(self, slot: int) -> float:
+        offset = zlib.crc32(self.name.encode()) & TURN
+        return (((slot & TURN) * GOLDEN + offset) & TURN) / TURN
+
+    def price(self, cell: Cell, arm: int) -> float:
+        price, paid = self.costs[arm], self.paid.get((cell, arm))
+        return price + sum(paid) / (float(len(paid)) * MILLION) if paid else price
+
+    def by_own_labels(self, cell: Cell, arm: int, slot: int) -> tuple[float, float]:
+        belief = self.belief(cell, arm)
+        return belief.mean, self.index(belief, slot, self.under_way(cell, arm))
+
+    def by_report(self, cell: Cell, arm: int, slot: int) -> tuple[float, float]:
+        report = self.reports.get((cell, arm))
+        if report is None or 2 * report.slot < slot:
+            return 1.0, math.inf
+        mean, index, _ = report
+        under_way = self.under_way(cell, arm)
+        belief = self.belief(cell, arm)
+        if under_way:
+            index = min(index, self.index(belief, slot, under_way))
+        if self.setup.check_claims:
+            room = math.log(rounded_slot(slot))
+            index = min(index, klucb(belief.mean, belief.strength, room))
+        return min(mean, index), index
+
+    def choose(self, cell: Cell, slot: int, closed: Sequence[int] = ()) -> tuple[str, int]:
+        """Return a phase and an arm; the phase "ask" if its report is needed first."""
+        self.measure(slot)
+        arms, means, values = [], [], []
+        slope = self.moods.slope
+        for arm in range(len(self.costs)):
+            is_peer = arm >= self.functions
+            if is_peer and arm in closed:
+                continue
+            by_report = is_peer and not self.is_wary
+            mean, index = (self.by_report if by_report else self.by_own_labels)(cell, arm, slot)
+            value = index if index == math.inf else mean + self.share(slot) * (index - mean)
+            price = math.inf if arm in closed else self.price(cell, arm)
+            mood = slope * self.moods.left(arm, slot) if slope > 0 else 0.0
+            arms.append(arm)
+            means.append(mean + mood - price)
+            values.append(value + mood - price)
+        chosen = arms[lowest_of_largest(values)]
+        if chosen >= self.functions and not self.is_wary:
+            report = self.reports.get((cell, chosen))
+            if report is None or report.slot != slot:
+                return "ask", chosen
+        best = arms[lowest_of_largest(means)]
+        return ("exploit" if chosen == best else "explore"), chosen
+
+    def report(self, cell: Cell, slot: int) -> tuple[float, float]:
+        """Return the largest mean and the largest index of own functions."""
+        beliefs = [self.belief(cell, function) for function in range(self.functions)]
+        return max(b.mean for b in beliefs), max(self.index(b, slot, 0) for b in beliefs)
+
+    def hear(self, cell: Cell, arm: int, report: tuple[float, float], slot: int) -> None:
+        if not self.is_wary:
+            self.reports[cell, arm] = Report(report[0], max(report), slot)
+
+    def help(self, cell: Cell, slot: int) -> int:
+        every = range(self.functions)
+        return lowest_of_largest([self.by_own_labels(cell, f, slot)[1] for f in every])
+
+    # -- labels --------------------------------------------------------------------------------
+
+    def learn(self, cell: Cell, arm: int, gain: int, slot: int, paid: int | None = None) -> None:
+        """Take in the label of an own decision."""
+        if not self.is_credible(cell, arm, gain, slot, self.own):
+            return
+        if arm >= self.functions or self.is_first(arm, slot):
+            self.add(cell, arm, gain)
+        if paid is not None:
+            self.paid.setdefault((cell, arm), []).append(paid)
+
+    def learn_served(self, cell: Cell, function: int, gain: int, slot: int) -> None:
+        """Take in the label of an answer to a peer."""
+        if self.is_first(function, slot) and self.is_credible(
+            cell, function, gain, slot, self.served
+        ):
+            self.add(cell, function, gain)
+
+    def score(self, cell: Cell, function: int, gain: int, slot: int) -> None:
+        """Take in what a label says of a free function that was not chosen."""
+        if slot > self.forgotten and self.is_first(function, slot):
+            self.expected = 0.0
+            self.add(cell, function, gain)
+
+    def add(self, cell: Cell, arm: int, gain: int) -> None:
+        self.gains.setdefault((cell, arm), []).append(gain)
+        foretold = whole(self.expected * WHOLE)
+        self.foretold.setdefault((cell, arm), []).append(foretold)
+        self.found = {}
+
+    def is_first(self, function: int, slot: int) -> bool:
+        if self.counts_once and self.last.get(function) == slot:
+            return False
+        self.last[function] = slot
+        return True
+
+    def is_credible(self, cell: Cell, arm: int, gain: int, slot: int, detector: Detector) -> bool:
+        if slot <= self.forgotten:
+            return False
+        if arm >= self.functions and not self.is_wary and (cell, arm) in self.reports:
+            believed = self.reports[cell, arm].mean
+        else:
+            believed = self.belief(cell, arm).mean
+        share = gain / self.unit
+        if detector is self.own:
+            expected = self.moods.note(arm, share - believed, slot)
+        else:
+            expected = self.served_moods.note_next(arm, share - believed)
+        believed = believed + expected
+        self.expected = 0.5 * max(0.0, expected)
+        if self.setup.alarm == 0 or not detector.is_fall(believed, share):
+            return True
+        self.is_wary = self.is_wary or detector is self.own
+        self.forget(self.functions if detector is self.served else len(self.costs))
+        self.forgotten = slot
+        self.alarms.append(slot)
+        return False
+
+    def forget(self, end: int) -> None:
+        """Forget the labels of the arms before `end`; if these are all, also the reports."""
+        self.gains = {key: gains for key, gains in self.gains.items() if key[1] >= end}
+        self.foretold = {key: one for key, one in self.foretold.items() if key[1] >= end}
+        self.found = {}
+        if end == len(self.costs):
+            self.reports = {}
+            self.own.restart()
+        self.served.restart()
+        self.moods.forget(end)
+        self.served_moods.forget(self.functions)
+
+
+class TreeNetwork(Network):
+    """Learners that ask each other in a replay."""
+
+    setup: IndexSetup
+
+    def __init__(self, setup: IndexSetup, *, counts_once: bool) -> None:
+        super().__init__(setup)
+        self.learners = [
+            Learner(
+                setup,
+                site.name,
+                site.functions,
+                (*site.costs, *(price for _, price in site.peers)),
+                counts_once,
+            )
+            for site in setup.sites
+        ]
+
+    def active_cell(self, site: int, space: int, context: Context) -> Cell:
+        return self.learners[site].cell_of(space, context)
+
+    def choose(self, site: int, cells: tuple[Cell, ...], slot: int) -> tuple[str, int, Cell]:
+        (cell,) = cells
+        learner = self.learners[site]
+        if not self.setup.sites[site].supervised:
+            return "exploit", lowest_of_largest(self.hearsay(site, cell, slot)), cell
+        while True:
+            phase, arm = learner.choose(cell, slot)
+            if phase != "ask":
+                return phase, arm, cell
+            peer, _ = self.peers(site)[arm - learner.functions]
+            learner.hear(cell, arm, self.reported(peer, cell, slot), slot)
+
+    def reported(self, peer: int, cell: Cell, slot: int) -> tuple[float, float]:
+        return self.learners[peer].report(cell, slot)
+
+    def hearsay(self, site: int, cell: Cell, slot: int) -> list[float]:
+        learner = self.learners[site]
+        values = [
+            self.accuracy(learner, cell, f) - learner.costs[f] for f in range(learner.functions)
+        ]
+        for peer, price in self.peers(site):
+            other = self.learners[peer]
+            every = range(other.functions)
+            values.append(max(self.accuracy(other, cell, f) for f in every) - price)
+        return values
+
+    def accuracy(self, learner: Learner, cell: Cell, function: int) -> float:
+        labels, right = learner.counted(cell, function)
+        return right / labels if labels else 0.0
+
+    def assist(self, helper: int, cells: tuple[Cell, ...], slot: int) -> int:
+        (cell,) = cells
+        return self.learners[helper].help(cell, slot)
+
+    def end_slot(self, decision: Decision) -> None:
+        self.learners[decision.site].arrivals[decision.cell] += 1
+        self.wait(decision, 1)
+
+    def stop_waiting(self, decision: Decision) -> None:
+        self.wait(decision, -1)
+
+    def wait(self, decision: Decision, by: int) -> None:
+        self.learners[decision.site].waiting[decision.cell, decision.arm] += by
+        if decision.asks_for_data:
+            assert decision.function is not None
+            self.learners[decision.owner].waiting[decision.cell, decision.function] += by
+
+    def learn(self, decision: Decision, lesson: Lesson) -> None:
+        self.stop_waiting(decision)
+        gain = int(lesson.right)
+        columns = self.setup.sites[decision.site].cost_columns
+        paid = lesson.paid if columns and columns[decision.arm] is not None else None
+        self.learners[decision.site].learn(decision.cell, decision.arm, gain, decision.slot, paid)
+        if decision.asks_for_data:
+            assert decision.function is not None
+            self.learners[decision.owner].learn_served(
+                decision.cell, decision.function, gain, decision.slot
+            )
+
+    def score_function(self, decision: Decision, owner: int, function: int, **label: Any) -> None:
+        self.learners[owner].score(decision.cell, function, int(label["right"]), decision.slot)

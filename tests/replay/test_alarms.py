@@ -1,0 +1,198 @@
+"""Alarms of the change detection: in a trace, in reports, in a simulation and in a network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import covey
+from covey import cli
+from covey.bandit.policies import settings_from
+from covey.config import load
+from covey.data.logs import EncodedLog
+from covey.replay.engine import start
+from covey.report import replay as replay_report
+from covey.report import simulation as simulation_report
+from covey.simulation.comparison import compare
+from covey.simulation.environment import Drift, Environment
+from covey.simulation.run import play
+from support.compared import CHOSEN, runs
+from support.outcomes import small_learner, small_outcome
+
+POLICY = {"preset": "share-ucb", "slices": 1, "alarm": 1.8}
+ONE: dict[str, Any] = {"policy": POLICY, "learner": [{"name": "north", "functions": ["a"]}]}
+# After twenty right answers one wrong one, ln(25 / 4) = 1.83, is enough; then it begins anew.
+RIGHT = [1] * 20 + [0] + [1] * 20 + [0] + [1] * 10
+SLOTS = [21, 42]
+
+
+def traced(config: dict[str, Any], right: list[list[int]], **options: Any) -> dict[str, list[int]]:
+    """Return, per learner, the slots of the rows with an alarm; the label is always 1."""
+    slots = len(right[0])
+    trace = covey.replay(
+        config, predictions=right, labels=[1] * slots, contexts=[[0.5]] * slots, **options
+    )
+    columns = trace.columns()
+    assert set(columns["alarm"]) <= {0, 1}
+    rows = list(zip(columns["learner"], columns["slot"], columns["alarm"], strict=True))
+    return {
+        name: [slot for learner, slot, alarm in rows if learner == name and alarm]
+        for name in dict.fromkeys(columns["learner"])
+    }
+
+
+def test_a_row_says_that_the_labels_of_its_slot_raised_an_alarm() -> None:
+    assert traced(ONE, [RIGHT]) == {"north": SLOTS}
+
+
+def test_without_change_detection_no_row_has_an_alarm() -> None:
+    config = {**ONE, "policy": {**POLICY, "alarm": 0}}
+
+    assert traced(config, [RIGHT]) == {"north": []}
+
+
+def test_an_alarm_of_a_late_label_is_at_the_slot_in_which_it_arrives() -> None:
+    # With all labels three slots late the first alarm ignores those of the three pending ones.
+    assert traced(ONE, [RIGHT], delay=[3] * len(RIGHT))["north"][0] == 24
+
+
+def test_an_alarm_of_a_learner_that_only_served_is_at_its_next_own_row() -> None:
+    # South errs in slot 41, in a row of north; its own next row is slot 44.
+    config = {
+        "policy": POLICY,
+        "learner": [
+            {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
+            {"name": "south", "functions": ["b"], "peers": {}},
+        ],
+    }
+    at = ["north"] * 43 + ["south"] * 3
+    right = [1] * 40 + [0] + [1] * 5
+
+    assert traced(config, [[0] * 46, right], at=at)["south"] == [44]
+
+
+def chunk(right: list[int], at: list[int]) -> EncodedLog:
+    slots = len(right)
+    return EncodedLog(
+        contexts=np.full(slots, 0.5).data,
+        predictions=np.array([[0] * slots, right], np.int32).data,
+        labels=np.ones(slots, np.int32).data,
+        at=np.array(at, np.int32).data,
+        delays=None,
+    )
+
+
+def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() -> None:
+    learners = [
+        {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
+        {"name": "south", "functions": ["b"], "peers": {}},
+    ]
+    setup = load({"policy": POLICY, "learner": learners})
+    engine = start(setup, setup.sites, 1, [0, 1])
+
+    first = engine.play(chunk([1] * 40 + [0], [0] * 41))
+    second = engine.play(chunk([1] * 4, [0, 1, 1, 0]))
+
+    assert engine.alarms()[1] == [41]
+    assert (first.alarm[first.learner == 1].tolist(), second.alarm.tolist()) == ([], [0, 1, 0, 0])
+
+
+def test_slots_of_alarms_count_across_epochs() -> None:
+    policy = {**POLICY, "horizon": "doubling", "first-epoch": 32}
+    setup = load({**ONE, "policy": policy})
+    engine = start(setup, setup.sites, 1, [0, 1])
+    right = [1] * 20 + [0] + [1] * 11 + [1] * 20 + [0]  # the second epoch begins at slot 33
+    log = chunk(right, [0] * len(right))
+    trace = engine.play(log._replace(predictions=np.array([right], np.int32).data))
+
+    assert engine.alarms() == [[21, 53]]
+    assert (np.flatnonzero(trace.alarm) + 1).tolist() == [21, 53]
+
+
+def test_a_network_knows_the_slots_of_its_alarms_that_a_replay_finds() -> None:
+    network = covey.Network(ONE, functions={"a": lambda right: right}, dimension=1)
+    for right in RIGHT:
+        network["north"].learn(network["north"].predict(right, (0.5,)).ticket, 1)
+
+    assert network["north"].alarms == SLOTS
+
+
+def test_a_network_keeps_its_alarms_when_pending_labels_are_counted_from_a_batch_on() -> None:
+    network = covey.Network(ONE, functions={"a": lambda right: right}, dimension=1)
+    for _ in range(12):
+        for right in RIGHT[:21]:
+            network["north"].learn(network["north"].predict(right, (0.5,)).ticket, 1)
+    before = network["north"].alarms
+
+    network["north"].predict_batch([1, 1], [(0.5,), (0.5,)])
+
+    assert network["north"].alarms == before
+    assert len(before) == network["north"].learner.alarm_count == 12
+
+
+def test_the_command_prints_alarms_as_json_and_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["label,x,a", *(f"1,0.5,{right}" for right in RIGHT)]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "sites.toml").write_text(
+        '[data]\nlabel = "label"\ncontext = ["x"]\n'
+        '[policy]\npreset = "share-ucb"\nslices = 1\nalarm = 1.8\n'
+        '[[learner]]\nname = "north"\nfunctions = ["a"]\n'
+    )
+    arguments = ["replay", str(tmp_path / "log.csv"), "--config", str(tmp_path / "sites.toml")]
+
+    cli.main([*arguments, "--json", "--quiet"])
+    numbers = json.loads(capsys.readouterr().out)
+    cli.main([*arguments, "--quiet"])
+    text = capsys.readouterr().out
+
+    assert numbers["learners"]["north"]["alarms"] == {"count": 2, "slots": SLOTS}
+    assert "raised 2 alarms, the last at slot 42." in " ".join(text.split())
+    heading = next(line for line in text.splitlines() if line.startswith("learner"))
+    assert heading.split()[-1] == "alarms"
+
+
+def test_json_has_the_latest_hundred_slots_of_alarms() -> None:
+    learner = msgspec.structs.replace(
+        small_learner("a", slots=200, errors=20, alone_errors=30), alarms=list(range(1, 151))
+    )
+    numbers = replay_report.summary(small_outcome(learner))["learners"]["a"]["alarms"]
+
+    assert (numbers["count"], numbers["slots"]) == (150, list(range(51, 151)))
+
+
+def test_the_page_of_a_replay_marks_alarms_and_says_so() -> None:
+    calm = small_learner("a", slots=200, errors=20, alone_errors=30)
+    alarmed = msgspec.structs.replace(calm, alarms=[40, 120])
+    pages = [
+        replay_report.html(small_outcome(one), title="t").split("Error over time")[1]
+        for one in (calm, alarmed)
+    ]
+
+    assert ["Triangles on the axis mark alarms" in page for page in pages] == [False, True]
+    # Marks share one shape, which the figure uses once for each.
+    marks = [page.split("</svg>")[0].count("<use ") for page in pages]
+    assert marks[1] - marks[0] == 2
+
+
+def test_a_run_of_a_simulation_counts_the_alarms_of_all_its_learners() -> None:
+    drifting = Environment(name="drift", drift=Drift(severity=0.6, every_slots=500), learners=2)
+    options: dict[str, Any] = {"seed": 1, "horizon": 2_000, "checkpoints": [2_000]}
+    alarmed = settings_from({"preset": "share-ucb", "alarm": 3.0, "slices": 1})
+    calm = settings_from({"preset": "share-ucb", "slices": 1})
+
+    assert play(drifting, alarmed, **options).alarms > 0
+    assert play(drifting, calm, **options).alarms == 0
+
+
+def test_the_table_of_a_simulation_has_a_column_of_alarms_if_there_were_any() -> None:
+    calm = compare(CHOSEN, runs())
+    alarmed = compare(CHOSEN, [msgspec.structs.replace(run, alarms=run.seed + 1) for run in runs()])
+    texts = [simulation_report.text(found) for found in (calm, alarmed)]
+
+    assert ["alarms" in text for text in texts] == [False, True]
+    assert [score.alarms.mean for score in alarmed.scores] == [1.5] * 4
