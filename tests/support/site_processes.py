@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from covey.server.peer_client import HttpsPeers, PeerClient
 
 TESTS = Path(__file__).parents[1]
 SRC = TESTS.parent / "src"
+FOR_PEERS = re.compile(r"for peers: https://[\d.]+:\d+")
 Inputs = list[dict[str, Any]]
 
 
@@ -143,9 +145,12 @@ def _client(process: "subprocess.Popen[str]", stack: ExitStack) -> Client:
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
+    assert process.stderr is not None
     process.terminate()
-    _, said = process.communicate(timeout=30)
-    more = [line for line in said.splitlines() if not line.startswith("for peers: https://")]
+    process.wait(timeout=30)
+    with process.stderr as lines:
+        said = lines.read()  # `communicate` would miss what `readline` has buffered
+    more = [line for line in said.splitlines() if not FOR_PEERS.fullmatch(line)]
     assert (process.returncode, more) == (0, []), f"{process.returncode}: {more}"
 
 

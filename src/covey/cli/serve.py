@@ -448,7 +448,9 @@ def _serve(options: argparse.Namespace) -> None:
         log.info("serves clients at %s%s", url, "".join(f", peers at {peer}" for peer in for_peers))
         if form != "json":  # there every line is JSON
             lines = [url, *(f"for peers: {peer}" for peer in for_peers)]
-            print(*lines, sep="\n", file=sys.stderr, flush=True)
+            # One write: a thread that logs at the same time must not cut a line in two.
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+            sys.stderr.flush()
 
     with asyncio.Runner(loop_factory=app.new_loop) as runner:
         runner.run(app.serve(config.load(options.site), is_up=is_up))
