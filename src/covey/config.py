@@ -148,6 +148,15 @@ class NetworkConfig(NamedTuple):
         """Per learner, the delay of its answers to peers in slots, or the column of it."""
         return [site.answer_delay for site in self.sites]
 
+    def coordinates_of(self, place: int) -> list[int]:
+        """Return the coordinates of a learner's own contexts, in the order of first mention."""
+        own = self.plan.own[place]
+        return list(dict.fromkeys(k for space in own for k in self.plan.spaces[space]))
+
+    def contexts_of(self, place: int) -> contexts.Contexts:
+        """Return the contexts that the learner at `place` sees."""
+        return contexts.Contexts([self.context.scales[k] for k in self.coordinates_of(place)])
+
     def policies(self, width: int) -> list[Policy]:
         """Return the policy of each space; `width` is the total number of coordinates."""
         wide = self.plan.of_width(width)

@@ -30,6 +30,17 @@ def space_name(space: Space, names: Sequence[str]) -> str:
     return "+".join(names[k] for k in space)
 
 
+def space_names(spaces: Sequence[Space], names: Sequence[str]) -> list[str]:
+    """Return a name for each space; those of other scales get a star."""
+    found: list[str] = []
+    for space in spaces:
+        name = space_name(space, names)
+        while name in found:
+            name += "*"
+        found.append(name)
+    return found
+
+
 def cell_name(space: Space, names: Sequence[str], cell: str) -> str:
     """Return the name of a cell when there are several spaces."""
     return f"{space_name(space, names)}/{cell}"

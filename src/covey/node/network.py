@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
-from covey.bandit.partitions import space_name
+from covey.bandit.partitions import space_names
 from covey.config import LearnerSpec, NetworkConfig, load
 from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
 from covey.errors import ConfigError, DataError, FunctionError, PeerError
@@ -451,9 +451,7 @@ def learner_of(
     spaces = setup.plan.of_width(width)
     policies = setup.policies(width)
     # Where all learners have the same contexts, cells need no name of a space.
-    titles = (
-        [space_name(space, setup.context.names) for space in spaces] if len(spaces) > 1 else [""]
-    )
+    titles = space_names(spaces, setup.context.names) if len(spaces) > 1 else [""]
     (own,) = site.spaces
     return Learner(
         site.name,

@@ -534,7 +534,7 @@ def _parts(
     yield "preset", STORED_PRESETS.get(preset, preset)
     yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
     for scale in scales:
-        yield "context", _describe_scale(scale)
+        yield "context", describe_scale(scale)
 
 
 def _describe_forgetting(forget: Forget) -> str:
@@ -543,7 +543,7 @@ def _describe_forgetting(forget: Forget) -> str:
     return "nothing" if forget.discount is None else f"by a discount of {forget.discount}"
 
 
-def _describe_scale(scale: Scale) -> str:
+def describe_scale(scale: Scale) -> str:
     """Return the name of a coordinate, its scale and the bounds of that."""
     kind = next(name for name, one in SCALES.items() if type(scale) is one)
     options: Any = scale

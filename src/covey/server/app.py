@@ -153,6 +153,7 @@ class ServedSite:
             limits=served.limits,
             features=served.serving.features,
             instance=served.serving.instance,
+            spaces=served.spaces,
         )
         self.allowed.clear()
         self.allowed.update(pinned_keys(served.neighbours))
@@ -387,7 +388,10 @@ def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> Https
         return None
     identify = partial(keys.client_context, *served.identity)
     chance = random.SystemRandom()
-    return HttpsPeers(served.neighbours, identify, chance, fault=certificate.fault)
+    announced = served.spaces.announcement()
+    return HttpsPeers(
+        served.neighbours, identify, chance, fault=certificate.fault, announced=announced
+    )
 
 
 def _gate(served: SiteConfig) -> Authenticator:

@@ -285,7 +285,7 @@ class ClientApi:
         self._limits = served.limits
         # Of requests that may wait for functions and peers; all others are answered meanwhile.
         self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
-        self._contexts = served.setup.context
+        self._contexts = served.contexts
         self._node = node
         self._metrics = metrics
         self._dimension = None if served.has_contexts else (served.serving.dimension or 0)

@@ -14,6 +14,7 @@ from msgspec import Meta
 from covey import config, toml
 from covey.bandit.learner import Learner
 from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
+from covey.data.contexts import Contexts
 from covey.data.inputs import LabelSet, key_of, plain_label
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
@@ -24,6 +25,7 @@ from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits
+from covey.server.spaces import SpaceNames, names_of
 from covey.types import MILLIONTHS
 
 WHERE = "[[peer]]"
@@ -271,6 +273,7 @@ class SiteConfig(NamedTuple):
     neighbours: dict[str, PeerConfig]
     limits: SiteLimits
     labels: LabelSet
+    contexts: Contexts  # that the site makes of features: those of its own learner
     tokens: Path | None = None
     identity: Identity | None = None
     has_tls: bool = False  # for clients
@@ -282,7 +285,12 @@ class SiteConfig(NamedTuple):
     @property
     def has_contexts(self) -> bool:
         """Whether contexts are computed from features; otherwise clients send them."""
-        return bool(self.setup.context.dimension)
+        return bool(self.setup.plan.entries)
+
+    @property
+    def spaces(self) -> SpaceNames:
+        """The context spaces of the file, as they are named between sites."""
+        return names_of(self.setup, self.learner)
 
     @property
     def fingerprint(self) -> str:
@@ -355,7 +363,8 @@ def from_table(
         raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
     place = names.index(serving.name)
     site = setup.sites[place]
-    _check(serving, setup, site)
+    contexts = setup.contexts_of(place)
+    _check(serving, setup, site, contexts)
     check_site(site, names, known)
     _check_keys(serving, site, known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
@@ -375,7 +384,8 @@ def from_table(
         PeerTimeouts(timeout_s=serving.timeout_s),
         known,
         http.read_limits(bounds, label_wait=learner.label_wait),
-        _labels(serving, setup, own),
+        _labels(serving, contexts, own),
+        contexts,
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
@@ -404,25 +414,24 @@ def _of_listener(limits: SiteLimits) -> SiteLimits:
     return msgspec.structs.replace(limits, tickets=0, peer_tickets=0, cells=0)
 
 
-def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec) -> None:
+def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts: Contexts) -> None:
     check_can_run(setup)
     toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
     toml.check_ranges(serving, _RANGES, where="[node]")
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
-    scales: Any = setup.context
     for is_there, what in (
         (setup.data.loss, "a loss, which a node does not support; remove it"),
         (any(site.cost_columns), "cost-columns, which are for replays only; remove them"),
-        (scales.sample_rows, "sample-rows, which are for replays only; set sample"),
+        (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
         (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
     if setup.context.dimension and serving.dimension is not None:
         raise ConfigError("[node] dimension: contexts are computed from features; remove it")
-    for column in setup.context.columns:
+    for column in contexts.columns:
         if column not in serving.features:
             hint = toml.nearest(column, serving.features)
             raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
@@ -457,18 +466,18 @@ def _budgets(serving: NodeTable, learner: Learner, known: Mapping[str, PeerConfi
     return Budgets(peers, total)
 
 
-def _labels(serving: NodeTable, setup: NetworkConfig, functions: list[Function]) -> LabelSet:
+def _labels(serving: NodeTable, contexts: Contexts, functions: list[Function]) -> LabelSet:
     """Return the valid labels of the site; the default is those of its functions."""
     if serving.classes is None:
-        return LabelSet(declared(functions), setup.context)
+        return LabelSet(declared(functions), contexts)
     classes = serving.classes
     if "" in classes or not 2 <= len(classes) == len(set(map(key_of, classes))):
         raise ConfigError("[node] classes must be two or more different labels, without empty text")
     try:
-        setup.context.check_labels([plain_label(label) for label in classes])
+        contexts.check_labels([plain_label(label) for label in classes])
     except DataError as error:
         raise ConfigError(f"[node] classes: {error}") from None
-    return LabelSet(classes, setup.context)
+    return LabelSet(classes, contexts)
 
 
 def _identity(serving: NodeTable, folder: Path) -> Identity | None:

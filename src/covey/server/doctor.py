@@ -341,7 +341,7 @@ def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
     instance: Any = record if site.serving.instance == "record" else list(record.values())
     if not site.site.views:
         return instance
-    width = site.setup.context.dimension or site.serving.dimension or 0
+    width = site.contexts.dimension or site.serving.dimension or 0
     view = shown(site.site.views, arm, (0.5,) * width)
     return instance if view == ALL else cut(instance, site.site.views[view].columns)
 
@@ -382,7 +382,14 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
             yield _right(f"{what}, asking", asks, seen.refusal)
         if asks is not None or peer.may_ask:
             by_data = asks == "data" or (asks is None and not peer.asks_by_context)
-            found = peer_client.differences(site, seen.greeting, by_data=by_data)
+            ways = [way for way, is_used in ((True, asks), (False, peer.may_ask)) if is_used]
+            found = list(
+                dict.fromkeys(
+                    one
+                    for way in ways
+                    for one in peer_client.differences(site, seen, is_asked=way, by_data=by_data)
+                )
+            )
             text = f"{'; '.join(found)}; so questions would be refused"
             yield Finding(
                 f"{what}, settings",

@@ -1,10 +1,12 @@
 """Answers the messages of peers, which their certificates identify. No sockets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
 from covey.node.node import Node
-from covey.node.requests import NO_INSTANCE, describe_cells, preset_of
+from covey.node.requests import NO_INSTANCE, AskRow, describe_cells, preset_of
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
 from covey.server.http import (
@@ -16,6 +18,7 @@ from covey.server.http import (
     TokenBucket,
 )
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
+from covey.server.spaces import SpaceNames
 
 ROOT = peer_messages.ROOT
 NAMES = ("ask", "report", "estimate", "labels", "hello", "payments")
@@ -43,10 +46,16 @@ class PeerApi:
         limits: SiteLimits | None = None,
         features: Mapping[str, str] | None = None,
         instance: str = "",
+        spaces: SpaceNames | None = None,
     ) -> None:
-        """`features` and `instance` are what the site takes, as its file has it."""
+        """`features` and `instance` are what the site takes, as its file has it.
+
+        `spaces` says what its cells mean; without it, names of cells are taken as they are.
+        """
+        self._spaces = SpaceNames({}, ()) if spaces is None else spaces
         self._node = node
         self._headers = peer_messages.announcement()
+        self._greeting_headers = {**self._headers, **self._spaces.description()}
         self._features = [peer_messages.FeatureInfo(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
@@ -82,13 +91,16 @@ class PeerApi:
             raise _problem_of(error) from error
         finally:
             self._in_flight[peer.name] -= 1
-        return HttpResponse(200, peer_messages.write(given), KIND, self._headers)
+        headers = self._headers
+        if isinstance(given, peer_messages.HelloReply) and given.spaces:
+            headers = self._greeting_headers
+        return HttpResponse(200, peer_messages.write(given), KIND, headers)
 
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = _read(call, peer_messages.AskQuery)
         self._spend_rows(peer, len(query.rows))
-        rows = peer_messages.requests_of(query)
+        rows = self._local_rows(peer_messages.requests_of(query), call, peer)
         if rows[0].instance is NO_INSTANCE and not peer.asks_by_context:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
         async with self._queue:
@@ -98,7 +110,8 @@ class PeerApi:
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = _read(call, peer_messages.ReportQuery)
-        arrivals, low, high = await self._node.report(query.cell, query.slot, source=peer.name)
+        cell = self._local(query.cell, call, peer)
+        arrivals, low, high = await self._node.report(cell, query.slot, source=peer.name)
         return peer_messages.ReportReply(
             version=VERSION, request=query.request, arrivals=arrivals, low=low, high=high
         )
@@ -106,8 +119,9 @@ class PeerApi:
     async def _estimate(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = _read(call, peer_messages.EstimateQuery)
+        cell = self._local(query.cell, call, peer)
         accuracy, labels = await self._node.estimate(
-            query.cell, query.slot, source=peer.name, is_by_context=query.is_by_context
+            cell, query.slot, source=peer.name, is_by_context=query.is_by_context
         )
         return peer_messages.EstimateReply(
             version=VERSION, request=query.request, accuracy=accuracy, labels=labels
@@ -148,6 +162,17 @@ class PeerApi:
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
         )
+
+    def _local(self, cell: str, call: HttpRequest, peer: PeerConfig) -> str:
+        """Return the name here of a cell; raise `DataError` if the peer means other cells."""
+        return self._spaces.local(cell, call.headers, sender=peer.name)
+
+    def _local_rows(
+        self, rows: Sequence[AskRow], call: HttpRequest, peer: PeerConfig
+    ) -> list[AskRow]:
+        cells = {str(row.cell) for row in rows}
+        local = {cell: self._local(cell, call, peer) for cell in cells}
+        return [msgspec.structs.replace(row, cell=local[str(row.cell)]) for row in rows]
 
     def _rate_per_s(self, peer: PeerConfig) -> float:
         rate_per_s = (

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from covey.bandit.policies import Policy
 from covey.errors import (
     ConfigError,
     CoveyError,
@@ -27,10 +28,11 @@ from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow, Assistance, Payment, describe_cells, preset_of
-from covey.server import keys, peer_messages
+from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import Address, HttpResponse
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
+from covey.server.spaces import Meaning
 from covey.types import Label
 
 # Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.
@@ -137,9 +139,11 @@ class HttpsPeers:
         chance: random.Random,
         *,
         fault: Callable[[], str] = str,
+        announced: Mapping[str, str] | None = None,
     ) -> None:
         """`identify` is `keys.client_context` with the files of the own identity.
 
+        `announced` are the headers that say what cells of the site mean.
         `fault` says why every peer refuses this site, if so: peers only disconnect.
         """
         self._identify = identify
@@ -157,6 +161,7 @@ class HttpsPeers:
                 "User-Agent": "covey",
                 "Accept-Encoding": "",
                 **peer_messages.announcement(),
+                **(announced or {}),
             },
         )
         self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
@@ -253,12 +258,14 @@ def _pinned(context: ssl.SSLContext, allowed: Mapping[str, str]) -> ssl.SSLConte
 MOST_SHOWN = 40  # characters of a name that a peer has sent
 
 
-def differences(site: SiteConfig, greeting: HelloReply, *, by_data: bool) -> list[str]:
+def differences(site: SiteConfig, seen: "Probe", *, is_asked: bool, by_data: bool) -> list[str]:
     """Return the settings of a site and a peer that keep one from asking the other.
 
-    Missing fields are not compared; presets and instances matter only if data is sent.
+    `is_asked`: this site asks the peer; else the peer may ask this site. Missing fields are not
+    compared; presets and instances matter only if data is sent.
     """
-    found = list(_of_cells(site, greeting.spaces)) if greeting.spaces else []
+    greeting = seen.greeting
+    found = list(_of_cells(site, seen, is_asked=is_asked)) if greeting.spaces else []
     if not by_data:
         return found
     preset = preset_of(site.learner.policies)
@@ -269,13 +276,33 @@ def differences(site: SiteConfig, greeting: HelloReply, *, by_data: bool) -> lis
     return found
 
 
-def _of_cells(site: SiteConfig, spaces: Sequence[peer_messages.SpaceInfo]) -> Iterator[str]:
-    space = site.learner.space
-    policy = site.learner.policies[space]
-    there = {one.name: one for one in spaces}.get(space)
-    if there is None:
-        yield f"contexts are {space or 'the same for all'} here, and it has none of these"
+def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[str]:
+    """Compare the spaces in which one site asks with those that the other knows."""
+    here, told = site.spaces, seen.greeting.spaces
+    policies = site.learner.policies
+    if not here.known or len(seen.known) != len(told):  # of 0.1.0, or clients send the contexts
+        there = {one.name: one for one in told}.get(site.learner.space)
+        if there is None:
+            name = site.learner.space or "the same for all"
+            yield f"contexts are {name} here, and it has none of these"
+        else:
+            yield from _of_forms(policies[site.learner.space], there)
         return
+    ours = dict(zip(here.known, policies.values(), strict=True))
+    theirs = dict(zip(seen.known, told, strict=True))
+    who, whom = ("this site", "it") if is_asked else ("it", "this site")
+    asking, knowing = (here.own, seen.known) if is_asked else (seen.own, here.known)
+    for one in asking:
+        if one in knowing:
+            yield from _of_forms(ours[one], theirs[one]) if one in ours and one in theirs else ()
+        elif any(one.name == other.name for other in knowing):
+            yield f"contexts {_shown(one.name)} have other scales there"
+        else:
+            names = ", ".join(_shown(other.name) for other in knowing)
+            yield f"{who} asks by contexts {_shown(one.name)}, and {whom} knows only {names}"
+
+
+def _of_forms(policy: Policy, there: peer_messages.SpaceInfo) -> Iterator[str]:
     if there.dimension != policy.dimension:
         yield f"contexts have {policy.dimension} dimensions here and {there.dimension} there"
     if there.cells != describe_cells(policy):
@@ -320,6 +347,8 @@ class Probe(NamedTuple):
     software: str
     ahead_s: float | None  # its clock minus the own one; None: it does not say
     refusal: str  # the code if it refuses to be asked; "" if it answers, or is not to be asked
+    own: Sequence[Meaning] = ()  # the context spaces in which it asks, if it says so
+    known: Sequence[Meaning] = ()  # those it may be asked about, in the order of the greeting
 
 
 class _ProbeModel(msgspec.Struct):
@@ -390,7 +419,7 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyIn
     if greeting.name != name:
         raise PeerRefused(f"it says that it is {greeting.name[:63]!r}")
     refusal = "" if asks is None else await _refusal(name, peers, asks)
-    return Probe(greeting, versions, software, ahead_s, refusal)
+    return Probe(greeting, versions, software, ahead_s, refusal, *spaces.announced(reply.headers))
 
 
 async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:

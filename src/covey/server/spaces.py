@@ -1,0 +1,133 @@
+"""Context spaces between sites: what the cells of each mean, announced in headers.
+
+Names of cells stay as they are in messages. A header says what the spaces of the sender are made
+of, so that the receiver finds the same space among its own, whatever its file calls it.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from covey.bandit.learner import Learner
+from covey.bandit.partitions import space_name
+from covey.config import NetworkConfig
+from covey.errors import DataError
+from covey.node.requests import describe_scale
+
+# Bodies are strict, so these are headers: 0.1.0 ignores them.
+OWN_HEADER = "Covey-Spaces"  # those that the sender decides in
+KNOWN_HEADER = "Covey-Known-Spaces"  # those that a peer may ask about
+DIGITS = 12  # of a hash
+MOST_SHOWN = 80  # characters of a name that another site has sent
+
+
+class Meaning(NamedTuple):
+    """The coordinates of a context space: their names, and a hash of their scales."""
+
+    name: str
+    digest: str
+
+
+class SpaceNames:
+    """The context spaces of one site, and what their cells mean."""
+
+    def __init__(
+        self, meanings: Mapping[str, Meaning], own: Sequence[str], *, site: str = ""
+    ) -> None:
+        """`meanings` are by the name of the space in the site's file.
+
+        None are there if clients send the contexts: then nothing is announced or compared.
+        """
+        self._meanings = dict(meanings)
+        self._by_digest = {one.digest: space for space, one in meanings.items()}
+        self._own = [meanings[space] for space in own if space in meanings]
+        self._site = site
+
+    @property
+    def own(self) -> list[Meaning]:
+        """The spaces in which the site decides."""
+        return self._own
+
+    @property
+    def known(self) -> list[Meaning]:
+        """The spaces about which peers may ask."""
+        return list(self._meanings.values())
+
+    def announcement(self) -> dict[str, str]:
+        """Return the header of messages of this site."""
+        return {OWN_HEADER: _written(self.own)} if self._own else {}
+
+    def description(self) -> dict[str, str]:
+        """Return the headers of a greeting."""
+        return {**self.announcement(), KNOWN_HEADER: _written(self.known)} if self._own else {}
+
+    def local(self, cell: str, headers: Mapping[str, str], *, sender: str) -> str:
+        """Return the name here of a cell that a message names, by the header of the message.
+
+        Raises `DataError` if the sender means a space that this site does not know.
+        """
+        sent = _read(headers.get(OWN_HEADER.lower(), ""))
+        if not sent or not self._meanings:  # it is of 0.1.0, or has contexts of its clients
+            return cell
+        prefix, _, rest = cell.rpartition("/")
+        meaning = sent.get(prefix) if prefix else next(iter(sent.values()))
+        if meaning is None:
+            raise DataError(f"cell {cell!r} is in a context space that the header does not have")
+        space = self._by_digest.get(meaning.digest)
+        if space is None:
+            raise DataError(self.refusal(meaning, sender=sender))
+        return f"{space}/{rest}" if space else rest
+
+    def refusal(self, meaning: Meaning, *, sender: str) -> str:
+        """Return why cells of another site are not known here."""
+        name = meaning.name[:MOST_SHOWN]
+        here = ", ".join(repr(one.name) for one in self.known)
+        if any(one.name == meaning.name for one in self.known):
+            return (
+                f"contexts {name!r} of {sender!r} are scaled in another way than those of "
+                f"{self._site!r}; write the same scales in both files"
+            )
+        return (
+            f"{sender!r} asks by contexts {name!r}, and {self._site!r} knows {here}; add "
+            f"[[learner]] name = {sender!r} with its context to the file of {self._site!r}"
+        )
+
+
+def names_of(setup: NetworkConfig, learner: Learner) -> SpaceNames:
+    """Return the context spaces of a site's file."""
+    spaces, scales = setup.plan.spaces, setup.context.scales
+    if not setup.plan.entries:
+        return SpaceNames({}, (), site=learner.name)
+    meanings = {
+        title: Meaning(
+            title or space_name(space, setup.context.names),
+            _digest([describe_scale(scales[k]) for k in space]),
+        )
+        for title, space in zip(learner.policies, spaces, strict=True)
+    }
+    return SpaceNames(meanings, [learner.space], site=learner.name)
+
+
+def announced(headers: Mapping[str, str]) -> tuple[list[Meaning], list[Meaning]]:
+    """Return the spaces that a peer decides in, and those it may be asked about; of a greeting."""
+    own, known = (_read(headers.get(name, "")) for name in (OWN_HEADER, KNOWN_HEADER))
+    return list(own.values()), list(known.values())
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGITS]
+
+
+def _written(meanings: Sequence[Meaning]) -> str:
+    return ", ".join(f"{quote(one.name, safe='')}={one.digest}" for one in meanings)
+
+
+def _read(header: str) -> dict[str, Meaning]:
+    """Return the spaces of a header by their names; those that cannot be read are left out."""
+    found = {}
+    for part in header.split(","):
+        name, _, digest = part.strip().partition("=")
+        if digest:
+            found[unquote(name)] = Meaning(unquote(name), digest)
+    return found
