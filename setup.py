@@ -17,7 +17,7 @@ KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
 PARTS = (
     *("memory", "thresholds", "cells", "counters", "table"),
-    *("phases", "index", "tree", "custom", "spaces", "tickets", "arena"),
+    *("phases", "index", "tree", "custom", "spaces", "tickets", "arena", "batches"),
 )
 
 

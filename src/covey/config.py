@@ -13,7 +13,7 @@ from covey import toml
 from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, parse_links
 from covey.bandit.partitions import Space
-from covey.bandit.policies import Policy, resolve, settings_from, within
+from covey.bandit.policies import Policy, resolve, settings_from, shares_slots, within
 from covey.bandit.settings import Settings
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
@@ -50,6 +50,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None
+    batch: str | None = None  # rows with the same value, one after the other, are a batch
     loss: Loss | None = None  # None: zero-one loss
 
 
@@ -142,6 +143,11 @@ class NetworkConfig(NamedTuple):
         named = [column for site in self.sites for column in site.cost_columns if column]
         tolls = [] if self.wiring is None else self.wiring.tolls.values()
         return list(dict.fromkeys([*named, *tolls]))
+
+    @property
+    def shares_slots(self) -> bool:
+        """Whether the rows of a batch of the log share one slot."""
+        return self.data.batch is not None and shares_slots(self.settings)
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -246,7 +252,30 @@ def assemble(tables: Tables) -> NetworkConfig:
                 '[ensemble] weights = "cell" needs one context space for all learners; '
                 'use weights = "global", or the same context for all'
             )
-    return NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
+    setup = NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
+    return setup if data.batch is None else in_batches(setup)
+
+
+def in_batches(setup: NetworkConfig) -> NetworkConfig:
+    """Return the configuration of a log with batches: pending labels count in their slots.
+
+    Raises `ConfigError` if their rows share one slot, and something else needs a slot per row.
+    """
+    data, settings = setup.data, setup.settings
+    if not shares_slots(settings):
+        return setup._replace(settings=msgspec.structs.replace(settings, pending=True))
+    is_late = data.delay is not None
+    for is_there, what in (
+        (is_late and setup.ensemble is not None, "[ensemble] and a delay in [data]"),
+        (is_late and setup.context.has_previous, "a previous label and a delay in [data]"),
+        (setup.context.has_slot, 'a context of scale "slot", which counts rows'),
+    ):
+        if is_there:
+            raise ConfigError(
+                f'[policy.reading] batch = "slot" cannot be combined with {what}; remove one of '
+                'them, or set batch = "slots"'
+            )
+    return setup
 
 
 def _plan_spaces(data: Data, members: Sequence[LearnerTable]) -> ContextSpaces:

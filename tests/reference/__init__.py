@@ -50,6 +50,7 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     shown: Sequence[Sequence[int]] | None = None,
     busy: Sequence[Sequence[int]] | None = None,
     paid: Sequence[Sequence[float]] = (),
+    batch: Sequence[object] | None = None,
     network: "Network | None" = None,
 ) -> list[Row]:
     """Run the whole stream and return every decision, by slot and then by site."""
@@ -58,25 +59,30 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
     labels_due: dict[int, list[tuple[Decision, Lesson]]] = defaultdict(list)
     waits_over: dict[int, list[Decision]] = defaultdict(list)
     rows = []
-    for slot, context in enumerate(contexts, start=1):
-        label = labels[slot - 1]
-        answers = [column[slot - 1] for column in predictions]
-        is_shown = revealed is None or revealed[slot - 1] != 0
-        receivers = everywhere if at is None else [at[slot - 1]]
-        busy_now = [0] * len(setup.sites) if busy is None else busy[slot - 1]
+    ends = ends_of_batches(batch, len(contexts))
+    is_shared = batch is not None and setup.batch == "slot"
+    for slot, together in enumerate(rows_of_slots(ends, is_shared=is_shared), start=1):
         # All learners decide before anything is counted: within a slot none is earlier.
-        decisions = [network.decide(site, context, slot, busy_now) for site in receivers]
-        for decision in decisions:
+        decisions = [
+            (place, network.decide(site, contexts[place], slot, busy_in(setup, busy, place)))
+            for place in together
+            for site in (everywhere if at is None else [at[place]])
+        ]
+        for place, decision in decisions:
+            label = labels[place]
+            answers = [column[place] for column in predictions]
+            is_shown = revealed is None or revealed[place] != 0
             network.end_slot(decision)
             # What the arm said need not be what the site answers: see `Decision.instead`.
             right = network.arm_says(decision, answers) == label
             function, answer = network.site_says(decision, answers)
-            late = max(0 if delay is None else delay[slot - 1], decision.answer_wait)
-            seen = shown is None or shown[slot - 1][decision.site] != 0
+            rest = 0 if is_shared else ends[place] - place  # labels come after the batch
+            late = max(0 if delay is None else delay[place], rest, decision.answer_wait)
+            seen = shown is None or shown[place][decision.site] != 0
             if label is not None and label_comes(
                 setup, decision.site, shown=is_shown and seen, late=late
             ):
-                cost = millionths(setup.sites[decision.site], decision, paid)
+                cost = millionths(setup.sites[decision.site], decision, paid, place)
                 labels_due[slot + late].append((decision, Lesson(label, right, cost, answers)))
             elif setup.label_wait is not None:
                 waits_over[slot + setup.label_wait].append(decision)
@@ -86,12 +92,36 @@ def replay(  # noqa: PLR0913 - each is one column of the recorded stream
                 Row(slot, decision.site, cell, decision.phase, decision.arm, function, correct)
             )
         # Where the setup forgets, the order matters: this slot's labels first, then the late ones.
-        for decision, lesson in sorted(labels_due[slot], key=lambda due: due[0].slot != slot):
+        # With batches, where nearly all are late, they come in the order of their instances.
+        due = labels_due[slot]
+        if batch is None:
+            due = sorted(due, key=lambda one: one[0].slot != slot)
+        for decision, lesson in due:
             network.learn(decision, lesson)
             network.score(decision, lesson)
         for decision in waits_over[slot]:
             network.stop_waiting(decision)
     return rows
+
+
+def ends_of_batches(batch: Sequence[object] | None, rows: int) -> list[int]:
+    """Return the last row of the batch of each row; without batches, a row is one of its own."""
+    ends = list(range(rows))
+    for row in reversed(range(rows - 1)):
+        if batch is not None and batch[row] == batch[row + 1]:
+            ends[row] = ends[row + 1]
+    return ends
+
+
+def rows_of_slots(ends: list[int], *, is_shared: bool) -> list[list[int]]:
+    """Return the rows of each slot: one, or those of a batch."""
+    if not is_shared:
+        return [[row] for row in range(len(ends))]
+    return [[row for row in range(len(ends)) if ends[row] == end] for end in sorted(set(ends))]
+
+
+def busy_in(setup: Setup, busy: Sequence[Sequence[int]] | None, row: int) -> Sequence[int]:
+    return [0] * len(setup.sites) if busy is None else busy[row]
 
 
 def label_comes(setup: Setup, site: int, *, shown: bool, late: int) -> bool:
@@ -133,9 +163,9 @@ class Lesson(NamedTuple):
     answers: Sequence[object] = ()  # of all functions
 
 
-def millionths(site: Site, decision: Decision, paid: Sequence[Sequence[float]]) -> int:
+def millionths(site: Site, decision: Decision, paid: Sequence[Sequence[float]], row: int) -> int:
     column = site.cost_columns[decision.arm] if site.cost_columns else None
-    return 0 if column is None else round(paid[column][decision.slot - 1] * MILLION)
+    return 0 if column is None else round(paid[column][row] * MILLION)
 
 
 class Network:

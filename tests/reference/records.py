@@ -47,6 +47,7 @@ class Setup:
     window: int = 0  # labels of a cell that accuracies go by; 0: all
     discount: float = 1.0
     spaces: tuple[tuple[int, ...], ...] | None = None  # coordinates of each; None: one, of all
+    batch: str = "slots"  # "slots" | "slot": of the rows of a batch
 
     def seen_in(self, space: int, context: Context) -> Context:
         """Return the coordinates of the context that belong to the space."""

@@ -56,6 +56,7 @@ class Case:
     delay: np.ndarray | None
     busy: np.ndarray | None = None  # slots x sites
     paid: np.ndarray | None = None  # columns x slots
+    batch: np.ndarray | None = None
 
 
 @st.composite
@@ -96,6 +97,7 @@ def cases(draw: st.DrawFn, prices_of: tuple[float, ...] = PRICES) -> Case:
         split_scale=draw(st.sampled_from([0.5, 1.0, 3.0])),
         split_power=draw(st.sampled_from([0.8, 2.0, 4.0])),
         level_offset=1 if is_paper else 0,
+        **{name: values[is_paper] for name, values in NEW_READINGS.items()},
         explore=draw(CURVES),
         train=draw(CURVES),
         explore_peers=draw(CURVES),
@@ -215,6 +217,30 @@ def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
         named = draw(st.sampled_from([0, arms, arms]))
         made.append(replace(site, cost_columns=tuple(draw(column) for _ in range(named))))
     return replace(_with_sites(case, made), paid=paid)
+
+
+NEW_READINGS = {"batch": ("slots", "slot")}  # their values in the modes spec and paper
+
+
+@st.composite
+def reading_cases(draw: st.DrawFn) -> Case:
+    """An extended case with other readings of the paper, those of its mode or any; in batches."""
+    case = draw(extended_cases())
+    own = {
+        name: draw(st.sampled_from([*values, values[case.mode == "paper"]]))
+        for name, values in NEW_READINGS.items()
+    }
+    case = replace(case, setup=replace(case.setup, **own))
+    return _in_batches(case, draw) if draw(st.booleans()) else case
+
+
+def _in_batches(case: Case, draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    longest = draw(st.sampled_from([1, 3, 10, 50]))
+    batch = np.repeat(np.arange(400), rng.integers(1, longest + 1, 400))[: len(case.labels)]
+    # Rows in slots of their own would all explore the same arm, did pending labels not count.
+    pending = case.setup.pending or case.setup.batch == "slots"
+    return replace(case, batch=batch, setup=replace(case.setup, pending=pending))
 
 
 @st.composite
@@ -365,6 +391,9 @@ def _policy(setup: reference.Setup, mode: str) -> dict[str, Any]:
         "reading": {"helper": setup.helper, "count": setup.count},
         "pending": setup.pending,
     }
+    for name, values in NEW_READINGS.items():
+        if getattr(setup, name) != values[mode == "paper"]:
+            policy["reading"][name] = getattr(setup, name)
     for name in _CURVE_NAMES:
         scale, power = getattr(setup, name)
         policy[name.replace("_", "-")] = {"scale": scale, "power": power}
@@ -449,6 +478,7 @@ def kernel_rows(case: Case) -> list[reference.Row]:
         at=None if case.at is None else [names[k] for k in case.at],
         revealed=case.revealed,
         delay=case.delay,
+        batch=case.batch,
         **({"columns": columns_named} if columns_named else {}),
     )
     local = [
@@ -488,6 +518,7 @@ def reference_rows(case: Case) -> list[reference.Row]:
         **_stream(case),
         busy=None if case.busy is None else case.busy.tolist(),
         paid=() if case.paid is None else case.paid.tolist(),
+        batch=None if case.batch is None else case.batch.tolist(),
     )
 
 

@@ -143,6 +143,7 @@ def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Setti
     settings = msgspec.structs.replace(settings, reading=msgspec.convert(reading, Reading))
     _check(settings)
     definite = settings if "preset" in table else _definite(settings, given)
+    _check_reading(definite, given)
     _check_alarm(definite)
     return definite
 
@@ -168,8 +169,25 @@ _OF_PHASES = (
     "inherit",
     "forget",
 )
-_READINGS_OF_PHASES = ("order", "helper", "count", "level-offset", "ties")
+_READINGS_OF_PHASES = ("order", "helper", "count", "level-offset", "ties", "batch")
+PHASED = ("cos", "dcza")  # presets that have all readings of the paper
+_OF_PAPER = {"batch": "slot"}  # readings that others do not have
 _READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
+
+
+def shares_slots(settings: Settings) -> bool:
+    """Return whether the rows of a batch share one slot."""
+    return settings.reading.batch == "slot" and settings.preset in PHASED
+
+
+def _check_reading(settings: Settings, given: Mapping[str, Any]) -> None:
+    """Refuse readings that were asked for and that the preset does not have."""
+    for key, value in _OF_PAPER.items():
+        if given.get(key) == value and settings.preset not in PHASED:
+            raise ConfigError(
+                f'[policy.reading] {key} = "{value}" cannot be combined with preset '
+                f"{settings.preset!r} of [policy]; use preset cos or dcza, or remove {key}"
+            )
 
 
 def _definite(settings: Settings, given: Collection[str]) -> Settings:

@@ -46,11 +46,18 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     askers: Literal["all", "first"] = "all"
     hidden_from: Literal["all", "first"] = "all"
     history: Literal["labels", "asked"] = "labels"  # of context peers
+    batch: Literal["slots", "slot"] = "slots"  # of a batch: one per row, or one in all
 
 
 READINGS = {
     "spec": Reading(),
-    "paper": Reading(order="train-own-peers", level_offset=1, askers="first", hidden_from="first"),
+    "paper": Reading(
+        order="train-own-peers",
+        level_offset=1,
+        askers="first",
+        hidden_from="first",
+        batch="slot",
+    ),
 }
 
 

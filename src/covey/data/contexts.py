@@ -115,7 +115,8 @@ class Contexts:
     def __init__(self, scales: Sequence[Scale]) -> None:
         self.scales = self._scales = list(scales)
         self._memory = LatestLabels()
-        self._has_previous = any(isinstance(scale, PreviousLabelScale) for scale in scales)
+        self.has_previous = any(isinstance(scale, PreviousLabelScale) for scale in scales)
+        self.has_slot = any(isinstance(scale, Slot) for scale in scales)
         self.dimension = len(self._scales)
         self.names = [scale.name for scale in scales]
         self.columns = list(dict.fromkeys(scale.column for scale in scales if scale.column))
@@ -151,7 +152,7 @@ class Contexts:
         given = {repr(name): columns[name] for name in self.columns if name in columns}
         given |= {name: values for name, values in optional.items() if values is not None}
         count = _row_count(given or columns, first_slot)
-        previous = self._recall(given, first_slot, count) if self._has_previous else ()
+        previous = self._recall(given, first_slot, count) if self.has_previous else ()
         return self._place(Rows(columns, first_slot, count, previous))
 
     def extract_one(

@@ -31,6 +31,34 @@ class EncodedLog(NamedTuple):
     gains: memoryview | None = None  # function, slot -> gain, if answers can be partly correct
     busy: memoryview | None = None  # slot, learner -> delay of its answers to peers
     costs: memoryview | None = None  # column, slot -> variable cost in millionths
+    batches: memoryview | None = None  # row -> its batch; consecutive rows, whole batches
+
+
+def until_end_of_batch(log: EncodedLog) -> EncodedLog:
+    """Return a log whose labels come no earlier than the end of their batch, in rows."""
+    if log.batches is None:
+        return log
+    left = rows_left(np.asarray(log.batches))
+    given = np.zeros(len(left), np.int64) if log.delays is None else np.asarray(log.delays)
+    delays = np.where(given >= 0, np.maximum(given, left), np.minimum(given, -1 - left))
+    return log._replace(delays=np.ascontiguousarray(delays, np.int64).data)
+
+
+def rows_left(batches: Array) -> Array:
+    """Return how many rows of its batch follow each row."""
+    rows = np.arange(len(batches))
+    last = np.flatnonzero(np.diff(batches, append=batches[-1:] + 1))  # row of each batch
+    left: Array = last[np.searchsorted(last, rows)] - rows
+    return left
+
+
+def slot_starts(log: EncodedLog, *, are_shared: bool) -> Sequence[int]:
+    """Return the first row of each slot, and the number of rows; `are_shared` by a batch."""
+    if log.batches is None or not are_shared:
+        return range(len(log.labels) + 1)
+    numbers = np.asarray(log.batches)
+    starts: list[int] = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    return [*starts, len(numbers)]
 
 
 Column = np.ndarray | Sequence[Any]
@@ -220,6 +248,7 @@ class Trace:
         names: Mapping[str, Sequence[Label]],
         unit: int = 1,
         blocks: Sequence[int] = (),
+        are_slots_shared: bool = False,
     ) -> None:
         self.cell, self.phase, self.arm, self.function, gained, self.paid = map(np.asarray, decided)
         # 0 or 1; a number from 0 to 1 if answers can be partly correct.
@@ -229,6 +258,7 @@ class Trace:
         self._first_slot = first_slot
         self._costs = costs
         self._receivers = receivers
+        self._are_slots_shared = are_slots_shared  # by the rows of a batch
         self._blocks = blocks  # learner -> its first row of predictions, if they are not shared
 
     def __len__(self) -> int:
@@ -237,8 +267,17 @@ class Trace:
     @cached_property
     def slot(self) -> Array:
         """The slots, counted from 1."""
-        slots = np.arange(self._first_slot, self._first_slot + len(self._log.labels))
-        return slots if self._log.at is not None else np.repeat(slots, len(self._receivers))
+        if self._log.batches is None or not self._are_slots_shared:
+            return self._first_slot + self.row
+        starts = np.diff(np.asarray(self._log.batches), prepend=-1) != 0
+        slots: Array = self._first_slot - 1 + np.cumsum(starts)
+        return slots[self.row]
+
+    @cached_property
+    def row(self) -> Array:
+        """The rows of the log, counted from 0."""
+        rows = np.arange(len(self._log.labels))
+        return rows if self._log.at is not None else np.repeat(rows, len(self._receivers))
 
     @cached_property
     def learner(self) -> Array:
@@ -253,13 +292,13 @@ class Trace:
         row = self.function
         if len(self._blocks):
             row = row + np.asarray(self._blocks)[self.learner]
-        answers: Array = np.asarray(self._log.predictions)[row, self.slot - self._first_slot]
+        answers: Array = np.asarray(self._log.predictions)[row, self.row]
         return answers
 
     @cached_property
     def label(self) -> Array:
         """The true labels, -1: none in the log."""
-        labels: Array = np.asarray(self._log.labels)[self.slot - self._first_slot]
+        labels: Array = np.asarray(self._log.labels)[self.row]
         return labels
 
     @cached_property
@@ -341,6 +380,7 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
         costs=pieces[-1]._costs,
         receivers=pieces[-1]._receivers,
         blocks=pieces[-1]._blocks,
+        are_slots_shared=pieces[-1]._are_slots_shared,
         names={**pieces[-1].names, "cell": list(numbers)},
     )
     trace.cost = np.concatenate([piece.cost for piece in pieces])

@@ -13,6 +13,7 @@ from covey.kernel.rules import Rule
 
 if TYPE_CHECKING:
     from covey.kernel.arena import Arena
+    from covey.kernel.batches import Batches
     from covey.kernel.spaces import Ledger
     from covey.kernel.table import Table
     from covey.kernel.thresholds import Clock
@@ -51,13 +52,14 @@ else:
             "spaces",
             "tickets",
             "arena",
+            "batches",
         )
         modules = [importlib.import_module(f"covey.kernel.{part}") for part in parts]
         return {name: value for module in modules for name, value in vars(module).items()}
 
     _NAMES = _load()
-    Arena, Ledger, Clock, Table, Tickets = (
-        _NAMES[name] for name in ("Arena", "Ledger", "Clock", "Table", "Tickets")
+    Arena, Batches, Ledger, Clock, Table, Tickets = (
+        _NAMES[name] for name in ("Arena", "Batches", "Ledger", "Clock", "Table", "Tickets")
     )
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "SERVE",
     "UNPAID",
     "Arena",
+    "Batches",
     "Clock",
     "Ledger",
     "Table",

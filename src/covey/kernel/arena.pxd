@@ -42,7 +42,7 @@ cdef class Arena:
     cdef int* offsets_at
     cdef int[::1] columns
     cdef double[::1] contexts
-    cdef bint has_gains, has_costs, is_busy, remembers, has_free
+    cdef bint has_gains, has_costs, is_busy, is_batched, remembers, has_free
     cdef list free
     cdef tuple scores
     cdef signed char[::1] phases

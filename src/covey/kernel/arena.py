@@ -136,6 +136,7 @@ class Arena:
         self.functions = trace.function
         self.correct = trace.correct
         self.paid = trace.paid
+        self.is_batched = log.batches is not None
         self.written = 0
         return 0
 
@@ -223,9 +224,8 @@ class Arena:
         first = cython.cast(Table, self.seats[0])
         start = t * self.width
         at = t % (2 * AHEAD)
-        first._look_ahead(
-            self.contexts_at, start, self.columns_at, self.width, self.ahead_at, at, count
-        )
+        columns, ahead = self.columns_at, self.ahead_at
+        first._look_ahead(self.contexts_at, start, columns, self.width, ahead, at, count)
         if first.is_direct:
             return
         for k in range(count):
@@ -434,7 +434,7 @@ class Arena:
         if self.has_free and delay != NEVER:
             own = self._gains(i, i, ledger.choice >> 2, t)
             self.scores = (own, self._gains(i, helper, ledger.function, t))
-        if delay != 0:
+        if delay != 0 or self.is_batched:  # labels of a batch come together, in order
             self._note(i, slot, gain, delay, self.labels[t], paid)
             return 0
         ledger._learn(gain, slot, paid)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from covey.config import NetworkConfig
-from covey.data.logs import Column, EncodedLog
+from covey.data.logs import Column, EncodedLog, rows_left
 from covey.errors import DataError
 from covey.toml import nearest
 from covey.types import MILLIONTHS, Label, Loss
@@ -26,6 +26,15 @@ class Arrivals(NamedTuple):
     at: np.ndarray | None
     revealed: np.ndarray | None
     delay: np.ndarray | None
+    batches: np.ndarray | None = None
+
+    @property
+    def rows_until_label(self) -> np.ndarray | None:
+        """Per row, how many rows later its label is there; None: at once."""
+        if self.batches is None:
+            return self.delay
+        left = rows_left(self.batches)
+        return left if self.delay is None else np.maximum(left, self.delay)
 
 
 class Vocabulary:
@@ -162,19 +171,21 @@ class Encoder:
         """Return label, receiving learner, visibility and delay of the next rows."""
         data = self._setup.data
         labels = self._codes(columns[data.label], data.label)
-        revealed = delay = at = None
+        revealed = delay = at = batches = None
         if data.revealed is not None:
             revealed = self._whole(columns[data.revealed], data.revealed, most=1)
         if data.delay is not None:
             delay = self._whole(columns[data.delay], data.delay, most=_MOST_DELAY)
         if data.at is not None:
             at = self._receivers(columns[data.at], data.at)
+        if data.batch is not None:
+            batches = runs_of(columns[data.batch])
         for row in _missing(labels, 1 if revealed is None else revealed):
             hint = "remove the row, or name a column `revealed` that is 0 there"
             if data.revealed is not None:
                 hint = f"it can be empty only if {data.revealed!r} is 0"
             raise self._error(row, f"the label in {data.label!r} is missing; {hint}")
-        return Arrivals(labels, at, revealed, delay)
+        return Arrivals(labels, at, revealed, delay, batches)
 
     def encode(
         self,
@@ -208,6 +219,7 @@ class Encoder:
             gains=gains,
             costs=self._costs(columns),
             busy=self._busy(columns, rows),
+            batches=None if arrived.batches is None else arrived.batches.data,
         )
         self.first_slot += rows
         return log
@@ -274,6 +286,16 @@ def _delays(arrived: Arrivals) -> memoryview | None:
     if arrived.revealed is not None:
         delay = np.where(arrived.revealed == 0, -1 - delay, delay)
     return np.ascontiguousarray(delay).data
+
+
+def runs_of(column: Column) -> np.ndarray:
+    """Return the number of the run of equal values that each row is in, from 0."""
+    values = np.asarray(column)
+    if not len(values):
+        return np.zeros(0, np.int64)
+    is_first = np.ones(len(values), bool)
+    is_first[1:] = values[1:] != values[:-1]
+    return np.cumsum(is_first, dtype=np.int64) - 1
 
 
 def _floats(column: Column) -> np.ndarray:

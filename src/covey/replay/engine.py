@@ -12,8 +12,15 @@ from covey.bandit.links import Pair, Prices
 from covey.bandit.partitions import cell_name
 from covey.bandit.smoothness import Seen, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
-from covey.data.logs import DecisionColumns, EncodedLog, Trace, joined
-from covey.kernel import Arena, Clock, Ledger, Table, table_of
+from covey.data.logs import (
+    DecisionColumns,
+    EncodedLog,
+    Trace,
+    joined,
+    slot_starts,
+    until_end_of_batch,
+)
+from covey.kernel import Arena, Batches, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
@@ -96,7 +103,7 @@ class LinkPrices:
         cost = trace.cost.copy()
         for code in np.unique(pair[pair >= 0]).tolist():
             rows = np.flatnonzero(pair == code)
-            slots = trace.slot[rows] - trace.slot[0]
+            slots = trace.row[rows]
             asker, helper = divmod(code, sites)
             names = (self._names[asker], self._names[helper])
             cost[rows] = self._path_cost(names, slots, np.asarray(log.costs)) + self._carried[names]
@@ -144,6 +151,7 @@ class ReplayEngine:
         hidden_from = 1 if reading.hidden_from == "first" else len(sites)
         seats = _seats(sites, setup.cost_columns)
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
+        self._are_slots_shared = setup.shares_slots
         self._costs = _costs(sites)
         self._cell_names: list[str] = []  # by their number in the trace
         self._unmarked: list[list[int]] = [[] for _ in sites]  # slots of alarms not in the trace
@@ -198,8 +206,10 @@ class ReplayEngine:
         return ledgers
 
     def play(self, log: EncodedLog) -> Trace:
-        slots = len(log.labels)
-        rows = slots * (1 if log.at is not None else sum(site.receives for site in self.sites))
+        slots = len(slot_starts(log, are_shared=self._are_slots_shared)) - 1
+        rows = len(log.labels) * (
+            1 if log.at is not None else sum(site.receives for site in self.sites)
+        )
         decided = DecisionColumns(
             cell=np.empty(rows, np.int32).data,
             phase=np.empty(rows, np.int8).data,
@@ -209,7 +219,10 @@ class ReplayEngine:
             paid=np.empty(0 if log.costs is None else rows, np.int32).data,
         )
         first_slot = self.slots + 1
-        self._arena.run(log, first_slot, decided)
+        if self._are_slots_shared:
+            Batches(self._arena).run(log, first_slot, decided)
+        else:
+            self._arena.run(until_end_of_batch(log), first_slot, decided)
         for space, cell in self._arena.cells_since(len(self._cell_names)):
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
@@ -222,6 +235,7 @@ class ReplayEngine:
             receivers=[index for index, site in enumerate(self.sites) if site.receives],
             names={**self._names, "cell": list(self._cell_names)},
             blocks=self._blocks,
+            are_slots_shared=self._are_slots_shared,
         )
         for place, slots_of_alarms in enumerate(self.alarms()):
             if slots_of_alarms and slots_of_alarms[-1] >= first_slot:
@@ -349,22 +363,26 @@ class EpochedReplay:
         """Replay the rows of `log` and return their trace; slots count across epochs."""
         pieces: list[Trace] = []
         first = 0
-        while first < len(log.labels) or not pieces:
+        if not self._setup.shares_slots:
+            log = until_end_of_batch(log)
+        starts = slot_starts(log, are_shared=self._setup.shares_slots)
+        slots = len(starts) - 1
+        while first < slots or not pieces:
             if self._engine.slots == self._epoch.slots:
                 self._restart()
-            end = min(len(log.labels), first + self._epoch.slots - self._engine.slots)
+            end = min(slots, first + self._epoch.slots - self._engine.slots)
             if self._links is not None:
                 slot = self.slots + first + 1
                 for change in self._links.moves(slot):
                     self._engine.reprice(*change)
                 end = min(end, self._links.next_slot(slot) - 1 - self.slots)
-            rows = _cut(log, first, end)
+            rows = _cut(log, starts[first], starts[end])
             pieces.append(self._engine.play(rows))
             if self._links is not None:
                 self._links.charge(pieces[-1], rows)
             first = end
         trace = joined(pieces, log, first_slot=self.slots + 1)
-        self.slots += len(log.labels)
+        self.slots += slots
         return trace
 
     def cells(self, place: int) -> list[CellView]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
-from covey.data.logs import EncodedLog, Trace
+from covey.data.logs import EncodedLog, Trace, until_end_of_batch
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
@@ -277,7 +277,8 @@ def _plain(number: float) -> Any:
 
 
 def label_delays(log: EncodedLog, wait: int | None) -> Array:
-    """Return the delay of each label in slots; -1: it never arrives, or later than `wait`."""
+    """Return the delay of each label in rows; -1: it never arrives, or later than `wait`."""
+    log = until_end_of_batch(log)
     labels = np.asarray(log.labels)
     delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
     is_lost = (delays < 0) | (labels < 0)

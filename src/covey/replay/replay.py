@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import Ensemble, Weighing
-from covey.config import NetworkConfig, load
+from covey.config import NetworkConfig, in_batches, load
 from covey.data import logs
 from covey.data.contexts import Contexts, check_unit
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import make
-from covey.replay.encoding import Encoder, Vocabulary
+from covey.replay.encoding import Encoder, Vocabulary, runs_of
 from covey.replay.engine import start
 from covey.replay.outcome import (
     Account,
@@ -147,14 +147,16 @@ def replay(
     at: Any = None,
     revealed: Any = None,
     delay: Any = None,
+    batch: Any = None,
     columns: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Replay arrays and return the trace.
 
     `predictions` is functions x slots, in the order in which the learners list them; `labels` has
     one entry per slot, `contexts` is slots x dimensions. The optional `at` (names of the receiving
-    learners), `revealed` (0 or 1) and `delay` (in slots) have one entry per slot; `columns` holds
-    the other columns that the configuration names: costs and answer delays.
+    learners), `revealed` (0 or 1) and `delay` (in slots) have one entry per slot. Consecutive rows
+    with the same value of `batch` are a batch. `columns` holds the other columns that the
+    configuration names: costs and answer delays.
 
     >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
     >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
@@ -162,7 +164,7 @@ def replay(
     (['nb', 'nb'], [1, 1])
     """
     truth = _array(labels, "label")
-    given = {"label": truth, "at": at, "revealed": revealed, "delay": delay}
+    given = {"label": truth, "at": at, "revealed": revealed, "delay": delay, "batch": batch}
     slots = len(truth) if truth.ndim else 0
     if not slots:
         raise DataError("there are no slots to replay; labels is empty")
@@ -175,7 +177,7 @@ def replay(
     answers = _answers(setup, predictions, slots)
     encoder = Encoder(setup, is_typed=True)
     log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
-    _check_horizon(setup, slots)
+    _check_horizon(setup, slots_of(setup, log))
     return start(setup, setup.sites, points.shape[1], encoder.vocabulary.values).play(log)
 
 
@@ -196,9 +198,9 @@ def replay_file(
     tally = OutcomeBuilder(setup.sites, setup.unit)
     voting = _voting(setup, encoder.vocabulary)
     contest = _contest(setup, baselines) if baselines else None
-    _check_horizon(setup, reader.rows_total or 0)
+    _check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
     for log in chunks_of(setup, reader, encoder):
-        _check_horizon(setup, together.slots + len(log.labels))
+        _check_horizon(setup, together.slots + slots_of(setup, log))
         chunk = together.play(log)
         tally.add(chunk, alone.play(log) if voting is None else chunk)
         tally.add_functions(log)
@@ -255,7 +257,7 @@ def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | No
 def used_columns(setup: NetworkConfig) -> list[str]:
     """Return the columns of a log that a configuration names."""
     data = setup.data
-    keys = filter(None, [data.label, data.at, data.revealed, data.delay])
+    keys = filter(None, [data.label, data.at, data.revealed, data.delay, data.batch])
     used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
     return list(dict.fromkeys(used))
 
@@ -269,7 +271,10 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
 
 
 def chunks_of(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
-    for columns in _with_sample(setup.context, reader.chunks()):
+    chunks = reader.chunks()
+    if setup.data.batch is not None:
+        chunks = whole_batches(chunks, setup.data.batch)
+    for columns in _with_sample(setup.context, chunks):
         arrived = encoder.arrivals(columns)
         points = setup.context.extract(
             columns,
@@ -277,10 +282,30 @@ def chunks_of(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> It
             labels=logs.named(encoder.vocabulary.values, arrived.labels),
             at=arrived.at,
             revealed=arrived.revealed,
-            delay=arrived.delay,
+            delay=arrived.rows_until_label,
         )
         answers = [(name, columns[name]) for name in _functions(setup)]
         yield encoder.encode(answers, arrived, points, columns)
+
+
+def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.Columns]:
+    """Yield the chunks cut between batches: the last batch of one is the first of the next."""
+    held: logs.Columns = {}
+    for chunk in chunks:
+        columns = {name: _joined(held[name], new) for name, new in chunk.items()} if held else chunk
+        runs = runs_of(columns[batch])
+        end = int(np.searchsorted(runs, runs[-1])) if len(runs) else 0
+        held = {name: column[end:] for name, column in columns.items()}
+        if end:
+            yield {name: column[:end] for name, column in columns.items()}
+    if held:
+        yield held
+
+
+def _joined(first: logs.Column, second: logs.Column) -> logs.Column:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.concatenate([first, second])
+    return [*first, *second]
 
 
 def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
@@ -299,6 +324,11 @@ def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[
     return chain(held, chunks)
 
 
+def slots_of(setup: NetworkConfig, log: EncodedLog) -> int:
+    """Return how many slots the rows of a log take."""
+    return len(logs.slot_starts(log, are_shared=setup.shares_slots)) - 1
+
+
 def _check_horizon(setup: NetworkConfig, slots: int) -> None:
     horizon = setup.settings.horizon
     if isinstance(horizon, int) and slots > horizon:
@@ -309,16 +339,18 @@ def _check_horizon(setup: NetworkConfig, slots: int) -> None:
 
 def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConfig:
     """Return the set-up with columns named like the arguments of `replay`."""
-    for name in ("at", "revealed", "delay"):
+    optional = ("at", "revealed", "delay", "batch")
+    for name in optional:
         if getattr(setup.data, name) is not None and name not in columns:
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
     if setup.ensemble is not None and "at" in columns:
         raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
-    names = {name: name if name in columns else None for name in ("at", "revealed", "delay")}
+    names = {name: name if name in columns else None for name in optional}
     data = msgspec.structs.replace(setup.data, label="label", **names)
-    return setup._replace(data=data)
+    setup = setup._replace(data=data)
+    return in_batches(setup) if "batch" in columns else setup
 
 
 def _extra_columns(
