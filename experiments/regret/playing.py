@@ -29,7 +29,9 @@ SOURCES = (
     "replay/engine",
     "simulation/drift",
     "simulation/environment",
+    "simulation/oracle",
     "simulation/run",
+    "simulation/sites",
     "simulation/world",
 )
 

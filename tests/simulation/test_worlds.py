@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.errors import ConfigError
-from covey.simulation.environment import Drift, Environment, Surface
+from covey.simulation.environment import Classes, DrawnColumn, Drift, Environment, Surface
 from covey.simulation.world import World, WorldChunk
+from covey.types import WHOLE, Loss
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -27,13 +28,21 @@ KINDS: list[dict[str, Any]] = [
     {"drift": Drift(kind="fall", severity=0.3, every_slots=7, region=((0.2, 0.6),))},
     {"drift": Drift(kind="improve", severity=0.3, every_slots=90), "dependence": 0.6},
     {"correlation": 0.5, "dependence": 0.9, "delay_slots": 9, "least_delay_slots": 7},
+    {"classes": Classes(number=3, usual=0.6), "dimension": 2},
+    {"loss": Loss("squared", 3.0), "columns": {"fee": DrawnColumn(high=1.0)}},
+    {"correlation": "independent", "regions": {"learner-2": ((0.2, 0.6),)}},
 ]
+
+
+def parts(stretch: WorldChunk) -> list[np.ndarray | None]:
+    classes = stretch.labelled or (None, None, None)
+    return [*stretch[1:6], *classes, stretch.columns.get("fee")]
 
 
 def arrays(stretches: list[WorldChunk]) -> list[np.ndarray | None]:
     """Everything that the stretches hold, put together along the slots."""
-    along = (0, 2, 2, 0, 0)
-    columns = zip(*(stretch[1:] for stretch in stretches), strict=True)
+    along = (0, 2, 2, 0, 0, 0, 0, 2, 0)
+    columns = zip(*map(parts, stretches), strict=True)
     return [
         None if column[0] is None else np.concatenate(column, axis=axis)
         for column, axis in zip(columns, along, strict=True)
@@ -77,7 +86,8 @@ def test_contexts_and_accuracies_lie_from_0_to_1(kind: dict[str, Any]) -> None:
     assert stretch.accuracy.dtype == np.float32
     assert 0 <= stretch.points.min() < stretch.points.max() <= 1
     assert 0 <= stretch.accuracy.min() < stretch.accuracy.max() <= 1
-    assert set(np.unique(stretch.right)) == {0, 1}
+    if environment.loss is None:
+        assert set(np.unique(stretch.right)) == {0, 1}
 
 
 # Some 30 sums are looked at; beyond 4.5 standard deviations lies one in 150,000 of honest ones.
@@ -92,7 +102,8 @@ def test_answers_are_right_with_the_given_accuracy(kind: dict[str, Any]) -> None
     runs = kind.get("dependence", 0.0)
     deviation *= np.sqrt((1 + runs) / (1 - runs))
 
-    assert (np.abs((stretch.right - accuracy).sum(axis=2)) < FAR * deviation).all()
+    right = stretch.right / (WHOLE if "loss" in kind else 1)
+    assert (np.abs((right - accuracy).sum(axis=2)) < FAR * deviation).all()
 
 
 @given(st.floats(0, 0.95), st.floats(0.05, 0.95), st.integers(0, 1_000))

@@ -54,9 +54,14 @@ def _printed(score: Score, found: Comparison) -> list[str]:
 
 
 def _shown(found: Comparison) -> "dict[str, Callable[[Score], str]]":
-    """Return the columns of the table; alarms only if there are any."""
-    has_alarms = any(score.alarms.mean for score in found.scores)
-    return {name: column for name, column in _COLUMNS.items() if has_alarms or name != "alarms"}
+    """Return the columns of the table; some only if there is anything in them."""
+    scores = found.scores
+    absent = set()
+    if not any(score.alarms.mean for score in scores):
+        absent.add("alarms")
+    if not any(score.utility for score in scores):
+        absent.add("utility")
+    return {name: column for name, column in _COLUMNS.items() if name not in absent}
 
 
 def _slot(slot: int | None) -> str:
@@ -87,7 +92,14 @@ _COLUMNS: dict[str, Callable[[Score], str]] = {
     "train %": lambda score: number(100 * score.phases.get("train", 0.0), ".1f"),
     "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
     "alarms": lambda score: number(score.alarms.mean, ".1f"),
+    "utility": lambda score: number(score.utility.get("system"), ".3f"),
     "exploits": lambda score: _slot(score.exploits_from),
+}
+
+
+_RARE = {
+    "alarms": "of the change detection, in a run",
+    "utility": "right answers less costs of all learners together, per slot",
 }
 
 
@@ -109,7 +121,7 @@ def _meanings(found: Comparison) -> dict[str, str]:
         f"to {first}": f"regret relative to that of {first}, paired by seed",
         "cost": "paid per slot",
         "messages": "sent per 1,000 decisions",
-        **({"alarms": "of the change detection, in a run"} if "alarms" in _shown(found) else {}),
+        **{name: text for name, text in _RARE.items() if name in _shown(found)},
         "exploits": "from this slot on, if all cells were visited evenly",
     }
 

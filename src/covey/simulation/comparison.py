@@ -138,6 +138,8 @@ def regret_limits(scenario: Scenario, policy: str, environment: str) -> list[flo
     theorem = _theorem(settings, world)
     if theorem is None or world.drift is not None or not _has_all_labels(world):
         return None
+    if policy in scenario.contexts:
+        return None
     resolved = scenario.policy(policy, world)
     if not _holds(theorem, resolved, world):
         return None
@@ -157,6 +159,8 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
     world, settings = scenario.environments[environment], scenario.policies[policy]
     if not _has_all_labels(world) or settings.horizon == "doubling":
         return None
+    if world.learner or world.candidates:
+        return None
     resolved = scenario.policy(policy, world)
     if resolved.has_index:
         return None
@@ -171,7 +175,7 @@ def _theorem(settings: Settings, world: Environment) -> str | None:
     free = {name: getattr(plain, name) for name in _FREE}
     if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
         return None
-    if settings.alpha != world.alpha or not world.is_embedded or world.dependence:
+    if settings.alpha != world.alpha or not world.is_plain or world.dependence:
         return None
     if settings.preset == "cos":
         return "T1"
@@ -250,6 +254,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     messages: dict[str, float]  # kind -> per 1,000 decisions
     bound: list[float | None] | None = None  # on the regret, where it is below one per slot
     alarms: Estimate = Estimate(0.0)  # of the change detection in a run, over all learners
+    utility: dict[str, float] = {}  # of each learner and the system, per slot
     exploits_from: int | None = None  # slot by which all cells exploit under even visits
 
 
@@ -315,6 +320,7 @@ def _score(runs: Sequence[Run], *, first: Sequence[Run]) -> Score:
         phases=_means([run.phases for run in runs]),
         messages=_means([run.messages for run in runs]),
         alarms=mean_of([run.alarms for run in runs]),
+        utility=_means([run.utility for run in runs]),
     )
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from covey import toml
 from covey.bandit.bounds import MOST_SLOTS
-from covey.config import Entry
+from covey.config import Candidates, Entry
 from covey.errors import ConfigError
+from covey.types import Loss
 
 MOST_DIMENSIONS = 8
 MOST_LEVEL = 52  # a finer cube cannot hold two contexts
@@ -53,6 +54,20 @@ class RecordedLog(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     label: str = "label"
     block_slots: int | None = None
     slices: int | None = None  # per dimension, of the cells in which accuracies are estimated
+
+
+class Classes(msgspec.Struct, frozen=True, kw_only=True):
+    """Classes of labels: equal intervals of the first coordinate, each with its usual class."""
+
+    number: int = 2
+    usual: float  # probability of the usual class; the others are equally likely
+
+
+class DrawnColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of costs or answer delays: each value from `low` to `high`, all equally likely."""
+
+    low: float = 0.0
+    high: float
 
 
 class Process(NamedTuple):
@@ -102,11 +117,27 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     label_probability: float = 1.0
     liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
     failing: dict[str, float] = {}  # learner -> share of answers that are always wrong
+    # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
+    context: list[Entry] = []
+    candidates: Candidates | None = None
+    learner: list[dict[str, Any]] = []  # keys of `[[learner]]` tables, which override these
+    measured: tuple[str, ...] = ()  # learners whose regret is measured; empty: all that receive
+    regions: dict[str, tuple[tuple[float, float], ...]] = {}  # learner -> where its contexts are
+    columns: dict[str, DrawnColumn] = {}  # that `cost-columns` and `answer-delay` name
+    loss: Loss | None = None  # answers are numbers, and an accuracy is an expected gain
+    classes: Classes | None = None
 
     @property
     def is_embedded(self) -> bool:
         """Whether covey draws the instances: neither a class of one's own nor a log does."""
         return self.entry is None and self.log is None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the world has only what the theorems assume of learners and labels."""
+        return self.is_embedded and not any(
+            (self.context, self.candidates, self.learner, self.regions, self.loss, self.classes)
+        )
 
     @property
     def process(self) -> Process:
@@ -136,9 +167,40 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return self.surfaces if self.log is None else self.log.functions
 
     @property
+    def receiving(self) -> tuple[int, ...]:
+        """The learners that receive instances, by index: all, or only the first."""
+        most = 1 if self.process.correlation == "worst" else len(self.names)
+        tables = self.tables
+        return tuple(
+            place
+            for place, name in enumerate(self.names[:most])
+            if tables.get(name, {}).get("arrivals", True)
+        )
+
+    @property
     def receivers(self) -> int:
-        """The number of learners that receive instances: all, or only the first."""
-        return 1 if self.process.correlation == "worst" else len(self.names)
+        """The number of learners that receive instances."""
+        return len(self.receiving)
+
+    @property
+    def coordinates(self) -> list[str]:
+        """The names of the coordinates of a context."""
+        return [f"x{k + 1}" for k in range(self.dimension)]
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The `[[environment.learner]]` tables by the name of the learner."""
+        return {table["name"]: table for table in self.learner}
+
+    @property
+    def label_probabilities(self) -> tuple[float, ...]:
+        """The probability of each learner to see a label; 0 for one that is not supervised."""
+        return tuple(
+            table.get("label-probability", self.label_probability)
+            if table.get("supervised", True)
+            else 0.0
+            for table in (self.tables.get(name, {}) for name in self.names)
+        )
 
     @property
     def streams(self) -> int:
@@ -203,6 +265,7 @@ def check(environment: Environment) -> None:
     """Raise `ConfigError` if the environment is not valid."""
     where = f"environment {environment.name!r}"
     _check_ranges(environment, where)
+    _check_learner_tables(environment, where)
     if not environment.is_embedded or environment.options:
         _check_own(environment, where)
     if environment.surfaces is not None:
@@ -212,7 +275,8 @@ def check(environment: Environment) -> None:
     _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
     _check_process(environment, where)
     _check_drift(environment, where)
-    for learner in (*environment.liars, *environment.failing):
+    named = (environment.liars, environment.failing, environment.measured, environment.regions)
+    for learner in itertools.chain(*named):
         if learner not in environment.names:
             hint = toml.nearest(learner, environment.names)
             raise ConfigError(f"{where} names unknown learner {learner!r}{hint}")
@@ -358,6 +422,20 @@ def _check_costs(
     for cost in itertools.chain(*rows):
         if not 0 <= cost < math.inf:
             raise ConfigError(f"{which} holds {cost}; it must be 0 or more, and finite")
+
+
+def _check_learner_tables(environment: Environment, where: str) -> None:
+    names: list[str] = []
+    for number, table in enumerate(environment.learner, 1):
+        name = table.get("name")
+        if name not in environment.names:
+            raise ConfigError(
+                f"{where}: [[environment.learner]] {number} has the name {name!r}; it must be one "
+                f"of {environment.names[0]} to {environment.names[-1]}"
+            )
+        if name in names:
+            raise ConfigError(f"{where}: duplicate [[environment.learner]] {name!r}; keep one")
+        names.append(name)
 
 
 def _check_process(environment: Environment, where: str) -> None:

@@ -100,7 +100,8 @@ def _interrupts_blocked() -> Iterator[None]:
 _AHEAD = 2  # runs submitted per worker, so that none is idle
 
 
-# Called with an environment, settings, and the keywords seed, horizon and checkpoints.
+# Called with an environment, settings, and the keywords seed, horizon and checkpoints, and with
+# context if the policy has its own.
 Play = Callable[..., Run]
 
 
@@ -181,6 +182,7 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
         "checkpoints": scenario.checkpoints,
         "policy": scenario.policies,
         "environment": scenario.environments,
+        "context": scenario.contexts,
     }
     packed = msgspec.json.encode(identity, enc_hook=name_of)
     decoded: dict[str, Any] = msgspec.json.decode(packed)
@@ -221,6 +223,7 @@ def _runs(
         while waiting or futures:
             while waiting and len(futures) < ahead:
                 task = waiting.popleft()
+                context = scenario.contexts.get(task.policy)
                 with _named(task):
                     future = pool.submit(
                         play,
@@ -229,6 +232,7 @@ def _runs(
                         seed=task.seed,
                         horizon=scenario.horizon,
                         checkpoints=list(scenario.checkpoints),
+                        **({} if context is None else {"context": context}),
                     )
                 futures[future] = task
             done, _ = wait(futures, return_when=FIRST_COMPLETED)

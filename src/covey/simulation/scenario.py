@@ -24,6 +24,7 @@ from covey.simulation.environment import (
     name_of,
 )
 from covey.simulation.run import lengths
+from covey.simulation.sites import PolicyContext, network, width_of, with_horizon
 from covey.simulation.world import World
 
 _PROCESS = 60e6  # bytes of an idle worker
@@ -80,6 +81,7 @@ class Scenario(NamedTuple):
     workers: int
     policies: dict[str, Settings]
     environments: dict[str, Environment]
+    contexts: dict[str, PolicyContext]  # of policies that do not use all that they can see
 
     def titles(self) -> dict[str, str]:
         """Return one line per policy, for reports."""
@@ -101,8 +103,17 @@ class Scenario(NamedTuple):
             *_, last = epochs(settings.first_epoch, until=self.horizon)
             settings = adapt(settings, last, alpha=alpha)
         return resolve(
-            settings, dimension=environment.dimension, most_functions=max(environment.counts)
+            settings,
+            dimension=self.dimension(name, environment),
+            most_functions=max(environment.counts),
         )
+
+    def dimension(self, policy: str, environment: Environment) -> int:
+        """Return the largest dimension of a context space of a policy."""
+        context = self.contexts.get(policy)
+        seen = context.within(environment) if context else environment
+        setup = network(seen, self.policies[policy])
+        return max(map(len, setup.plan.of_width(width_of(seen, setup))))
 
 
 def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) -> Scenario:
@@ -129,24 +140,41 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
         workers=_within("workers", _cores() if plan.workers is None else plan.workers, 1024),
         policies={
             name: settings_from(
-                {key: value for key, value in table.items() if key != "name"},
+                {key: value for key, value in table.items() if key not in _OF_CONTEXT},
                 where=f"[[policy]] {name!r}",
             )
             for name, table in _named(tables, "policy").items()
         },
         environments={
-            name: environment_from(table, where=f"[[environment]] {name!r}", folder=folder)
+            name: with_horizon(
+                environment_from(table, where=f"[[environment]] {name!r}", folder=folder),
+                plan.horizon_slots,
+            )
             for name, table in _named(tables, "environment").items()
+        },
+        contexts={
+            name: with_horizon(found, plan.horizon_slots)
+            for name, table in _named(tables, "policy").items()
+            if (found := _policy_context(table, f"[[policy]] {name!r}")) is not None
         },
     )
     for environment in scenario.environments.values():
         check_horizon(environment, scenario.horizon)
-        for settings in scenario.policies.values():
-            run.check(environment, settings, scenario.horizon, scenario.checkpoints)
+        for name, settings in scenario.policies.items():
+            context = scenario.contexts.get(name)
+            run.check(environment, settings, scenario.horizon, scenario.checkpoints, context)
         if not environment.is_embedded:  # find mistakes of a class or log before anything runs
             World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
     _check_memory(scenario, plan.memory_limit_mb)
     return scenario
+
+
+_OF_CONTEXT = ("name", "context", "candidates")  # keys of a policy that are not settings
+
+
+def _policy_context(table: Mapping[str, Any], where: str) -> PolicyContext | None:
+    given = {key: table[key] for key in _OF_CONTEXT[1:] if key in table}
+    return toml.read(given, PolicyContext, where=where) if given else None
 
 
 def _cores() -> int:

@@ -7,7 +7,7 @@ import enum
 import math
 import os
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +31,7 @@ from covey.simulation.environment import (
     check_horizon,
     name_of,
 )
+from covey.simulation.labels import ClassSource, Labelled, draw_gains
 from covey.types import Array
 
 
@@ -46,6 +47,8 @@ class Purpose(enum.IntEnum):
     ANSWERS = 6
     OWN = 7
     DEPENDENCE = 8
+    CLASSES = 9
+    COLUMNS = 10
 
 
 def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
@@ -187,9 +190,15 @@ class EmbeddedSource:
         self._accuracies = AccuracyField(environment, seed)
         streams = range(environment.drawn_streams)
         self._samplers = [_sampler(environment, seed, horizon, k) for k in streams]
+        whole = ((0.0, 1.0),) * environment.dimension
+        regions = [environment.regions.get(name, whole) for name in environment.names]
+        self._regions = np.array(regions) if environment.regions else None
 
     def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, None]:
         points = np.stack([draw(first_slot, slots) for draw in self._samplers], axis=1)
+        if self._regions is not None:
+            low, high = self._regions[..., 0], self._regions[..., 1]
+            points = low + points * (high - low)
         return points, self._accuracies.measure(points, first_slot), None
 
 
@@ -342,9 +351,12 @@ class WorldChunk(NamedTuple):
     first_slot: int
     points: Array  # slot, stream, dimension -> coordinate in [0, 1]
     accuracy: Array  # stream, function, slot -> probability of a right answer, float32
-    right: Array  # stream, function, slot -> 1 where the answer is right, int32
+    # stream, function, slot -> 1 where the answer is right, with a loss its gain; int32
+    right: Array
     delays: Array | None  # slot -> slots until the label arrives; None: immediately
     shown: Array | None  # slot, learner -> 0 where the learner never gets the label
+    labelled: Labelled | None = None  # None: all labels are of one class
+    columns: Mapping[str, Array] = {}  # name -> slot -> a number in [0, 1)
 
 
 class World:
@@ -375,6 +387,13 @@ class World:
             np.random.Generator(bits_for(seed, purpose))
             for purpose in (Purpose.MIXING, Purpose.DELAYS, Purpose.SHOWN)
         )
+        classes, rng = environment.classes, np.random.Generator(bits_for(seed, Purpose.CLASSES))
+        self._classes = None if classes is None else ClassSource(classes, rng)
+        self._probabilities = np.array(environment.label_probabilities)
+        self._columns = {
+            name: np.random.Generator(bits_for(seed, Purpose.COLUMNS, place))
+            for place, name in enumerate(sorted(environment.columns))
+        }
 
     def draw(self, slots: int) -> WorldChunk:
         first_slot = self.slots + 1
@@ -394,25 +413,32 @@ class World:
             least = environment.least_delay_slots
             delays = self._delays.random(slots) * (environment.delay_slots - least + 1)
             delays = least + delays.astype(np.int64)
-        if environment.label_probability < 1:
+        if (self._probabilities < 1).any():
             shown = self._shown.random((slots, len(environment.names)))
-            shown = (shown < environment.label_probability).astype(np.int8)
-        return WorldChunk(first_slot, points, accuracy, right, delays, shown)
+            shown = (shown < self._probabilities).astype(np.int8)
+        labelled = None if self._classes is None else self._classes.draw(points, right)
+        columns = {name: rng.random(slots) for name, rng in self._columns.items()}
+        return WorldChunk(first_slot, points, accuracy, right, delays, shown, labelled, columns)
 
     def _instances(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
         points, accuracy, right = self._source.draw(first_slot, slots)
         # From 2 to 4 a float32 is a multiple of 2**-22. So all accuracies become such multiples:
         # comparisons with 22 random bits are exact, and so are sums of losses, in any order.
         accuracy += 2
-        if right is None:
+        loss = self.environment.loss
+        if right is None and loss is not None:
+            drawn = [[one.draw(slots) for one in uniforms] for uniforms in self._uniforms]
+            right = draw_gains(loss, np.array(drawn, np.float64) - 2, accuracy - 2.0)
+        elif right is None:
             right = np.empty(accuracy.shape, np.int32)
             for uniforms, heights, answers in zip(self._uniforms, accuracy, right, strict=True):
                 for uniform, height, answer in zip(uniforms, heights, answers, strict=True):
                     np.less(uniform.draw(slots), height, out=answer, casting="unsafe")
-        elif self.environment.dependence:
+        elif self.environment.dependence or loss is not None:
+            key = "loss" if self.environment.dependence == 0 else "dependence"
             raise ConfigError(
-                f"environment {self.environment.name!r}: dependence has no effect, as "
-                f"{name_of(self.environment.entry)} draws the answers; remove dependence"
+                f"environment {self.environment.name!r}: {key} has no effect, as "
+                f"{name_of(self.environment.entry)} draws the answers; remove {key}"
             )
         accuracy -= 2
         return points, accuracy, right
