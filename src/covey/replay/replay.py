@@ -83,6 +83,11 @@ class EnsembleReplay:
         self._is_base_seen |= bool((labels == 0).any() or (votes == 0).any())
         self._visits.update(cells)
 
+    def errors(self) -> dict[str, float]:
+        """Return the shares of errors: of all slots, and of those where all members exploited."""
+        judged = max(1, self._judged)
+        return {"all": self._errors / judged, "exploit": self._exploit_errors / judged}
+
     def outcome(self, learners: Iterable[LearnerOutcome]) -> EnsembleOutcome:
         """Return the ensemble's result and its best member."""
         if self._settings.base is not None and not self._is_base_seen:

@@ -61,6 +61,8 @@ def _shown(found: Comparison) -> "dict[str, Callable[[Score], str]]":
         absent.add("alarms")
     if not any(score.utility for score in scores):
         absent.add("utility")
+    if not any(score.ensemble for score in scores):
+        absent.add("ensemble %")
     return {name: column for name, column in _COLUMNS.items() if name not in absent}
 
 
@@ -82,6 +84,10 @@ def _with_ends(value: Estimate | None) -> str:
     return f"{value.mean:.3g}{ends}"
 
 
+def _percent(share: float | None) -> str:
+    return number(None if share is None else 100 * share, ".2f")
+
+
 _COLUMNS: dict[str, Callable[[Score], str]] = {
     "regret": lambda score: _with_reach(score.regret_per_slot, ".1f", times=1000),
     "exponent": lambda score: _with_reach(score.exponent, ".2f"),
@@ -93,12 +99,14 @@ _COLUMNS: dict[str, Callable[[Score], str]] = {
     "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
     "alarms": lambda score: number(score.alarms.mean, ".1f"),
     "utility": lambda score: number(score.utility.get("system"), ".3f"),
+    "ensemble %": lambda score: _percent(score.ensemble.get("all")),
     "exploits": lambda score: _slot(score.exploits_from),
 }
 
 
 _RARE = {
     "alarms": "of the change detection, in a run",
+    "ensemble %": "errors of the weighted vote of all learners",
     "utility": "right answers less costs of all learners together, per slot",
 }
 

@@ -159,7 +159,7 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
     world, settings = scenario.environments[environment], scenario.policies[policy]
     if not _has_all_labels(world) or settings.horizon == "doubling":
         return None
-    if world.learner or world.candidates:
+    if world.learner or world.candidates or world.batch > 1 or world.link:
         return None
     resolved = scenario.policy(policy, world)
     if resolved.has_index:
@@ -255,6 +255,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     bound: list[float | None] | None = None  # on the regret, where it is below one per slot
     alarms: Estimate = Estimate(0.0)  # of the change detection in a run, over all learners
     utility: dict[str, float] = {}  # of each learner and the system, per slot
+    ensemble: dict[str, float] = {}  # shares of errors, see `Run`
     exploits_from: int | None = None  # slot by which all cells exploit under even visits
 
 
@@ -321,6 +322,7 @@ def _score(runs: Sequence[Run], *, first: Sequence[Run]) -> Score:
         messages=_means([run.messages for run in runs]),
         alarms=mean_of([run.alarms for run in runs]),
         utility=_means([run.utility for run in runs]),
+        ensemble=_means([run.ensemble for run in runs]),
     )
 
 

@@ -126,6 +126,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     columns: dict[str, DrawnColumn] = {}  # that `cost-columns` and `answer-delay` name
     loss: Loss | None = None  # answers are numbers, and an accuracy is an expected gain
     classes: Classes | None = None
+    batch: int = 1  # so many consecutive instances are one batch
+    link: list[dict[str, Any]] = []  # as `[[link]]` of a replay, instead of prices
+    link_change: list[dict[str, Any]] = []
+    ensemble: dict[str, Any] | None = None  # as `[ensemble]` of a replay
 
     @property
     def is_embedded(self) -> bool:
@@ -135,8 +139,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def is_plain(self) -> bool:
         """Whether the world has only what the theorems assume of learners and labels."""
-        return self.is_embedded and not any(
-            (self.context, self.candidates, self.learner, self.regions, self.loss, self.classes)
+        return (
+            self.is_embedded
+            and not any(
+                (self.context, self.candidates, self.learner, self.regions, self.loss, self.classes)
+            )
+            and not (self.batch > 1 or self.link or self.ensemble)
         )
 
     @property
@@ -186,6 +194,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def coordinates(self) -> list[str]:
         """The names of the coordinates of a context."""
         return [f"x{k + 1}" for k in range(self.dimension)]
+
+    @property
+    def labels(self) -> list[int]:
+        """The labels of all classes."""
+        return [*range(2 if self.classes is None else self.classes.number)]
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -287,6 +300,11 @@ def check(environment: Environment) -> None:
 def check_horizon(environment: Environment, horizon: int) -> None:
     """Raise `ConfigError` if the environment cannot run for so many slots."""
     toml.check_range(horizon, 1, MOST_SLOTS, "the horizon")
+    if horizon % environment.batch:
+        raise ConfigError(
+            f"environment {environment.name!r}: the horizon of {horizon} slots is not a whole "
+            f"number of batches of {environment.batch}; change one of them"
+        )
     if environment.process.arrivals == "best" and environment.cube_level(horizon) > MOST_LEVEL:
         raise ConfigError(
             f"environment {environment.name!r}: with {horizon} slots the best arrivals need a cube "
@@ -302,6 +320,7 @@ _RANGES = {
     "delay_slots": (0, MOST_SLOTS),
     "least_delay_slots": (0, MOST_SLOTS),
     "label_probability": (0, 1),
+    "batch": (1, 1_000),
 }
 
 

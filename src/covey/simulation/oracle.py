@@ -44,8 +44,14 @@ class CauseOracle:
     """What all oracles share: who owns which function, and the causes of losses."""
 
     def __init__(
-        self, sites: Sequence[LearnerSpec], *, lipschitz: float, alpha: float, dimension: int
+        self,
+        sites: Sequence[LearnerSpec],
+        *,
+        lipschitz: float,
+        alpha: float,
+        dimension: int | None = None,
     ) -> None:
+        """`dimension` is that of all cells; None: as many as a cell's name has coordinates."""
         counts = [len(site.functions) for site in sites]
         ends = itertools.accumulate(counts)
         self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
@@ -70,7 +76,8 @@ class CauseOracle:
         """Return the loss that the cell size explains: twice the variation in the cell."""
         if cell not in self._limits:
             lipschitz, alpha, dimension = self._smoothness
-            diagonal = math.sqrt(dimension) * side(str(cell).rpartition("/")[2])
+            name = str(cell).rpartition("/")[2]
+            diagonal = math.sqrt(dimension or name.count(":")) * side(name)
             self._limits[cell] = 2 * lipschitz * diagonal**alpha
         return self._limits[cell]
 
@@ -83,7 +90,12 @@ class Oracle(CauseOracle):
     """
 
     def __init__(
-        self, sites: Sequence[LearnerSpec], *, lipschitz: float, alpha: float, dimension: int
+        self,
+        sites: Sequence[LearnerSpec],
+        *,
+        lipschitz: float,
+        alpha: float,
+        dimension: int | None = None,
     ) -> None:
         super().__init__(sites, lipschitz=lipschitz, alpha=alpha, dimension=dimension)
         counts = [len(site.functions) for site in sites]

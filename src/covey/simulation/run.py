@@ -16,10 +16,11 @@ from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.replay.outcome import Account, system_utility
+from covey.replay.replay import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle
-from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, width_of
-from covey.simulation.values import oracle_of
+from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, unrestricted, width_of
+from covey.simulation.values import check_parts, oracle_of, parts_of
 from covey.simulation.world import World, WorldChunk
 from covey.types import PHASES, Array
 
@@ -46,6 +47,9 @@ class Run(msgspec.Struct, frozen=True):
     alarms: int = 0  # of the change detection, over all learners
     # Learner, and "system" for their sum -> utility per slot, when there are serving costs.
     utility: dict[str, float] = {}
+    # With an ensemble, shares of errors: its own, its own where all members exploited, and those
+    # of its best member.
+    ensemble: dict[str, float] = {}
 
 
 MOST_SLOTS = 65_536  # in one chunk
@@ -71,9 +75,12 @@ def play(
     check(environment, settings, horizon, checkpoints, context)
     world = World(environment, seed=seed, horizon=horizon)
     setup = network(context.within(environment) if context else environment, settings)
-    game = start(setup, setup.sites, width_of(environment, setup), [0, 1])
-    log, oracle = WorldLog(environment, setup), oracle_of(environment, settings, setup)
+    game = start(setup, setup.sites, width_of(environment, setup), environment.labels)
+    log, oracle = WorldLog(environment, setup), oracle_of(environment, settings, setup, seed=seed)
     sums = _Sums(environment, setup, horizon)
+    voters = [setup.sites[place].name for place in environment.receiving]
+    wait = setup.settings.label_wait
+    voting = setup.ensemble and EnsembleReplay(setup.ensemble, voters, label_wait=wait)
     curve = []
     for end in [*checkpoints, horizon]:
         for slots in lengths(environment, end - world.slots):
@@ -81,6 +88,8 @@ def play(
             rows = log.rows(chunk)
             trace = game.play(rows)
             sums.add(trace, chunk, oracle.judge(trace, chunk, rows))
+            if voting:
+                voting.add(trace, rows)
         curve.append(sums.regret.sum(axis=0))
     by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
     return Run(
@@ -92,6 +101,7 @@ def play(
         learners=len(sums.regret),
         **sums.shares(),
         alarms=sum(map(len, game.alarms())),
+        ensemble={**voting.errors(), "best member": sums.least_errors()} if voting else {},
         seconds=perf_counter() - began,
     )
 
@@ -110,7 +120,8 @@ class _Sums:
         self._measured: list[int] | slice = listed or slice(None)
         self._receiving = [*environment.receiving]
         self.regret = np.zeros((len(names), len(CAUSES)))[self._measured]
-        self._paid = self._errors = 0.0
+        self._paid = 0.0
+        self._errors = np.zeros(len(self.regret))  # per measured learner
         self._phases = np.zeros(len(PHASES), np.int64)
         self._requests = self._labels = 0
         self._visits = _Visits(environment)
@@ -129,7 +140,7 @@ class _Sums:
         )
         self._phases += [np.count_nonzero(phase == number) for number in range(len(PHASES))]
         is_class = correct.dtype.kind == "i"
-        self._errors += float(np.sum(correct == 0) if is_class else (1 - correct).sum())
+        self._errors += np.sum(correct == 0 if is_class else 1 - correct, axis=0)
         is_forwarded = arm >= self._functions
         self._requests += int(np.count_nonzero(is_forwarded))
         if stretch.shown is not None:
@@ -142,11 +153,15 @@ class _Sums:
         self._visits.add(trace)
         self._accounts.add(trace)
 
+    def least_errors(self) -> float:
+        """Return the smallest share of errors of a learner."""
+        return float(self._errors.min()) * len(self._errors) / int(self._phases.sum())
+
     def shares(self) -> dict[str, Any]:
         """Return the fields of a run that are relative to its decisions."""
         decisions = int(self._phases.sum())
         return {
-            "errors": self._errors / decisions,
+            "errors": float(self._errors.sum()) / decisions,
             "cost": self._paid / decisions,
             "phases": dict(zip(PHASES, (self._phases / decisions).tolist(), strict=True)),
             "messages": {
@@ -178,7 +193,7 @@ class _Accounts:
         helper = trace.arm - self._functions
         is_asked = (helper >= 0) & (helper < learners)  # with the data
         self._served += np.bincount(helper[is_asked], minlength=learners)
-        self._slots += len(np.unique(trace.slot))
+        self._slots += len(trace) // len(np.unique(trace.learner))
 
     def shares(self) -> dict[str, float]:
         """Return the utility per slot of each learner, and of all together."""
@@ -235,6 +250,7 @@ def lengths(environment: Environment, slots: int) -> Iterator[int]:
     """Yield the chunk lengths for so many slots."""
     answers = environment.streams * sum(environment.counts)
     most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
+    most -= most % environment.batch
     for first in range(0, slots, most):
         yield min(most, slots - first)
 
@@ -248,6 +264,8 @@ def check(
 ) -> None:
     """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
     setup = network(context.within(environment) if context else environment, settings)
+    seen = unrestricted(environment, settings)
+    check_parts(environment, seen, parts_of(environment, seen))
     if settings.horizon != "doubling":
         setup.policies(width_of(environment, setup))
     for scale in setup.context.scales:
@@ -266,6 +284,12 @@ def check(
             f"the policy's horizon is {settings.horizon} slots, but the run has {horizon}; raise "
             "horizon in [policy]"
         )
+    for slot in checkpoints:
+        if slot % environment.batch:
+            raise ConfigError(
+                f"environment {environment.name!r}: checkpoint {slot} is not at the end of a batch "
+                f"of {environment.batch}; list other checkpoints"
+            )
     for before, slot in itertools.pairwise([0, *checkpoints]):
         if not before < slot <= horizon:
             raise ConfigError(

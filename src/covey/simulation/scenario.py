@@ -132,11 +132,22 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             raise ConfigError(f"unknown table [{key}]{toml.nearest(key, known)}")
     changed = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
     plan = toml.read({**tables.get("scenario", {}), **changed}, ScenarioTable, where="[scenario]")
+    environments = {
+        name: with_horizon(
+            environment_from(table, where=f"[[environment]] {name!r}", folder=folder),
+            plan.horizon_slots,
+        )
+        for name, table in _named(tables, "environment").items()
+    }
     scenario = Scenario(
         name=plan.name,
         horizon=_within("horizon-slots", plan.horizon_slots, MOST_SLOTS),
         seeds=_seeds(plan.seeds),
-        checkpoints=_checkpoints(plan.checkpoints, plan.horizon_slots),
+        checkpoints=_checkpoints(
+            plan.checkpoints,
+            plan.horizon_slots,
+            every=math.lcm(*(world.batch for world in environments.values())),
+        ),
         workers=_within("workers", _cores() if plan.workers is None else plan.workers, 1024),
         policies={
             name: settings_from(
@@ -145,13 +156,7 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             )
             for name, table in _named(tables, "policy").items()
         },
-        environments={
-            name: with_horizon(
-                environment_from(table, where=f"[[environment]] {name!r}", folder=folder),
-                plan.horizon_slots,
-            )
-            for name, table in _named(tables, "environment").items()
-        },
+        environments=environments,
         contexts={
             name: with_horizon(found, plan.horizon_slots)
             for name, table in _named(tables, "policy").items()
@@ -198,13 +203,17 @@ def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _checkpoints(wanted: int | list[int], horizon: int) -> tuple[int, ...]:
-    """Return the slots at which regret is recorded, the horizon last."""
+def _checkpoints(wanted: int | list[int], horizon: int, *, every: int) -> tuple[int, ...]:
+    """Return the slots at which regret is recorded, the horizon last.
+
+    A number of them is spread over the slots that are multiples of `every`.
+    """
     if isinstance(wanted, int):
         _within("checkpoints", wanted, _MOST_CHECKPOINTS)
         first = math.log(min(_FIRST_CHECKPOINT, horizon))
         step = (math.log(horizon) - first) / max(1, wanted - 1)
-        spread = {round(math.exp(first + index * step)) for index in range(wanted - 1)}
+        exact = (math.exp(first + index * step) for index in range(wanted - 1))
+        spread = {max(1, round(slot / every)) * every for slot in exact}
         return (*sorted(slot for slot in spread if slot < horizon), horizon)
     _within("checkpoints: their number", len(wanted), _MOST_CHECKPOINTS)
     for slot in wanted:

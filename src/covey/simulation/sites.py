@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from covey import toml
+from covey.bandit.ensemble import weighing_from
 from covey.bandit.settings import Settings
 from covey.config import (
     Candidates,
@@ -61,9 +62,22 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
     if settings.check_claims is None and environment.liars:
         settings = msgspec.structs.replace(settings, check_claims=True)
     data = Data(
-        context=_context(environment), candidates=environment.candidates, loss=environment.loss
+        context=_context(environment),
+        candidates=environment.candidates,
+        batch="batch" if environment.batch > 1 else None,
+        loss=environment.loss,
     )
-    setup = assemble(Tables(settings, members, data))
+    links = {"link": environment.link, "link-change": environment.link_change}
+    ensemble = None if environment.ensemble is None else weighing_from(environment.ensemble)
+    setup = assemble(
+        Tables(
+            settings,
+            members,
+            data,
+            links={key: tables for key, tables in links.items() if tables},
+            ensemble=ensemble,
+        )
+    )
     are_apart = environment.streams != 1
     sites = tuple(
         site._replace(stream=place * are_apart, reports_falsely=site.name in environment.liars)
@@ -92,15 +106,19 @@ def _member(environment: Environment, place: int) -> LearnerTable:
         "function-costs": [environment.function_cost(place, k) for k in range(count)],
         "free": environment.free,
         "label-probability": environment.label_probability,
-        "peers": {
-            peer: price
-            for other, peer in enumerate(environment.names)
-            if other != place and (price := environment.price(place, other)) <= 1
-        },
+        "peers": None if environment.link else _prices(environment, place),
         **environment.tables.get(name, {}),
         "arrivals": place in environment.receiving,
     }
     return toml.read(keys, LearnerTable, where=_where(environment, name))
+
+
+def _prices(environment: Environment, place: int) -> dict[str, float]:
+    return {
+        peer: price
+        for other, peer in enumerate(environment.names)
+        if other != place and (price := environment.price(place, other)) <= 1
+    }
 
 
 def _where(environment: Environment, name: str) -> str:
@@ -152,6 +170,8 @@ class WorldLog:
             changes["gains"] = log.predictions
         if self._cost_columns:
             changes["costs"] = self._costs(stretch).data
+        if self._environment.batch > 1:
+            changes["batches"] = (np.arange(len(stretch.points)) // self._environment.batch).data
         if any(self._answer_delays):
             changes["busy"] = self._busy(stretch).data
         return log._replace(**changes)
@@ -221,6 +241,12 @@ def check_extensions(environment: Environment) -> None:
     _check_regions(environment, where)
     _check_columns(environment, where)
     _check_labels(environment, where)
+    if environment.link and environment.prices:
+        raise ConfigError(f"{where} has prices and link, which sets prices; remove one of them")
+    if environment.link_change and not environment.link:
+        raise ConfigError(f"{where} has link-change without link; list the links first")
+    if environment.ensemble is not None:
+        _check_ensemble(environment, environment.ensemble, where)
 
 
 def _check_entries(environment: Environment, table: Mapping[str, Any], where: str) -> None:
@@ -270,12 +296,15 @@ def _check_columns(environment: Environment, where: str) -> None:
             used[column] = "cost-columns"
         if isinstance(table.get("answer-delay"), str):
             used[table["answer-delay"]] = "answer-delay"
+    used |= {
+        table["cost-column"]: "cost-column" for table in environment.link if "cost-column" in table
+    }
     for name, key in used.items():
         if name not in environment.columns:
             hint = toml.nearest(name, environment.columns)
             raise ConfigError(f"{where}: {key} names {name!r}, which is not in columns{hint}")
         column = environment.columns[name]
-        most = 1.0 if key == "cost-columns" else 2.0**53
+        most = 2.0**53 if key == "answer-delay" else 1.0
         if not 0 <= column.low <= column.high <= most:
             raise ConfigError(
                 f"{where}: columns.{name} goes from {column.low:g} to {column.high:g}; for {key} "
@@ -286,7 +315,8 @@ def _check_columns(environment: Environment, where: str) -> None:
     for name in environment.columns:
         if name not in used:
             raise ConfigError(
-                f"{where}: no cost-columns or answer-delay names columns.{name}; remove it"
+                f"{where}: no cost-columns, answer-delay or cost-column names columns.{name}; "
+                "remove it"
             )
 
 
@@ -319,4 +349,17 @@ def _check_labels(environment: Environment, where: str) -> None:
         raise ConfigError(
             f"{where}: classes need one stream of instances, but correlation gives each learner "
             "its own; remove one of them"
+        )
+
+
+def _check_ensemble(environment: Environment, table: Mapping[str, Any], where: str) -> None:
+    if environment.classes is None:
+        raise ConfigError(
+            f"{where}: ensemble needs labels of several classes, or every vote would be for or "
+            "against the same one; add classes"
+        )
+    if table.get("base", 0) != 0:
+        raise ConfigError(
+            f"{where}: ensemble.base is {table['base']!r}; classes are numbers, and the base class "
+            "is 0"
         )

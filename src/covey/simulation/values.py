@@ -1,19 +1,36 @@
-"""The oracle of general values: rewards, random costs, busy peers, peers without the data."""
+"""The oracle of general values: rewards, random costs, busy peers, sites that see a part."""
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from covey.bandit.links import Change, Pair, price_changes
 from covey.bandit.settings import Settings
 from covey.config import NetworkConfig
 from covey.data.logs import EncodedLog, Trace
+from covey.errors import ConfigError
 from covey.kernel.rules import Reward
 from covey.simulation.environment import Environment
 from covey.simulation.labels import chances
+from covey.simulation.marginals import MOST_COORDINATES, Marginals, Part
 from covey.simulation.oracle import CauseOracle, Losses, Oracle
 from covey.simulation.sites import unrestricted, width_of
 from covey.simulation.world import WorldChunk
 from covey.types import Array, Phase
+
+
+class PriceSteps(NamedTuple):
+    """A cost that changes at known slots."""
+
+    slots: tuple[int, ...]  # from which on each of the costs holds; the first is 1
+    costs: tuple[float, ...]
+
+    def at(self, slots: Array) -> Array:
+        """Return the cost in each of these slots."""
+        found: Array = np.array(self.costs)[np.searchsorted(self.slots, slots, side="right") - 1]
+        return found
 
 
 class KnownArm(NamedTuple):
@@ -21,18 +38,18 @@ class KnownArm(NamedTuple):
 
     code: int  # in a trace
     helper: int  # the queried learner; -1: an own function
-    cost: float  # the expected one
+    costs: PriceSteps  # the expected ones
     late: float  # probability that the answer comes too late
     reward: Reward | None
     is_by_context: bool = False  # the helper sees the cell only
 
-    def worth(self, accuracy: Array, context: Array) -> Array:
-        """Return the value of answers with these accuracies at these contexts."""
+    def worth(self, accuracy: Array, context: Array, cost: Array) -> Array:
+        """Return the value of answers with these accuracies and costs at these contexts."""
         reward = self.reward
         if reward is None:
-            return accuracy - self.cost
+            return accuracy - cost
         slope = 1 + context @ np.array(reward.context) if reward.context else 1.0
-        worth: Array = reward.accuracy * accuracy**reward.power - reward.cost * self.cost * slope
+        worth: Array = reward.accuracy * accuracy**reward.power - reward.cost * cost * slope
         return worth
 
 
@@ -44,20 +61,19 @@ class ValueOracle(CauseOracle):
     """
 
     def __init__(
-        self, environment: Environment, settings: Settings, *, played: NetworkConfig
+        self, environment: Environment, settings: Settings, *, played: NetworkConfig, seed: int
     ) -> None:
         """`played` is the network under the policy; its contexts are those of the rewards."""
         setup = unrestricted(environment, settings)
         self._width = width_of(environment, played)
-        super().__init__(
-            setup.sites,
-            lipschitz=environment.lipschitz,
-            alpha=environment.alpha,
-            dimension=self._width,
-        )
+        super().__init__(setup.sites, lipschitz=environment.lipschitz, alpha=environment.alpha)
         self._environment = environment
+        self._parts = parts_of(environment, setup)
+        self._marginals = Marginals(environment, seed)
         self._functions = sum(environment.counts)
-        self._arms = [_arms(environment, setup, place) for place in range(len(setup.sites))]
+        steps = _prices(environment, setup)
+        self._arms = [_arms(environment, setup, k, steps) for k in range(len(setup.sites))]
+        self._has_tolls = setup.wiring is not None and bool(setup.wiring.tolls)
         spaces = played.plan.of_width(self._width)
         self._coordinates = [[*spaces[site.spaces[0]]] for site in played.sites]
 
@@ -69,20 +85,24 @@ class ValueOracle(CauseOracle):
         answered = self._answered(trace, stretch).reshape(slots, receivers)
         for column, learner in enumerate(self._receivers):
             stream = learner if len(stretch.accuracy) > 1 else 0
-            accuracy = stretch.accuracy[stream].astype(np.float64)
             context = contexts[:, stream, self._coordinates[learner]]
-            known = [self._at_best(arm, accuracy, stretch) for arm in self._arms[learner]]
-            best[:, column] = self._best_worth(learner, known, accuracy, context)
-            codes = trace.arm[column::receivers]
+            slot = trace.slot[column::receivers]
+            best[:, column] = self._best_worth(learner, stretch, stream, context, slot)
+            codes, functions = trace.arm[column::receivers], trace.function[column::receivers]
             owned = self._owned[learner]
-            for arm, most in zip(self._arms[learner], known, strict=True):
+            accuracy = stretch.accuracy[stream]
+            for arm in self._arms[learner]:
                 at = np.flatnonzero(codes == arm.code)
-                worth[at, column] = arm.worth(answered[at, column], context[at])
-                if arm.helper >= 0:
-                    functions = trace.function[column::receivers][at]
-                    is_helped = (functions < owned.start) | (functions >= owned.stop)
-                    possible = arm.worth(most[at], context[at])
-                    gap[at, column] = is_helped * (possible - worth[at, column])
+                cost = arm.costs.at(slot[at])
+                if self._has_tolls:  # which path was used is not in the trace, its cost is
+                    cost = trace.cost[column::receivers][at]
+                worth[at, column] = arm.worth(answered[at, column], context[at], cost)
+                if arm.helper >= 0 and len(at):
+                    is_helped = (functions[at] < owned.start) | (functions[at] >= owned.stop)
+                    most = arm.worth(
+                        self._at_best(arm, accuracy[:, at], self._usual), context[at], cost
+                    )
+                    gap[at, column] = is_helped * (most - worth[at, column])
         gap[trace.phase.reshape(gap.shape) != Phase.EXPLOIT] = 0
         lost = (best - worth - gap).reshape(-1)
         cause = self._causes(trace, lost)
@@ -104,49 +124,146 @@ class ValueOracle(CauseOracle):
             accuracy[remembered] = chances(classes, usual, trace.prediction[remembered])
         return accuracy
 
-    def _at_best(self, arm: KnownArm, accuracy: Array, stretch: WorldChunk) -> Array:
-        """Return the accuracy of an arm in each slot, with its best answer."""
+    def _at_best(self, arm: KnownArm, accuracy: Array, usual: float) -> Array:
+        """Return the accuracy of an arm with its best answer, from those of all functions.
+
+        `usual` is the probability of the most probable label.
+        """
         if arm.is_by_context:
-            assert self._environment.classes is not None
-            return np.full(len(stretch.points), self._environment.classes.usual)
-        if arm.helper < 0:
-            own: Array = accuracy[arm.code]
-            return own
-        best: Array = accuracy[self._owned[arm.helper]].max(axis=0)
+            return np.full(accuracy.shape[1], usual)
+        own = (
+            accuracy[arm.code] if arm.helper < 0 else accuracy[self._owned[arm.helper]].max(axis=0)
+        )
+        best: Array = own.astype(np.float64)
         return best
 
     def _best_worth(
-        self, learner: int, known: list[Array], accuracy: Array, context: Array
+        self, learner: int, stretch: WorldChunk, stream: int, context: Array, slot: Array
     ) -> Array:
-        """Return the largest value of an arm in each slot."""
-        stand_in = accuracy[self._owned[learner]].max(axis=0)
-        values = [
-            arm.worth((1 - arm.late) * most + arm.late * stand_in, context)
-            for arm, most in zip(self._arms[learner], known, strict=True)
-        ]
+        """Return the largest value of an arm in each slot, over all that the learner may see."""
+        values = []
+        for accuracy, usual in self._known(learner, stretch, stream):
+            stand_in = accuracy[self._owned[learner]].max(axis=0)
+            for arm in self._arms[learner]:
+                most = self._at_best(arm, accuracy, usual)
+                expected = (1 - arm.late) * most + arm.late * stand_in
+                values.append(arm.worth(expected, context, arm.costs.at(slot)))
         best: Array = np.max(values, axis=0)
         return best
 
+    def _known(
+        self, learner: int, stretch: WorldChunk, stream: int
+    ) -> Iterator[tuple[Array, float]]:
+        """Yield, per context space, the accuracies of all functions and of the best label."""
+        for part in self._parts[learner]:
+            if part is None:
+                yield stretch.accuracy[stream], self._usual
+                continue
+            classes = self._environment.classes
+            usual = self._usual if 0 in part or classes is None else 1 / classes.number
+            yield self._marginals.at(part, stretch.points[:, stream]), usual
 
-def oracle_of(environment: Environment, settings: Settings, played: NetworkConfig) -> CauseOracle:
+    @property
+    def _usual(self) -> float:
+        classes = self._environment.classes
+        return 0.0 if classes is None else classes.usual
+
+
+def parts_of(environment: Environment, setup: NetworkConfig) -> list[list[Part | None]]:
+    """Return, per learner and context space, the coordinates that it sees; None: all of them.
+
+    Time is not one of them: the oracle always knows it.
+    """
+    names = environment.coordinates
+    everything = tuple(range(environment.dimension))
+    if not setup.plan.entries:
+        return [[None] for _ in setup.sites]
+    found: list[list[Part | None]] = []
+    for site in setup.sites:
+        spaces = [[setup.plan.entries[k] for k in setup.plan.spaces[own]] for own in site.spaces]
+        parts = [
+            tuple(sorted(names.index(entry) for entry in space if isinstance(entry, str)))
+            for space in spaces
+        ]
+        found.append([None if part == everything else part for part in parts])
+    return found
+
+
+def oracle_of(
+    environment: Environment, settings: Settings, played: NetworkConfig, *, seed: int
+) -> CauseOracle:
     """Return the oracle of an environment for the values of a policy."""
     setup = unrestricted(environment, settings)
     sites = setup.sites
-    is_general = any(
+    is_general = (setup.wiring is not None and setup.wiring.is_moving) or any(
         site.rewards or site.cost_columns or site.context_peers or site.answer_wait is not None
         for site in sites
     )
-    if is_general:
-        return ValueOracle(environment, settings, played=played)
+    parts = parts_of(environment, setup)
+    check_parts(environment, setup, parts)
+    if is_general or any(own != [None] for own in parts):
+        return ValueOracle(environment, settings, played=played, seed=seed)
     return Oracle(
         sites,
         lipschitz=environment.lipschitz,
         alpha=environment.alpha,
-        dimension=width_of(environment, played),
+        dimension=None if played.plan.entries else environment.dimension,
     )
 
 
-def _arms(environment: Environment, setup: NetworkConfig, place: int) -> list[KnownArm]:
+def check_parts(
+    environment: Environment, setup: NetworkConfig, parts: Sequence[Sequence[Part | None]]
+) -> None:
+    """Raise `ConfigError` if accuracies given a part of the coordinates are not known."""
+    where = f"environment {environment.name!r}"
+    for site, own in zip(setup.sites, parts, strict=True):
+        if len(own) > 1 and any(reward.context for reward in site.rewards):
+            raise ConfigError(
+                f"{where}: the slopes in reward.context cannot be combined with candidates; remove "
+                "one of them"
+            )
+    if all(part is None for own in parts for part in own):
+        return
+    what = "sites that see a part of the coordinates (context, candidates)"
+    given = {
+        "drift": environment.drift,
+        "environment": environment.entry,
+        "log": environment.log,
+        "regions": environment.regions,
+        "case": environment.case,
+        "arrivals": environment.process.arrivals != "uniform",
+    }
+    for key, value in given.items():
+        if value:
+            raise ConfigError(f"{where} has {what}, and {key}; remove one of them")
+    longest = max(len(part) for own in parts for part in own if part is not None)
+    if longest > MOST_COORDINATES:
+        raise ConfigError(
+            f"{where} has {what} with {longest} of {environment.dimension} coordinates; use at "
+            f"most {MOST_COORDINATES}, or all of them"
+        )
+
+
+def _prices(environment: Environment, setup: NetworkConfig) -> dict[Pair, PriceSteps]:
+    """Return the prices of peers by asker and peer, where links change or have random costs."""
+    wiring = setup.wiring
+    if wiring is None or not wiring.is_moving:
+        return {}
+    links = wiring.links.copy()
+    means = {name: (column.low + column.high) / 2 for name, column in environment.columns.items()}
+    links.apply(Change(1, *pair, means[column]) for pair, column in wiring.tolls.items())
+    first = links.prices()
+    later = price_changes(links, wiring.changes)
+    found = {pair: [(1, first.get(pair, math.inf))] for pair in wiring.reach}
+    for slot, asker, peer, price in later:
+        found[asker, peer].append((slot, math.inf if price is None else price))
+    steps = {pair: zip(*moves, strict=True) for pair, moves in found.items()}
+    return {pair: PriceSteps(*moves) for pair, moves in steps.items()}
+
+
+def _arms(
+    environment: Environment, setup: NetworkConfig, place: int, prices: Mapping[Pair, PriceSteps]
+) -> list[KnownArm]:
     site, learners = setup.sites[place], len(setup.sites)
     functions, first = sum(environment.counts), sum(environment.counts[:place])
     columns = [environment.columns[name] if name else None for name in site.cost_columns]
@@ -161,13 +278,32 @@ def _arms(environment: Environment, setup: NetworkConfig, place: int) -> list[Kn
         KnownArm(
             code=codes[number],
             helper=helper,
-            cost=cost + (means[number] if means else 0.0),
+            costs=_steps(setup, place, number, prices, more=means[number] if means else 0.0),
             late=_late(environment, setup, place, helper) if number < seen else 0.0,
             reward=site.rewards[number] if site.rewards else None,
             is_by_context=number >= seen,
         )
-        for number, (helper, cost) in enumerate(zip(site.behind, site.costs, strict=True))
+        for number, helper in enumerate(site.behind)
     ]
+
+
+def _steps(
+    setup: NetworkConfig,
+    place: int,
+    arm: int,
+    prices: Mapping[Pair, PriceSteps],
+    *,
+    more: float,
+) -> PriceSteps:
+    """Return the expected cost of an arm, `more` than the fixed one."""
+    site = setup.sites[place]
+    is_peer = len(site.functions) <= arm < len(site.functions) + len(site.peers)
+    if not prices or not is_peer:
+        return PriceSteps((1,), (site.costs[arm] + more,))
+    helper = setup.sites[site.behind[arm]]
+    carried = helper.serving_cost if setup.settings.carry_serving_costs else 0.0
+    slots, costs = prices[site.name, helper.name]
+    return PriceSteps(slots, tuple(cost + carried + more for cost in costs))
 
 
 def _late(environment: Environment, setup: NetworkConfig, asker: int, helper: int) -> float:
