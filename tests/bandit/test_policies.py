@@ -156,10 +156,14 @@ def test_mode_spec_follows_the_pseudocode() -> None:
         askers="all",
         hidden_from="all",
         history="labels",
+        queries="all",
+        children="pooled",
+        unlabelled="net",
+        batch="slots",
     )
 
 
-def test_mode_paper_fits_the_published_tables() -> None:
+def test_mode_paper_fits_the_published_tables_and_follows_the_text() -> None:
     assert CoS(mode="paper").reading == Reading(
         order="train-own-peers",
         helper="explore-first",
@@ -168,7 +172,11 @@ def test_mode_paper_fits_the_published_tables() -> None:
         ties="lowest",
         askers="first",
         hidden_from="first",
-        history="labels",
+        history="predictions",
+        queries="one",
+        children="averaged",
+        unlabelled="accuracy",
+        batch="slot",
     )
 
 
@@ -180,7 +188,11 @@ OTHER_READINGS = {
     "ties": ["lowest", "random"],
     "askers": ["all", "first"],
     "hidden_from": ["all", "first"],
-    "history": ["labels", "asked"],
+    "history": ["labels", "asked", "predictions"],
+    "queries": ["all", "one"],
+    "children": ["pooled", "averaged"],
+    "unlabelled": ["net", "accuracy"],
+    "batch": ["slots", "slot"],
 }
 
 

@@ -110,6 +110,7 @@ class Log(NamedTuple):
     gains: memoryview | None = None
     busy: memoryview | None = None
     costs: memoryview | None = None
+    batches: memoryview | None = None  # newer than the frozen kernel, which does not read it
 
 
 class Decided(NamedTuple):

@@ -288,4 +288,4 @@ def test_only_what_was_paid_for_a_label_that_the_asker_holds_against_the_arm_is_
     assert phases == ["train", "explore"]
     assert network.known[1][cell].arms[0] == Tally(labels=2, right=2)
     assert network.known[0][cell].arms[1] == Tally(labels=1, right=1, spent=250_000, times=1)
-    assert network.known[0][cell].arms[1].estimate(0.5) == 0.25
+    assert network.estimates(0, cell)[1] == 0.75

@@ -13,6 +13,8 @@ from reference.records import (
     MILLION,
     Cell,
     Context,
+    History,
+    Predictions,
     Record,
     Setup,
     Site,
@@ -269,6 +271,8 @@ class Network:
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
         enough = limit(self.setup.train, slot)
+        if self.setup.queries == "one":
+            return self.first_untrained(site, cell, slot)
         for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
             # Once it was seen above the limit, a peer is not asked again until the limit is there.
             if record.training[arm] <= enough:
@@ -279,23 +283,68 @@ class Network:
                 record.training[arm] = reported - asked
         return next((arm for arm, used in record.training.items() if used <= enough), None)
 
+    def first_untrained(self, site: int, cell: Cell, slot: int) -> int | None:
+        """Ask the first peer below the limit, and no other: "else go to line 15"."""
+        record = self.known[site][cell]
+        enough = limit(self.setup.train, slot)
+        for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
+            if record.training[arm] <= enough:
+                reported = self.record(peer, cell, slot).arrivals
+                waits = self.setup.count != "arrivals"
+                asked = record.arms[arm].labels if waits else record.arms[arm].tried
+                record.training[arm] = reported - asked
+                return arm if record.training[arm] <= enough else None
+        return None
+
     def estimates(self, site: int, cell: Cell) -> list[float]:
         """Value every arm by the site's own experience in the cell, after costs."""
         others = (*self.peers(site), *self.readers(site))
         costs = [*self.setup.sites[site].costs, *(price for _, price in others)]
+        if not self.setup.sites[site].supervised and self.setup.unlabelled == "accuracy":
+            costs = [0.0 for _ in costs]
         arms = self.known[site][cell].arms
-        return [tally.estimate(cost) for tally, cost in zip(arms, costs, strict=True)]
+        accuracies = [self.mean(site, cell, arm) for arm in range(len(arms))]
+        return [
+            tally.estimate(cost, accuracy)
+            for tally, cost, accuracy in zip(arms, costs, accuracies, strict=True)
+        ]
+
+    def mean(self, site: int, cell: Cell, arm: int) -> float:
+        """Return the accuracy of an arm that is exploited by: of the cell, or of its children."""
+        of_cell = self.known[site][cell].arms[arm].accuracy
+        if not (self.setup.inherit and self.setup.zooming and self.setup.children == "averaged"):
+            return of_cell
+        means = []
+        for number in range(2 ** len(cell.place)):
+            place = tuple(2 * c + (number >> k & 1) for k, c in enumerate(cell.place))
+            child = self.known[site].get(Cell(cell.space, 2 * cell.side, place))
+            if cell.place and child is not None and child.arms[arm].labels:
+                means.append(child.arms[arm].accuracy)
+        total = 0.0
+        for one in means:
+            total += one
+        return total / len(means) if means else of_cell
 
     def hearsay(self, site: int, cell: Cell, slot: int) -> list[float]:
         """Value every arm without labels: by what serving taught, and by what the others say."""
         values = self.own_estimates(site, cell)
         for peer, price in self.peers(site):
             theirs = self.record(peer, cell, slot).arms[: self.setup.sites[peer].functions]
-            values.append(max(tally.accuracy for tally in theirs) - price)
+            values.append(
+                max(tally.accuracy for tally in theirs) - self.price_without_labels(price)
+            )
         for reader, price in self.readers(site):
             # A learner that is queried about a cell opens a record of it: readers as peers.
-            values.append(self.record(reader, cell, slot).history.share - price)
+            share = self.answers_of(self.record(reader, cell, slot)).share
+            values.append(share - self.price_without_labels(price))
         return values
+
+    def price_without_labels(self, price: float) -> float:
+        return 0.0 if self.setup.unlabelled == "accuracy" else price
+
+    def answers_of(self, record: Record) -> "History | Predictions":
+        """Return what a reader answers by."""
+        return record.predictions if self.setup.history == "predictions" else record.history
 
     def own_estimates(self, site: int, cell: Cell) -> list[float]:
         return self.estimates(site, cell)[: self.setup.sites[site].functions]
@@ -327,7 +376,7 @@ class Network:
 
     def leader(self, reader: int, cells: tuple[Cell, ...], slot: int) -> object:
         """Answer a request that shows the cells alone; None: no label was seen in any."""
-        histories = [self.record(reader, cell, slot).history for cell in cells]
+        histories = [self.answers_of(self.record(reader, cell, slot)) for cell in cells]
         # One without labels has the share 0, which no other has.
         return histories[lowest_of_largest([history.share for history in histories])].leader
 
@@ -378,6 +427,11 @@ class Network:
                 record.take(self.setup, record.arms[decision.function], right=lesson.right)
         for record in [*self.records_around(decision), *self.records_asked(decision)]:
             record.history.take(lesson.label)
+        said = self.arm_says(decision, lesson.answers) if lesson.answers else None
+        # What another site said is not a prediction of the site itself.
+        own = self.records_around(decision) if decision.is_own else self.records_asked(decision)
+        for record in own if said is not None else []:
+            record.predictions.take(said, lesson.label)
 
     def score(self, decision: Decision, lesson: Lesson) -> None:
         """Take in what the label says of free functions that were not chosen."""

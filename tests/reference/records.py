@@ -48,6 +48,10 @@ class Setup:
     discount: float = 1.0
     spaces: tuple[tuple[int, ...], ...] | None = None  # coordinates of each; None: one, of all
     batch: str = "slots"  # "slots" | "slot": of the rows of a batch
+    queries: str = "all"  # "all" | "one": untrained peers that are asked in a decision
+    children: str = "pooled"  # "pooled" | "averaged": what is exploited where cells inherit
+    unlabelled: str = "net"  # "net" | "accuracy": what a site without labels goes by
+    history: str = "labels"  # "labels" | "predictions": what readers answer by
 
     def seen_in(self, space: int, context: Context) -> Context:
         """Return the coordinates of the context that belong to the space."""
@@ -114,10 +118,10 @@ class Tally:
         self.spent += millionths
         self.times += 1
 
-    def estimate(self, cost: float) -> float:
+    def estimate(self, cost: float, accuracy: float) -> float:
         if self.times:
             cost = cost + self.spent / (self.times * MILLION)
-        return self.accuracy - cost
+        return accuracy - cost
 
 
 class History:
@@ -140,6 +144,29 @@ class History:
         return self.counts[self.leader] / sum(self.counts.values())
 
 
+class Predictions:
+    """What a site predicted in one cell, and how often each prediction was right."""
+
+    def __init__(self) -> None:
+        self.tries: dict[object, int] = {}
+        self.right: dict[object, int] = {}
+
+    def take(self, said: object, label: object) -> None:
+        self.tries[said] = self.tries.get(said, 0) + 1
+        self.right[said] = self.right.get(said, 0) + (said == label)
+
+    @property
+    def share(self) -> float:
+        return max((self.right[said] / self.tries[said] for said in self.tries), default=0.0)
+
+    @property
+    def leader(self) -> object:
+        """The prediction that was right most often, by its share; None: none was ever right."""
+        if self.share == 0.0:
+            return None
+        return next(one for one in self.tries if self.right[one] / self.tries[one] == self.share)
+
+
 class Record:
     """What a site knows of one cell. It is opened once, and never reset or dropped."""
 
@@ -154,6 +181,7 @@ class Record:
         self.has_split = False
         self.latest: list[tuple[Tally, bool]] = []  # in the order in which their labels came
         self.history = History()
+        self.predictions = Predictions()
 
     def take(self, setup: Setup, tally: Tally, *, right: bool) -> None:
         """Take in a label, and forget what the setup says is too old."""

@@ -219,7 +219,13 @@ def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
     return replace(_with_sites(case, made), paid=paid)
 
 
-NEW_READINGS = {"batch": ("slots", "slot")}  # their values in the modes spec and paper
+NEW_READINGS = {  # their values in the modes spec and paper
+    "batch": ("slots", "slot"),
+    "queries": ("all", "one"),
+    "children": ("pooled", "averaged"),
+    "unlabelled": ("net", "accuracy"),
+    "history": ("labels", "predictions"),
+}
 
 
 @st.composite
@@ -230,6 +236,8 @@ def reading_cases(draw: st.DrawFn) -> Case:
         name: draw(st.sampled_from([*values, values[case.mode == "paper"]]))
         for name, values in NEW_READINGS.items()
     }
+    if own["children"] == "averaged":  # which says something only then
+        own["inherit"] = True
     case = replace(case, setup=replace(case.setup, **own))
     return _in_batches(case, draw) if draw(st.booleans()) else case
 

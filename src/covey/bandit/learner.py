@@ -376,11 +376,21 @@ class Learner:
         table.settle_batch(contexts.reshape(-1).data, slots.data, codes.data, gains.data, paid.data)
 
     def remember(
-        self, code: int, label: Label, context: Context, slot: int, space: str | None = None
+        self,
+        code: int,
+        label: Label,
+        context: Context,
+        slot: int,
+        space: str | None = None,
+        answer: Label | None = None,
     ) -> None:
-        """Keep a label for peers that show the cell only; nothing happens unless `remembers`."""
+        """Keep a label for peers that show the cell only; nothing happens unless `remembers`.
+
+        `answer` is what the arm said; None or `NO_ANSWER`: nothing.
+        """
         if self.remembers:
-            self._at(space).remember(code, label, context, slot)
+            said = None if answer is NO_ANSWER else answer
+            self._at(space).remember(code, label, context, slot, said)
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Count the labels of decisions as pending no longer."""
@@ -437,7 +447,7 @@ class Learner:
         return (count / labels if labels else 0.0), labels
 
     def recall(self, cell: Cell, slot: int) -> tuple[Label, int]:
-        """Return the label seen most in the cell (`NO_ANSWER`: none was) and a code for `remember`.
+        """Return the answer by the cell alone (`NO_ANSWER`: there is none), a code for `remember`.
 
         Nothing is counted, so the code is never settled, retracted or pending.
         """

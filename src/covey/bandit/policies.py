@@ -70,6 +70,7 @@ class Policy(NamedTuple):
         and others, such as `rewards`.
         """
         settings, reading = self.settings, self.settings.reading
+        site.setdefault("is_supervised", True)
         seed = settings.seed * 1_000_003 + position
         return Rule(
             dimension=self.dimension,
@@ -84,6 +85,10 @@ class Policy(NamedTuple):
             window=settings.forget.window or 0,
             discount=1.0 if settings.forget.discount is None else settings.forget.discount,
             asked_only=reading.history == "asked",
+            scores_predictions=reading.history == "predictions",
+            ignores_prices=reading.unlabelled == "accuracy" and not site["is_supervised"],
+            asks_one=reading.queries == "one",
+            averages_children=reading.children == "averaged",
             index=self.by_index,
             tree=self.tree,
             offset=zlib.crc32(name.encode()),
@@ -169,9 +174,12 @@ _OF_PHASES = (
     "inherit",
     "forget",
 )
-_READINGS_OF_PHASES = ("order", "helper", "count", "level-offset", "ties", "batch")
+_READINGS_OF_PHASES = (
+    *("order", "helper", "count", "level-offset", "ties", "queries", "children", "batch"),
+)
 PHASED = ("cos", "dcza")  # presets that have all readings of the paper
-_OF_PAPER = {"batch": "slot"}  # readings that others do not have
+# Readings that others do not have.
+_OF_PAPER = {"queries": "one", "children": "averaged", "batch": "slot"}
 _READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
 
 

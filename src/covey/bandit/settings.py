@@ -45,7 +45,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     ties: Literal["lowest", "random"] = "lowest"
     askers: Literal["all", "first"] = "all"
     hidden_from: Literal["all", "first"] = "all"
-    history: Literal["labels", "asked"] = "labels"  # of context peers
+    history: Literal["labels", "asked", "predictions"] = "labels"  # of context peers
+    queries: Literal["all", "one"] = "all"  # of untrained peers, per decision
+    children: Literal["pooled", "averaged"] = "pooled"  # the estimates of a cell, with `inherit`
+    unlabelled: Literal["net", "accuracy"] = "net"  # what learners without labels go by
     batch: Literal["slots", "slot"] = "slots"  # of a batch: one per row, or one in all
 
 
@@ -56,6 +59,10 @@ READINGS = {
         level_offset=1,
         askers="first",
         hidden_from="first",
+        history="predictions",
+        queries="one",
+        children="averaged",
+        unlabelled="accuracy",
         batch="slot",
     ),
 }

@@ -115,8 +115,16 @@ def kind_of(rule: Rule) -> str:
     if rule.index is not None:
         kind = "RecentTable" if rule.index.is_recent else "IndexTable"
         return "BalanceTable" if rule.index.is_balanced else kind
+    return _kind_of_phases(rule)
+
+
+def _kind_of_phases(rule: Rule) -> str:
     if rule.elimination is not None:
         return "EliminationTable"
+    if rule.inherits and rule.averages_children:
+        return "ChildrenMeanTable"
+    if rule.asks_one:
+        return "OneQueryTable"
     is_usual = len(rule.levels) == 1 and rule.counted == 0 and rule.unit == 1
     has_options = (
         rule.window > 0

@@ -89,12 +89,14 @@ cdef class Arena:
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
     @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, row=cython.longlong, table=Table)
     cdef inline int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
-    cdef int _remember(self, long long i, long long slot, long long label) except -1
+    @cython.locals(said=cython.longlong)
+    cdef _said(self, long long i, long long function, long long t)
+    cdef int _remember(self, long long i, long long slot, tuple told) except -1
     cdef long long _delay(self, long long i, long long delay) noexcept
     cdef long long _later(self, long long delay, long long busy) noexcept
-    cdef int _note(self, long long i, long long slot, long long gain, long long delay, long long label, long long paid) except -1
+    cdef int _note(self, long long i, long long slot, long long gain, long long delay, tuple told, long long paid) except -1
     cdef int _deliver(self, long long slot) except -1
-    cdef int _settle(self, note, long long gain, long long decided, points, long long label, long long paid) except -1
-    cdef int _settle_served(self, tuple asked, long long gain, long long decided, long long label) except -1
+    cdef int _settle(self, note, long long gain, long long decided, points, tuple told, long long paid) except -1
+    cdef int _settle_served(self, tuple asked, long long gain, long long decided, tuple told) except -1
     cdef int _release(self, tuple note) except -1
     cdef int _expect(self, tuple note, long long by) except -1

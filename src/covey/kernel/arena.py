@@ -17,7 +17,7 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.covey.kernel.memory import items_of
 
-from covey.kernel.counters import EXPLOIT, MILLIONTHS, NOTHING, SERVE, UNPAID
+from covey.kernel.counters import EXPLOIT, MILLIONTHS, SERVE, UNPAID
 from covey.kernel.rules import Cell, Seat
 from covey.kernel.spaces import Ledger
 from covey.kernel.table import Table
@@ -86,9 +86,7 @@ class Arena:
         at = log.at
         delays = log.delays
         shown = log.shown
-        first = 0
-        end = self.count
-        delay = 0
+        first, end, delay = 0, self.count, 0
         self._open(log, trace)
         for k in range(self.count):
             for space in range(self.spaces):
@@ -222,8 +220,7 @@ class Arena:
     def _look_ahead(self, t: int, count: int) -> None:
         """Find the cells of the next slots, and request their memory."""
         first = cython.cast(Table, self.seats[0])
-        start = t * self.width
-        at = t % (2 * AHEAD)
+        start, at = t * self.width, t % (2 * AHEAD)
         columns, ahead = self.columns_at, self.ahead_at
         first._look_ahead(self.contexts_at, start, columns, self.width, ahead, at, count)
         if first.is_direct:
@@ -399,7 +396,7 @@ class Arena:
                 table.told[arm] = owner._accuracy(base, best)
                 seen += owner.rows[base + owner.labels + best]
             else:
-                _, count, total, _ = owner.memory.get(met, NOTHING)
+                _, count, total = owner.memory.recall(met)
                 table.told[arm] = float(count) / total if total else 0.0
                 seen += total
         self.seen = seen
@@ -435,7 +432,7 @@ class Arena:
             own = self._gains(i, i, ledger.choice >> 2, t)
             self.scores = (own, self._gains(i, helper, ledger.function, t))
         if delay != 0 or self.is_batched:  # labels of a batch come together, in order
-            self._note(i, slot, gain, delay, self.labels[t], paid)
+            self._note(i, slot, gain, delay, (self.labels[t], self._said(i, function, t)), paid)
             return 0
         ledger._learn(gain, slot, paid)
         if helper >= 0 and ledger.function >= 0:
@@ -446,8 +443,13 @@ class Arena:
         if self.has_free:
             self._score(i, helper, tuple(ledger.rows), tuple(ledger.asked_rows), self.scores, slot)
         if self.remembers:
-            self._remember(i, slot, self.labels[t])
+            self._remember(i, slot, (self.labels[t], self._said(i, function, t)))
         return 0
+
+    def _said(self, i: int, function: int, t: int) -> int | None:
+        """Return what the arm of learner `i` answered, for stored labels; None: nothing."""
+        said = self.predictions[self._row(i, function), t] if self.remembers else -1
+        return said if said >= 0 else None
 
     def _gains(self, i: int, owner: int, chosen: int, t: int) -> Any:
         """Return the free functions of `owner` but the chosen one, and what each gains."""
@@ -500,16 +502,18 @@ class Arena:
         self.written = at + 1
         return 0
 
-    def _remember(self, i: int, slot: int, label: int) -> int:
-        """Store a label for cell-only queries: here, and at the queried learner."""
+    def _remember(self, i: int, slot: int, told: tuple[int, int | None]) -> int:
+        """Store a label and the answer for cell-only queries: here, and at the queried learner."""
         ledger = self._ledger(i)
+        label, answer = told
+        own = answer if ledger.helper < 0 else None
         for k in range(ledger.count):
             if ledger.first.remembers:
-                ledger._at(k)._remember_around(label, slot)
+                ledger._at(k)._remember_around(label, own, slot)
             if ledger.helper >= 0:
                 table = self._ledger(ledger.helper)._table(ledger.own[k])
                 if table.remembers:
-                    table._remember(ledger.asked_rows[k], label)
+                    table.memory.take(ledger.asked_rows[k], label, answer)
         return 0
 
     def _delay(self, i: int, delay: int) -> int:
@@ -524,7 +528,7 @@ class Arena:
         """Return the delay of a label whose answer takes `busy` slots; hidden ones stay hidden."""
         return max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
 
-    def _note(self, i: int, slot: int, gain: int, delay: int, label: int, paid: int) -> int:
+    def _note(self, i: int, slot: int, gain: int, delay: int, told: Any, paid: int) -> int:
         """Schedule the label of the current decision of learner `i`, if it arrives."""
         ledger = self._ledger(i)
         rows = tuple(ledger.rows)
@@ -533,27 +537,25 @@ class Arena:
         self._expect(note, 1)
         if delay != NEVER:
             points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
-            kept = (note, gain, slot, points, label, paid, self.scores)
+            kept = (note, gain, slot, points, told, paid, self.scores)
             self.calendar.setdefault(slot + delay, []).append(kept)
         elif self.wait >= 0:
-            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), -1, 0, ()))
+            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), (), 0, ()))
         return 0
 
     def _deliver(self, slot: int) -> int:
         """Settle the labels that arrive at the end of `slot`."""
-        for note, gain, decided, points, label, paid, scores in self.calendar.pop(slot, ()):
+        for note, gain, decided, points, told, paid, scores in self.calendar.pop(slot, ()):
             if gain < 0:
                 self._release(note)
                 continue
             self._expect(note, -1)
-            self._settle(note, gain, decided, points, label, paid)
+            self._settle(note, gain, decided, points, told, paid)
             if self.has_free:
                 self._score(note[0], note[3], note[1], note[4], scores, decided)
         return 0
 
-    def _settle(
-        self, note: Any, gain: int, decided: int, points: Any, label: int, paid: int
-    ) -> int:
+    def _settle(self, note: Any, gain: int, decided: int, points: Any, told: Any, paid: int) -> int:
         i, rows, choice, helper, asked_rows, function = note
         ledger = self._ledger(i)
         for k in range(ledger.count):
@@ -562,21 +564,19 @@ class Arena:
             table._follow()
             table._learn_own(rows[k], choice >> 2, choice & 3, gain, decided, paid)
             if table.remembers:
-                table._remember_around(label, decided)
+                table._remember_around(told[0], told[1] if helper < 0 else None, decided)
             if helper >= 0:
                 asked = (helper, ledger.own[k], asked_rows[k], function)
-                self._settle_served(asked, gain, decided, label)
+                self._settle_served(asked, gain, decided, told)
         return 0
 
-    def _settle_served(
-        self, asked: tuple[int, int, int, int], gain: int, decided: int, label: int
-    ) -> int:
+    def _settle_served(self, asked: Any, gain: int, decided: int, told: Any) -> int:
         helper, space, row, function = asked
         table = self._ledger(helper)._table(space)
         if function >= 0:
             table._learn_served(row, function, gain, decided)
         if table.remembers:
-            table._remember(row, label)
+            table.memory.take(row, told[0], told[1])
         return 0
 
     def _release(self, note: tuple[Any, ...]) -> int:

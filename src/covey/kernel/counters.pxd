@@ -1,10 +1,10 @@
 cimport cython
 from covey.kernel.cells cimport Cells
+from covey.kernel.history cimport History
 
 cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, ARRIVED, LABELLED, USED
 cdef long long ONE, KEEP_BITS, MILLIONTHS, UNPAID
 cdef double CLOSED, FOREVER
-cdef tuple NOTHING
 
 
 cdef class CellCounters(Cells):
@@ -12,9 +12,9 @@ cdef class CellCounters(Cells):
     cdef int underway, spent, times, recent, recent_right, ring, info, replied
     cdef long long state, window, keep, unit, blind, decided
     cdef bint explores_to_help, is_pending, is_random, forgets, is_closing, learns_costs
-    cdef bint adds_costs, remembers, asked_only, has_rewards, once, dates_labels
+    cdef bint adds_costs, remembers, ignores_prices, has_rewards, once, dates_labels
     cdef double largest
-    cdef dict memory
+    cdef History memory
     cdef double[::1] costs, prices, rewards, told
     cdef int[::1] active
     cdef int _has_changed(self, long long row, long long arm) except -1
@@ -25,17 +25,15 @@ cdef class CellCounters(Cells):
     @cython.final
     cdef inline void _combine_at(self, long long at, CellCounters other, long long shift, long long by) noexcept
     @cython.final
-    @cython.locals(count=cython.longlong, total=cython.longlong, seen=cython.longlong)
-    cdef int _remember(self, long long row, label) except -1
+    cdef double _cost_of(self, double cost) noexcept
     @cython.final
-    cdef int _remember_around(self, label, long long slot) except -1
+    cdef int _remember_around(self, label, answer, long long slot) except -1
     @cython.final
     cdef inline long long _tried(self, long long base, long long arm) noexcept
     @cython.final
     cdef inline long long _best(self, long long base) noexcept
     @cython.final
     cdef inline long long _most_accurate(self, long long base) noexcept
-    @cython.final
     cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
     @cython.final
     @cython.locals(price=cython.double, times=cython.double)

@@ -20,6 +20,7 @@ from covey.kernel.cells import (
     SINCE,
     Cells,
 )
+from covey.kernel.history import history_of
 from covey.kernel.rules import Cell, Rule
 
 TRAIN = 0
@@ -39,7 +40,6 @@ MILLIONTHS = 1000000  # unit of costs
 UNPAID = -(1 << 60)  # no observed cost
 CLOSED = 1e300  # cost of an unavailable arm
 FOREVER = float("inf")
-NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
 
 
 class CellCounters(Cells):
@@ -50,9 +50,10 @@ class CellCounters(Cells):
         self.functions = rule.functions
         self.arms = len(rule.costs)
         self.asked = self.arms - rule.context_peers  # arms before this one receive the data
-        self.costs = array("d", rule.costs)
+        self.ignores_prices = rule.ignores_prices
+        self.costs = array("d", [self._cost_of(cost) for cost in rule.costs])
         self.is_closing = False  # some arms are unavailable for the current decision
-        self.prices = array("d", rule.costs)  # their costs when available
+        self.prices = array("d", self.costs)  # their costs when available
         self.explores_to_help = rule.explores_to_help
         self.counted = rule.counted
         self.is_pending = rule.is_pending
@@ -60,8 +61,7 @@ class CellCounters(Cells):
         # Learnt costs are added to the price, unless they are the widths of answers.
         self.adds_costs = rule.learns_costs and not (rule.index and rule.index.is_balanced)
         self.remembers = rule.remembers
-        self.asked_only = rule.asked_only
-        self.memory: dict[int, Any] = {}  # row -> most frequent label, its count, total, counts
+        self.memory = history_of(rule)
         self.is_random = rule.seed is not None
         self.state = (rule.seed or 0) & 0x7FFFFFFF
         self.unit = rule.unit
@@ -110,7 +110,7 @@ class CellCounters(Cells):
 
     def _is_reset(self, row: int) -> int:
         """Forget the labels of a row."""
-        self.memory.pop(row, None)
+        self.memory.forget(row)
         return 0
 
     def _replies(self, row: int) -> list[int]:
@@ -292,10 +292,14 @@ class CellCounters(Cells):
 
     def set_cost(self, arm: int, cost: float) -> None:
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
-        self.costs[arm] = cost
+        self.costs[arm] = self._cost_of(cost)
         for row in range(self.used):
             self.marks[2 * row * self.stride + BEST] = -1
             self.rows[row * self.stride + NEXT_TEST] = 0
+
+    def _cost_of(self, cost: float) -> float:
+        """Return what a price is in decisions: nothing, if these go by accuracies alone."""
+        return 0.0 if self.ignores_prices and cost < CLOSED else cost
 
     def combine(self, row: int, other: CellCounters, by: int) -> None:
         """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract.
@@ -336,40 +340,26 @@ class CellCounters(Cells):
     # -- labels seen, for peers that show only the cell ----------------------------------------
 
     def recall(self, row: int) -> tuple[Any, int, int]:
-        """Return the most frequent label in `row`, its count, and the number of labels."""
-        leader, count, total, _ = self.memory.get(row, NOTHING)
-        return leader, count, total
+        """Return the answer in `row`, how often it was right, and out of how many."""
+        return self.memory.recall(row)
+
+    def recall_sum(self, own: dict[Any, int], theirs: dict[Any, int]) -> tuple[Any, int, int]:
+        """Return `recall` for a cell whose `known` is the sum of two."""
+        return self.memory.recall_sum(own, theirs)
 
     def known(self, row: int) -> list[tuple[Any, int]]:
-        """Return the labels in `row` with their counts, the most frequent first."""
-        leader, _, _, counts = self.memory.get(row, NOTHING)
-        return sorted((counts or {}).items(), key=lambda one: (-one[1], one[0] is not leader))
+        """Return what `recall` goes by in `row`: labels with their counts."""
+        return self.memory.known(row)
 
     def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
         """Restore the result of `known`."""
-        if labels:
-            counts = dict(labels)
-            self.memory[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
+        self.memory.know(row, labels)
 
-    def _remember(self, row: int, label: Any) -> int:
-        """Store a label; the leading label changes only when another has a larger count."""
-        leader, count, total, counts = self.memory.get(row, NOTHING)
-        if self.asked_only and label != (leader or 0):
-            return 0
-        counts = counts or {}
-        counts[label] = seen = counts.get(label, 0) + 1
-        if seen > count:
-            leader, count = label, seen
-        self.memory[row] = (leader, count, total + 1, counts)
-        return 0
-
-    def _remember_around(self, label: Any, slot: int) -> int:
+    def _remember_around(self, label: Any, answer: Any, slot: int) -> int:
         """Store a label in the cells of `path` that existed when its instance arrived."""
-        if self.asked_only:
-            return 0
         for k in range(self.found):
             if self._since(self.path[k] * self.stride) <= slot:
-                self._remember(self.path[k], label)
+                self.memory.take_own(self.path[k], label, answer)
         return 0
 
     # -- estimates -----------------------------------------------------------------------------

@@ -28,6 +28,31 @@ cdef class PlainPhaseTable(PhaseTable):
     cdef inline void _add_label(self, long long base, long long arm, long long gain) noexcept
 
 
+cdef class OneQueryTable(PhaseTable):
+    cdef dict wanted, heard
+    @cython.locals(arm=cython.longlong, first=cython.longlong)
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    @cython.final
+    cdef long long _after_training(self, long long base, bint is_trained) noexcept
+    @cython.final
+    @cython.locals(peer=cython.longlong)
+    cdef bint _is_untrained(self, long long row) except -1
+    cdef bint _needs_report(self, long long row, long long peer) except -1
+    cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+
+
+cdef class ChildrenMeanTable(OneQueryTable):
+    cdef bint asks_one
+    cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    cdef bint _needs_report(self, long long row, long long peer) except -1
+    cdef double _value(self, long long base, long long arm) noexcept
+    @cython.locals(value=cython.double, largest=cython.double)
+    cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
+    @cython.final
+    @cython.locals(total=cython.double, means=cython.longlong, level=cython.longlong, row=cython.longlong)
+    cdef double _average(self, long long base, long long arm) noexcept
+
+
 cdef class EliminationTable(PhaseTable):
     cdef double confidence, slack, cap
     cdef int most_functions

@@ -21,7 +21,7 @@ if cython.compiled:
 else:
     from math import log, sqrt
 
-from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, NEXT_TEST, OWN
+from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, COORDINATES, LEVEL, NEXT_TEST, OWN
 from covey.kernel.counters import ARRIVED, CLOSED, EXPLOIT, EXPLORE, FOREVER, TRAIN
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
@@ -162,6 +162,128 @@ class PlainPhaseTable(PhaseTable):
             self.marks[2 * base + BEST] = -1
         if arm < self.functions and (self.marks[2 * base + BEST_OWN] == arm) != gain:
             self.marks[2 * base + BEST_OWN] = -1
+
+
+class OneQueryTable(PhaseTable):
+    """Asks one untrained peer per decision; if that is trained by now, the next test follows.
+
+    This is the "go to" of the paper's pseudocode, taken literally.
+    """
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        PhaseTable.__init__(self, clock, rule)
+        self.wanted: dict[int, int] = {}  # row -> the peer that its latest decision asks
+        self.heard: dict[int, int] = {}  # row -> the peer that reported last
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        base = row * self.stride
+        if slot < self.rows[base + NEXT_TEST]:
+            return self._best(base) << 2 | EXPLOIT
+        self.clock.move(slot)
+        if not self.trains_first:
+            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        first = self.untrained - self.functions
+        arm = self._wanting(base, first, self.functions, self.asked, self.clock.floors[1])
+        if arm >= 0 and not is_fresh:
+            self.wanted[row] = arm - self.functions
+            return -1
+        if arm >= 0 and self._is_untrained(row):
+            return self.functions + self.heard[row] << 2 | TRAIN
+        return self._after_training(base, arm < 0)
+
+    def _after_training(self, base: int, is_trained: bool) -> int:
+        """Do the tests after that for training; `is_trained`: no peer is to be asked."""
+        if self.trains_first:
+            arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+            if arm >= 0:
+                return arm << 2 | EXPLORE
+        arm = self._wanting(base, self.labels, self.functions, self.arms, self.clock.floors[2])
+        if arm >= 0:
+            return arm << 2 | EXPLORE
+        if is_trained and not self.is_closing:
+            self.rows[base + NEXT_TEST] = self.clock.end
+        return self._best(base) << 2 | EXPLOIT
+
+    def _is_untrained(self, row: int) -> bool:
+        """Return whether the peer that reported last is still to be trained."""
+        peer = self.heard.get(row, -1)
+        if peer < 0 or self.costs[self.functions + peer] >= CLOSED:
+            return False
+        return self.rows[row * self.stride + self.untrained + peer] <= self.clock.floors[1]
+
+    def _needs_report(self, row: int, peer: int) -> bool:
+        return self.wanted.get(row, -1) == peer and self.costs[self.functions + peer] < CLOSED
+
+    def _receive_report(
+        self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
+    ) -> int:
+        self.heard[row] = peer
+        self._refresh(row, peer, arrivals)
+        return 0
+
+
+class ChildrenMeanTable(OneQueryTable):
+    """Exploits by the average of an arm's means in the finer cells that inherit."""
+
+    def __init__(self, clock: Clock, rule: Rule) -> None:
+        OneQueryTable.__init__(self, clock, rule)
+        self.asks_one = rule.asks_one
+
+    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        self.marks[2 * row * self.stride + BEST] = -1  # labels of finer cells do not reset it
+        if self.asks_one:
+            return OneQueryTable._choose(self, row, slot, is_fresh)
+        return PhaseTable._choose(self, row, slot, is_fresh)
+
+    def _needs_report(self, row: int, peer: int) -> bool:
+        if self.asks_one:
+            return OneQueryTable._needs_report(self, row, peer)
+        return PhaseTable._needs_report(self, row, peer)
+
+    def best(self, row: int) -> int:
+        """Return the arm with the largest estimate."""
+        return self._largest(row * self.stride, self.arms, True)
+
+    def _value(self, base: int, arm: int) -> float:
+        return self._worth(base, arm, self._average(base, arm))
+
+    def _largest(self, base: int, end: int, is_net: bool) -> int:
+        if not is_net:  # a helper goes by the cell that it is asked for
+            return PhaseTable._largest(self, base, end, is_net)
+        chosen = 0
+        rivals = 1
+        largest = -FOREVER
+        for arm in range(end):
+            value = self._value(base, arm)
+            if value > largest:
+                largest = value
+                chosen = arm
+                rivals = 1
+            elif self.is_random and value == largest:
+                rivals += 1
+                if self._is_drawn(rivals):
+                    chosen = arm
+        return chosen
+
+    def _average(self, base: int, arm: int) -> float:
+        """Return the average of an arm's means in the finer cells where it has labels.
+
+        Without such labels it is the mean in the cell itself.
+        """
+        total = 0.0
+        means = 0
+        level = self.marks[2 * base + LEVEL] + 1
+        if level < self.levels:
+            for child in range(1 << self.dimension):
+                for k in range(self.dimension):
+                    self.point[k] = 2 * self.rows[base + COORDINATES + k] + (child >> k & 1)
+                row = self._find(level)
+                if row >= 0 and self.rows[row * self.stride + self.labels + arm] > 0:
+                    total += self._accuracy(row * self.stride, arm)
+                    means += 1
+        return total / means if means > 0 else self._accuracy(base, arm)
 
 
 class EliminationTable(PhaseTable):

@@ -147,6 +147,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
     floors_training: bool = False  # check peers' reports against own records
     asked_only: bool = False  # store only labels that its answers got right
+    scores_predictions: bool = False  # store its predictions and how often each was right
+    ignores_prices: bool = False  # decide by accuracies alone
+    asks_one: bool = False  # of untrained peers, ask one per decision
+    averages_children: bool = (
+        False  # with `inherits`, exploit by the mean of the finer cells' means
+    )
     custom: Custom | None = None
 
 

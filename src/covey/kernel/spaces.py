@@ -7,7 +7,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from covey.kernel.counters import EXPLOIT, NOTHING
+from covey.kernel.counters import EXPLOIT
 from covey.kernel.table import Table
 
 
@@ -65,7 +65,7 @@ class Ledger:
                 self.chosen = k
                 return one
             base = self.rows[k] * table.stride
-            value = table._worth(base, one >> 2, table._accuracy(base, one >> 2))
+            value = table._value(base, one >> 2)
             if k == 0 or value > largest:
                 largest = value
                 self.chosen = k
@@ -106,11 +106,11 @@ class Ledger:
 
     def _recall(self, asker: Ledger) -> int:
         """Return the most frequent label in the cell with the clearest majority; -1: none."""
-        answer = 0 if asker.asked.asked_only else -1
+        answer = asker.asked.memory.unseen
         largest = 0.0
         for k in range(asker.count):
             table = self._table(asker.own[k])
-            leader, count, total, _ = table.memory.get(asker.asked_rows[k], NOTHING)
+            leader, count, total = table.memory.recall(asker.asked_rows[k])
             if total and float(count) / total > largest:
                 largest = float(count) / total
                 answer = leader
@@ -124,7 +124,7 @@ class Ledger:
             table = self._at(k)
             base = self.rows[k] * table.stride
             function = table._largest(base, table.functions, True)
-            value = table._worth(base, function, table._accuracy(base, function))
+            value = table._value(base, function)
             if k == 0 or value > largest:
                 largest = value
                 chosen = function

@@ -71,6 +71,10 @@ class Table(CellCounters):
         """Return whether `_choose` needs the report of a peer, after it returned -1."""
         return self.costs[self.functions + peer] < CLOSED
 
+    def _value(self, base: int, arm: int) -> float:
+        """Return what an arm is worth when it is exploited."""
+        return self._worth(base, arm, self._accuracy(base, arm))
+
     def _is_waiting(self, row: int, slot: int) -> bool:
         """Return whether the decision on `row` waits for the reports that `_needs_report` names."""
         return True
@@ -259,14 +263,20 @@ class Table(CellCounters):
             self._follow()
         self._score(decision >> 20, function, gain, slot, is_served)
 
-    def remember(self, decision: int, label: Any, context: tuple[float, ...], slot: int) -> None:
-        """Store the label of a decision made at `slot`, for queries that contain only the cell."""
+    def remember(
+        self, decision: int, label: Any, context: tuple[float, ...], slot: int, answer: Any = None
+    ) -> None:
+        """Store the label of a decision made at `slot`, for queries that contain only the cell.
+
+        `answer` is what the arm answered; None: nothing.
+        """
         if decision & 3 == SERVE:
-            self._remember(decision >> 20, label)
+            self.memory.take(decision >> 20, label, answer)
         else:
+            is_own = decision >> 2 & 0x3FFFF < self.functions
             self._read(context)
             self._follow()
-            self._remember_around(label, slot)
+            self._remember_around(label, answer if is_own else None, slot)
 
     def expect(self, decision: int) -> None:
         """Count a pending label of a decision that is already counted."""
@@ -360,6 +370,32 @@ class Table(CellCounters):
             self._follow_on()
             decisions[k] = self._begin(row, choice)
         return len(decisions)
+
+    def choose_batch(
+        self, contexts: memoryview, slot: int, decisions: memoryview, closed: bytes | None = None
+    ) -> int:
+        """Decide rows of one slot as `decide_batch`, but count nothing: see `begin_batch`."""
+        for k in range(len(decisions)):
+            self._take_context(contexts, k)
+            row = self._locate(slot)
+            choice = -1
+            if self.is_supervised:
+                if closed is None:
+                    choice = self._choose(row, slot, False)
+                else:
+                    choice = self._choose_open(row, slot, False, closed)
+            if choice < 0:
+                decisions[k] = -1 - row
+                return k
+            decisions[k] = row << 20 | choice
+        return len(decisions)
+
+    def begin_batch(self, contexts: memoryview, decisions: memoryview) -> None:
+        """Count decisions that were made without being counted."""
+        for k in range(len(decisions)):
+            self._take_context(contexts, k)
+            self._follow()
+            self._begin(decisions[k] >> 20, decisions[k] & 0xFFFFF)
 
     def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
         """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""

@@ -123,7 +123,8 @@ class Tickets:
         slot = self.integers[place * INTEGERS + SLOT]
         self.table.settle(code, gain, self.objects[base + CONTEXT], slot, paid)
         if self.remembers:
-            self.table.remember(code, label, self.objects[base + CONTEXT], slot)
+            answer, context = self.objects[base + ANSWER], self.objects[base + CONTEXT]
+            self.table.remember(code, label, context, slot, answer)
         self.objects[base + TRUTH] = label
         self.pending -= 1
         return is_right

@@ -33,6 +33,7 @@ from covey.node.requests import (
     add_counts,
     differences,
     is_own,
+    said_in,
 )
 from covey.node.status import kinds_of
 from covey.node.store import Store
@@ -533,7 +534,7 @@ class _Recount:
                     table.score(code, *one, context, slot)
                 self.counted += group.phase not in NOT_COUNTED
             if self._learner.remembers:
-                table.remember(code, label, context, slot)
+                table.remember(code, label, context, slot, said_in(request, row))
         return code
 
     def _served(self, request: Request, row: int) -> int:
@@ -558,7 +559,7 @@ class _Recount:
                     table.score(code, *one, (), slot)
                 self.counted += 1
             if self._learner.remembers:
-                table.remember(code, label, (), slot)
+                table.remember(code, label, (), slot, said_in(request, row))
         return code
 
     def _code(self, group: RowGroup, row: int) -> int:

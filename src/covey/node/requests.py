@@ -223,6 +223,12 @@ def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
     return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
 
 
+def said_in(request: Request, row: int) -> Label | None:
+    """Return what the arm of a row answered; None: nothing."""
+    said: Label = request.predictions[row]
+    return None if said is NO_ANSWER else said
+
+
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
     """Put late answers that arrived into their places; keep labels for the others, return these."""
     kept: set[int] = set()
@@ -532,6 +538,9 @@ def _parts(
         yield f"dimensions{where}", str(policy.dimension)
     preset = preset_of(policies)
     yield "preset", STORED_PRESETS.get(preset, preset)
+    settings = next(iter(policies.values())).settings
+    if settings.reading.history == "predictions":  # counted otherwise than labels
+        yield "history", "own predictions, and how often each was right"
     yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
     for scale in scales:
         yield "context", describe_scale(scale)

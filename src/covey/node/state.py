@@ -332,7 +332,7 @@ class SiteState:
                 for function, gained in scores:
                     learner.score(group.code, function, gained, context, slot, space)
         if learner.remembers:
-            learner.remember(group.code, label, context, slot, space)
+            learner.remember(group.code, label, context, slot, space, request.predictions[row])
 
     def _learn_rows(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -348,10 +348,11 @@ class SiteState:
         learner.settle_rows(contexts, slots, codes, gains, paid, request.space)
         if learner.remembers:
             points = map(tuple, contexts.tolist())
-            for code, label, point, slot in zip(
-                codes.tolist(), labels, points, slots.tolist(), strict=True
+            said = [request.predictions[row] for row in rows]
+            for code, label, point, slot, answer in zip(
+                codes.tolist(), labels, points, slots.tolist(), said, strict=True
             ):
-                learner.remember(code, label, point, slot, request.space)
+                learner.remember(code, label, point, slot, request.space, answer)
 
     def _settled(
         self, request: Request, rows: list[int], labels: list[Label], right: list[bool]

@@ -31,6 +31,7 @@ from covey.node.requests import (
     add_counts,
     holder,
     is_own,
+    said_in,
 )
 from covey.types import Context, Label
 
@@ -272,30 +273,13 @@ class SourceStatistics:
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
     def _recall(self, overlay: _Overlay | None, space: str, row: int) -> tuple[Any, int, int]:
-        """Return the leading label of own and the source's, its count, and that of all.
-
-        Ties go to the own leader, then to the source's, then to the label with more own counts.
-        """
+        """Return the answer by what the site itself and the source know, as `Table.recall`."""
         site = self._learner.tables[space]
         if overlay is None:
             return site.recall(row)
         table = overlay.tables[space]
         own, theirs = dict(site.known(site.find(table.cell(row)))), dict(table.known(row))
-        counts = {label: own.get(label, 0) + theirs.get(label, 0) for label in {**own, **theirs}}
-        if not counts:
-            return None, 0, 0
-        leaders = [next(iter(known), None) for known in (own, theirs)]
-        leader = min(
-            counts,
-            key=lambda label: (
-                -counts[label],
-                label != leaders[0],
-                label != leaders[1],
-                -own.get(label, 0),
-                repr(label),
-            ),
-        )
-        return leader, counts[leader], sum(counts.values())
+        return site.recall_sum(own, theirs)
 
     def _combined(
         self, overlay: _Overlay | None, space: str, row: int, call: Callable[[Table], T]
@@ -338,7 +322,7 @@ class SourceStatistics:
                     for scored in scored_gains(request, row, label, places, learner.gain_of):
                         table.score(group.code, *scored, (), slot)
             if learner.remembers and self._is_kept(overlay, space, row_of(group.code), label):
-                table.remember(group.code, label, (), slot)
+                table.remember(group.code, label, (), slot, said_in(request, row))
             overlay.note(space, group.code)
 
     def _is_kept(self, overlay: _Overlay, space: str, row: int, label: Label) -> bool:
