@@ -73,11 +73,12 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(
     replay(folder, "--json")
 
     summary = json.loads(capsys.readouterr().out)
-    assert set(summary) == {"learners", "functions"}
+    assert set(summary) == {"version", "policy", "slots", "total", "learners", "functions"}
     assert summary["functions"]["nb"] == 0.0
     assert set(summary["learners"]["north"]) == {
         "slots", "errors", "error_percent", "train_percent", "explore_percent",
-        "exploit_percent", "cost_total", "arms", "alone", "alarms",
+        "exploit_percent", "cost_total", "arms", "alone_percent", "alone", "best_own",
+        "best_own_percent", "net_gain_points", "pairs", "alarms",
     }  # fmt: skip
 
 
@@ -230,7 +231,7 @@ def test_the_demo_prints_its_file_paths(tmp_path: Path, capsys: pytest.CaptureFi
     code = cli.main(["demo", "--out", str(tmp_path / "demo"), "--slots", "500"])
 
     assert code == 0
-    assert "cooperation" in capsys.readouterr().out
+    assert "Over all sites, the best own function" in capsys.readouterr().out
     assert {p.name for p in (tmp_path / "demo").iterdir()} == {
         "log.csv",
         "report.html",

@@ -7,6 +7,7 @@ import pytest
 
 from covey.config import LearnerSpec
 from covey.data.logs import DecisionColumns, EncodedLog, Trace
+from covey.replay.gains import Gain, PairOutcome
 from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, Timeline
 
 SITES = (
@@ -119,6 +120,9 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
             explore=[1, 1, 0, 0, 0],
         ),
         cells=[],
+        own_errors={"nb": 0, "tree": 0},
+        gain=Gain((2 - 0.25 - 0.5 - 3) / 3, None),
+        pairs=[PairOutcome("south", 2, 1.0, 1, 1, "nb", 1)],
     )
 
 
@@ -205,3 +209,29 @@ def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -
 
     assert north.candidates == {"hour+load": 4, "hour": 4}
     assert south.candidates == {}
+
+
+def test_the_gain_is_over_the_best_own_function_on_the_rows_of_the_learner_net_of_costs() -> None:
+    rows: list[Row] = [
+        (slot, slot % 2, EXPLOIT, SOUTH if slot % 2 == 0 else 2, 1) for slot in range(1, 401)
+    ]
+    labels = [1] * 400
+    predictions = np.array(
+        [[slot % 8 == 0 for slot in range(1, 401)], [1] * 200 + [0] * 200, [1] * 400, [0] * 400]
+    )
+    trace = trace_of(rows)
+    trace._log = log_of(labels, predictions, at=[row[1] for row in rows])
+    tally = OutcomeBuilder(SITES)
+    tally.add(trace, trace)
+    outcome = outcome_of(tally)
+    north, south, west = outcome.learners
+
+    # North gets the even slots: nb is right in each fourth of them, tree in the first half.
+    assert (north.own_errors, north.best_own) == ({"nb": 150, "tree": 100}, "tree")
+    assert north.gain is not None
+    assert north.gain.mean == pytest.approx((200 - 0.5 * 200 - 100) / 200)
+    assert (south.own_errors, south.gain) == ({"svm": 0}, Gain(0.0, 0.0))
+    assert (west.own_errors, west.gain) == ({"knn": 0}, None)
+    assert outcome.gain is not None
+    assert outcome.gain.mean == pytest.approx(0.0)
+    assert north.pairs == [PairOutcome("south", 200, 100.0, 200, 200, "tree", 100)]

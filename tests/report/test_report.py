@@ -2,11 +2,13 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from covey.replay.gains import Gain
 from covey.replay.outcome import BaselineOutcome, Outcome
 from covey.report import replay as replay_report
 from support.outcomes import (
@@ -24,6 +26,18 @@ def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
     outcome = small_outcome(small_learner("a", slots=200, errors=20, alone_errors=30))
 
     assert replay_report.summary(outcome) == {
+        "version": version("covey"),
+        "policy": "CoS",
+        "slots": 300,
+        "total": {
+            "slots": 200,
+            "error_percent": 10.0,
+            "cost_points": 1.0,
+            "best_own_percent": 25.0,
+            "net_gain_points": pytest.approx({"mean": 14.0, "low": 13.0, "high": 15.0}),
+            "alone_percent": 15.0,
+            "alarms": 0,
+        },
         "learners": {
             "a": {
                 "slots": 200,
@@ -34,7 +48,22 @@ def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
                 "exploit_percent": 70.0,
                 "cost_total": 2.0,
                 "arms": {"a-tree": 170, "peer": 30},
+                "alone_percent": 15.0,
                 "alone": 15.0,
+                "best_own": "a-tree",
+                "best_own_percent": 25.0,
+                "net_gain_points": pytest.approx({"mean": 14.0, "low": 12.0, "high": 16.0}),
+                "pairs": [
+                    {
+                        "peer": "peer",
+                        "asked": 30,
+                        "paid": 2.0,
+                        "judged": 30,
+                        "right": 27,
+                        "best_own": "a-tree",
+                        "best_own_right": 20,
+                    }
+                ],
                 "alarms": {"count": 0, "slots": []},
             }
         },
@@ -62,7 +91,12 @@ def test_a_learner_without_rows_has_no_numbers_but_its_slots() -> None:
         "exploit_percent": None,
         "cost_total": None,
         "arms": {},
+        "alone_percent": None,
         "alone": None,
+        "best_own": None,
+        "best_own_percent": None,
+        "net_gain_points": None,
+        "pairs": [],
         "alarms": {"count": 0, "slots": []},
     }
 
@@ -82,9 +116,9 @@ def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
     lines = replay_report.text(small_outcome(first, second)).splitlines()
 
     assert [line.split() for line in lines[5:8]] == [
-        ["a", "200", "10.00", "15.00", "+5.00", "25.00", "0.0100", "10.0", "20.0", "70.0"],
-        ["b", "100", "40.00", "31.00", "-9.00", "12.50", "0.0100", "10.0", "20.0", "70.0"],
-        ["all", "300", "20.00", "20.33", "+0.33", NONE, "0.0100", "10.0", "20.0", "70.0"],
+        ["a", "200", "10.00", "1.00", "25.00", "+14.00", "2.00", "15.00", "10.0", "20.0"],
+        ["b", "100", "40.00", "1.00", "25.00", "-16.00", "2.00", "31.00", "10.0", "20.0"],
+        ["all", "300", "20.00", "1.00", "25.00", "+4.00", "1.00", "20.33", "10.0", "20.0"],
     ]
 
 
@@ -100,15 +134,17 @@ def test_the_summary_holds_the_errors_of_the_baselines() -> None:
     }
 
 
-def test_the_text_ends_with_a_table_of_the_baselines() -> None:
-    lines = replay_report.text(with_baselines()).splitlines()
+def test_the_text_ends_with_a_table_of_the_baselines_and_what_follows_from_it() -> None:
+    *_, table, conclusion = replay_report.text(with_baselines()).strip().split("\n\n")
 
-    assert [line.split() for line in lines[-4:]] == [
+    assert [line.split() for line in table.splitlines()] == [
         ["baseline", "error", "%"],
         ["-" * 20],
         ["win-stay", "37.50"],
         ["oza-russell", NONE],
     ]
+    assert conclusion.startswith("The best baseline, win-stay, has 37.50% errors: ")
+    assert "points more than the sites' errors and costs together" in " ".join(conclusion.split())
 
 
 def test_the_page_lists_the_baselines_best_first() -> None:
@@ -163,41 +199,42 @@ def test_the_text_names_the_best_single_function_of_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone_errors", "sentence"),
+    ("errors", "sentence"),
     [
-        (60, "cooperation gained 10.00 points: the error fell from 20.00% alone to 10.00%"),
-        (15, "cooperation lost 5.00 points: the error rose from 5.00% alone to 10.00%"),
-        (30, "cooperation changed nothing: 10.00% wrong either way"),
+        (30, "a net gain of 14.00 points (95 % interval +13.00 to +15.00). Without peers the same"),
+        (90, "a net loss of 6.00 points (95 % interval -7.00 to -5.00). Without peers the same"),
+        (72, "a net loss of 0.00 points (95 % interval -1.00 to +1.00, which may be chance)."),
     ],
 )
-def test_the_text_reports_gain_and_loss_of_cooperation(alone_errors: int, sentence: str) -> None:
-    first = small_learner("a", slots=300, errors=30, alone_errors=alone_errors)
+def test_the_text_compares_with_the_best_own_functions_net_of_costs(
+    errors: int, sentence: str
+) -> None:
+    first = small_learner("a", slots=300, errors=errors, alone_errors=60)
     printed = " ".join(replay_report.text(small_outcome(first, idle_learner("b"))).split())
 
-    assert f"Over all sites {sentence}" in printed
+    share = f"{errors / 3:.2f}"
+    start = "Over all sites, the best own function of each was wrong on 25.00% of its rows. "
+    both = f"Together they were wrong on {share}% and paid 1.00 points: {sentence}"
+    assert start + both in printed.replace("a net gain of 0.00", "a net loss of 0.00")
+    assert printed.endswith("Without peers the same policy was wrong on 20.00%.")
 
 
-@pytest.mark.parametrize(
-    ("cost_total", "price"),
-    [
-        (12.0, "at a cost of 0.0400 per slot, equal to 4.00 points."),
-        (0.0, "at no cost."),
-    ],
-)
-def test_the_text_reports_the_cost_of_the_gain(cost_total: float, price: str) -> None:
+def test_few_rows_give_no_interval() -> None:
     first = small_learner("a", slots=300, errors=30, alone_errors=60)
-    first = msgspec.structs.replace(first, cost_total=cost_total)
-    printed = " ".join(replay_report.text(small_outcome(first, idle_learner("b"))).split())
+    outcome = msgspec.structs.replace(
+        small_outcome(first, idle_learner("b")), gain=Gain(0.14, None)
+    )
+    printed = " ".join(replay_report.text(outcome).split())
 
-    assert printed.endswith(price)
+    assert "a net gain of 14.00 points (too few rows for an interval)" in printed
 
 
-def test_the_gain_of_cooperation_is_weighted_by_slots() -> None:
-    large = small_learner("a", slots=300, errors=30, alone_errors=90)
-    small = small_learner("b", slots=100, errors=50, alone_errors=30)
-    printed = replay_report.text(small_outcome(large, small))
+def test_sites_without_functions_have_nothing_to_compare_with() -> None:
+    first = small_learner("a", slots=300, errors=30, alone_errors=60)
+    bare = msgspec.structs.replace(first, own_errors={}, gain=None)
+    printed = replay_report.text(small_outcome(bare, idle_learner("b")))
 
-    assert "cooperation gained 10.00 points" in printed
+    assert "No site has own functions; together they were wrong on 10.00%." in printed
 
 
 def test_without_true_labels_the_text_does_not_judge() -> None:
@@ -234,7 +271,7 @@ def test_the_written_summary_is_indented_json_of_the_summary(tmp_path: Path) -> 
     written = (tmp_path / "summary.json").read_text(encoding="utf-8")
 
     assert json.loads(written) == replay_report.summary(outcome)
-    assert written.startswith('{\n  "learners": {\n    "north"')
+    assert written.startswith('{\n  "version": "')
 
 
 def test_write_replaces_an_older_report_without_other_files(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from covey.replay.engine import CellView
+from covey.replay.gains import Gain, PairOutcome
 from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
 from covey.types import Context
 
@@ -49,6 +50,12 @@ def make_learner(
         alone_errors=int(errors.sum() * 1.5),
         timeline=Timeline(50, *(x.tolist() for x in (slots, judged, errors, train, explore))),
         cells=make_cells(rng, arms, dimension=dimension, side=side),
+        own_errors=dict.fromkeys(functions, int(judged.sum()) // 4),
+        gain=Gain(0.02, 0.01) if is_judged else None,
+        pairs=[
+            PairOutcome(peer, times, times / 20, times, 0.8 * times, functions[0], 0.7 * times)
+            for peer, times in zip(peers, chosen[2:].tolist(), strict=True)
+        ],
     )
 
 
@@ -94,10 +101,12 @@ def make_outcome(
         policy="CoS (spec), 9 cells",
         learners=learners,
         functions=dict(zip(functions, errors, strict=True)),
+        gain=Gain(0.02, 0.005) if is_judged else None,
     )
 
 
 def small_learner(name: str, *, slots: int, errors: int, alone_errors: int) -> LearnerOutcome:
+    """Make a learner that pays a hundredth per slot and whose own function errs in a fourth."""
     timeline = Timeline(slots, [slots], [slots], [errors], [slots // 10], [slots // 5])
     return LearnerOutcome(
         name=name,
@@ -113,12 +122,18 @@ def small_learner(name: str, *, slots: int, errors: int, alone_errors: int) -> L
         alone_errors=alone_errors,
         timeline=timeline,
         cells=[CellView("all", (), (), slots, f"{name}-tree", 0.9)],
+        own_errors={f"{name}-tree": slots // 4},
+        gain=Gain(0.25 - errors / slots - 0.01, 0.02),
+        pairs=[PairOutcome("peer", 30, slots / 100, 30, 27, f"{name}-tree", 20)],
     )
 
 
 def small_outcome(*learners: LearnerOutcome) -> Outcome:
     functions = {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
-    return Outcome(300, 0, [], "CoS", list(learners), functions)
+    known = [(learner.judged, learner.gain) for learner in learners if learner.gain is not None]
+    rows = sum(judged for judged, _ in known)
+    gain = Gain(sum(judged * each.mean for judged, each in known) / rows, 0.01) if rows else None
+    return Outcome(300, 0, [], "CoS", list(learners), functions, gain=gain)
 
 
 class Reader(HTMLParser):

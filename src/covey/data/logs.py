@@ -260,6 +260,7 @@ class Trace:
         self._receivers = receivers
         self._are_slots_shared = are_slots_shared  # by the rows of a batch
         self._blocks = blocks  # learner -> its first row of predictions, if they are not shared
+        self._unit = unit
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -311,6 +312,16 @@ class Trace:
     def alarm(self) -> Array:
         """1 where the labels of the slot raised an alarm of the learner's change detection."""
         return np.zeros(len(self), np.int8)
+
+    def correct_by(self, function: int, rows: Array) -> Array:
+        """Return what `correct` of these decisions would be if a function had answered them."""
+        slots = self.slot[rows] - self._first_slot
+        labels = np.asarray(self._log.labels)[slots]
+        if self._log.gains is not None:
+            right: Array = np.asarray(self._log.gains)[function, slots] / self._unit
+        else:
+            right = np.asarray(self._log.predictions)[function, slots] == labels
+        return np.where(labels < 0, -1, right)
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from covey.data.logs import EncodedLog, Trace, until_end_of_batch
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
+from covey.replay.gains import Gain, PairOutcome, gain_of
 from covey.types import BY_CONTEXT, Array, Phase
 
 
@@ -48,6 +49,14 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     stood_in: int = 0  # times an own function answered because the chosen peer was late or failed
     candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
     alarms: list[int] = []  # slots of the alarms of the change detection
+    own_errors: dict[str, float] = {}  # own function -> its errors on the learner's own rows
+    gain: Gain | None = None  # over the best of them, net of costs
+    pairs: list[PairOutcome] = []  # peers that were asked
+
+    @property
+    def best_own(self) -> str | None:
+        """The own function with the fewest errors on the learner's own rows."""
+        return min(self.own_errors, key=lambda name: self.own_errors[name], default=None)
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
@@ -105,6 +114,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ensemble: EnsembleOutcome | None = None
     spaces: int = 1  # number of context spaces
     baselines: dict[str, BaselineOutcome] | None = None  # when requested
+    gain: Gain | None = None  # of all learners, each over its best own function, net of costs
 
 
 def settle_accounts(
@@ -145,9 +155,13 @@ class OutcomeBuilder:
         self._functions = [name for site in sites for name in site.functions]
         names = [site.name for site in sites]
         arms = [*self._functions, *names, *(name + BY_CONTEXT for name in names)]
-        self._learners = [_Learner(site, arms) for site in sites]
         # The owner of each function; answers from memory have none.
         owners = [index for index, site in enumerate(sites) for _ in site.functions]
+        ends = [*accumulate(len(site.functions) for site in sites)]
+        self._learners = [
+            _Learner(site, arms, range(end - len(site.functions), end), len(self._functions))
+            for site, end in zip(sites, ends, strict=True)
+        ]
         self._owners = np.array(owners + [-1] * len(sites))
         self._wrong = np.zeros(len(self._functions))
         self._slots = self._judged = 0
@@ -192,15 +206,34 @@ class OutcomeBuilder:
             context_names=context_names,
             policy=policy,
             learners=[one.outcome(views, count, slots) for one, views, count, slots in found],
+            gain=self._gain(),
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, self._wrong, strict=True)
             },
         )
 
+    def _gain(self) -> Gain | None:
+        """Return the gain of all learners; buckets of all get the same length."""
+        parts = [one.gains() for one in self._learners]
+        width = max(slots for slots, _, _ in parts)
+        sums, counts = np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
+        for slots, gained, judged in parts:
+            place = np.arange(MOST_BUCKETS) * slots // width
+            sums += np.bincount(place, gained, minlength=MOST_BUCKETS)
+            counts += np.bincount(place, judged, minlength=MOST_BUCKETS)
+        return gain_of(sums, counts)
+
+
+# Rows of the buckets of a learner; right answers of its own functions follow.
+SLOTS, JUDGED, ERRORS, TRAINED, EXPLORED, SPENT, RIGHT = range(7)
+
 
 class _Learner:
-    def __init__(self, site: LearnerSpec, arms: list[str]) -> None:
+    def __init__(self, site: LearnerSpec, arms: list[str], own: range, first_peer: int) -> None:
+        self._own = own  # its functions among the arms
+        self._first_peer = first_peer
+        self._asked: dict[int, Array] = {}  # arm -> asked, paid, judged, right, right by own ones
         self.alone_errors = 0.0
         self.stood_in = 0
         self._site = site
@@ -209,8 +242,7 @@ class _Learner:
         self._chosen = np.zeros(len(arms), np.int64)
         self._cost = 0.0
         self._slots_per_bucket = 1
-        # Rows: slots, judged, errors, train, explore.
-        self._buckets = np.zeros((5, MOST_BUCKETS))
+        self._buckets = np.zeros((RIGHT + len(self._own), MOST_BUCKETS))
 
     def add(self, trace: Trace, rows: np.ndarray) -> None:
         slot, phase, correct = trace.slot[rows], trace.phase[rows], trace.correct[rows]
@@ -225,26 +257,66 @@ class _Learner:
         while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
             self._widen()
         bucket = (slot - 1) // self._slots_per_bucket
+        own = [np.where(correct < 0, 0, trace.correct_by(function, rows)) for function in self._own]
         counted = (
             np.ones(len(slot)),
             correct >= 0,
             _errors(correct),
             phase == Phase.TRAIN,
             phase == Phase.EXPLORE,
+            np.where(correct >= 0, trace.cost[rows], 0.0),
+            *own,
         )
         for row, weights in enumerate(counted):
             self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
+        self._add_pairs(trace.arm[rows], trace.cost[rows], correct, own)
+
+    def _add_pairs(self, arm: Array, cost: Array, correct: Array, own: list[Array]) -> None:
+        counted = np.stack([np.ones(len(arm)), cost, correct >= 0, np.maximum(0, correct), *own])
+        for asked in np.unique(arm[arm >= self._first_peer]).tolist():
+            found = counted[:, arm == asked].sum(axis=1)
+            self._asked[asked] = found + self._asked.get(asked, 0.0)
+
+    def gains(self) -> tuple[int, Array, Array]:
+        """Return slots per bucket, and per bucket the gain over the best own function and rows."""
+        judged, right = self._buckets[JUDGED], self._buckets[RIGHT:]
+        if not len(right):  # nothing to compare with
+            return self._slots_per_bucket, np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
+        best = right[int(right.sum(axis=1).argmax())]
+        gained = judged - self._buckets[ERRORS] - self._buckets[SPENT] - best
+        return self._slots_per_bucket, gained, judged
+
+    def _pairs(self) -> list[PairOutcome]:
+        pairs = []
+        for arm, counted in self._asked.items():
+            asked, paid, judged, right, *own = counted.tolist()
+            best = int(np.argmax(own)) if own else -1
+            pairs.append(
+                PairOutcome(
+                    peer=self._arms[arm],
+                    asked=int(asked),
+                    paid=paid,
+                    judged=int(judged),
+                    right=_plain(right),
+                    best_own=self._arms[self._own[best]] if own else None,
+                    best_own_right=_plain(own[best]) if own else 0,
+                )
+            )
+        return sorted(pairs, key=lambda pair: -pair.asked)
 
     def _widen(self) -> None:
-        pairs = self._buckets.reshape(5, MOST_BUCKETS // 2, 2).sum(axis=2)
+        pairs = self._buckets.reshape(len(self._buckets), MOST_BUCKETS // 2, 2).sum(axis=2)
         self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
         self._slots_per_bucket *= 2
 
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
         used = np.flatnonzero(self._buckets[0])
         rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
-        buckets = [[_plain(number) for number in row] for row in rows]
-        slots, judged, errors, train, explore = map(_plain, self._buckets.sum(axis=1))
+        buckets = [[_plain(number) for number in row] for row in rows[:SPENT]]
+        totals = map(_plain, self._buckets.sum(axis=1))
+        slots, judged, errors, train, explore, _, *right = totals
+        names = [self._arms[function] for function in self._own]
+        _, gained, counted = self.gains()
         return LearnerOutcome(
             name=self._site.name,
             functions=list(self._site.functions),
@@ -263,6 +335,9 @@ class _Learner:
             timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
             alarms=alarms,
+            own_errors={name: judged - one for name, one in zip(names, right, strict=True)},
+            gain=gain_of(gained, counted),
+            pairs=self._pairs(),
         )
 
 

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Iterable, Mapping
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from covey import files
+from covey.replay.gains import Gain
 from covey.replay.outcome import (
+    HINDSIGHT,
     BaselineOutcome,
     EnsembleOutcome,
     LearnerOutcome,
@@ -24,13 +27,13 @@ from covey.report.text import number, percent, shorten
 _COLUMNS = {  # heading -> attribute of a row, format
     "slots": ("slots", ","),
     "error %": ("error", ".2f"),
-    "alone %": ("alone", ".2f"),
-    "gained": ("gained", "+.2f"),
+    "cost": ("cost", ".2f"),
     "best own %": ("best_own", ".2f"),
-    "cost/slot": ("cost", ".4f"),
+    "net gain": ("net_gain", "+.2f"),
+    "\N{PLUS-MINUS SIGN}": ("half_width", ".2f"),
+    "alone %": ("alone", ".2f"),
     "train %": ("train", ".1f"),
     "explore %": ("explore", ".1f"),
-    "exploit %": ("exploit", ".1f"),
 }
 _ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
 _LATEST = 100  # slots of alarms in JSON
@@ -43,6 +46,10 @@ _CENTRAL = (
 def summary(outcome: Outcome) -> dict[str, Any]:
     """Return the numbers of `outcome` for JSON; None where unknown."""
     numbers: dict[str, Any] = {
+        "version": version("covey"),
+        "policy": outcome.policy,
+        "slots": outcome.slots,
+        "total": _total_numbers(outcome),
         "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
         "functions": dict(outcome.functions),
     }
@@ -70,6 +77,7 @@ def text(outcome: Outcome) -> str:
         report_text.fill(_verdict(outcome)),
         *map(report_text.fill, _remarks(outcome)),
         *([_baselines(outcome.baselines)] if outcome.baselines else []),
+        *([report_text.fill(compared)] if (compared := _compared(outcome)) else []),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -105,22 +113,28 @@ def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
 
 
 class _Row(NamedTuple):
+    """Numbers of a learner in percent, or of all of them; gains and costs are in points."""
+
     name: str
     slots: int
     error: float | None
     alone: float | None
-    best_own: float | None
-    cost: float | None  # per slot
+    best_own: float | None  # on the same rows
+    cost: float | None
+    gain: Gain | None  # over the best own function, net of costs
     train: float | None
     explore: float | None
-    exploit: float | None
     alarms: int = 0
 
     @property
-    def gained(self) -> float | None:
-        if self.error is None or self.alone is None:
+    def net_gain(self) -> float | None:
+        return None if self.gain is None else 100 * self.gain.mean
+
+    @property
+    def half_width(self) -> float | None:
+        if self.gain is None or self.gain.half_width is None:
             return None
-        return self.alone - self.error
+        return 100 * self.gain.half_width
 
 
 def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
@@ -134,11 +148,44 @@ def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
         "exploit_percent": percent(learner.exploit, learner.slots),
         "cost_total": learner.cost_total if has_rows else None,
         "arms": dict(learner.arms) if has_rows else {},
-        "alone": percent(learner.alone_errors, learner.judged),
+        "alone_percent": percent(learner.alone_errors, learner.judged),
+        "alone": percent(learner.alone_errors, learner.judged),  # the former name
+        "best_own": learner.best_own if learner.judged else None,
+        "best_own_percent": _best_own(learner),
+        "net_gain_points": _points(learner.gain),
+        "pairs": [msgspec.to_builtins(pair) for pair in learner.pairs],
         "alarms": {"count": len(learner.alarms), "slots": learner.alarms[-_LATEST:]},
     }
     extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
     return numbers | {name: value for name, value in extra.items() if value}
+
+
+def _total_numbers(outcome: Outcome) -> dict[str, Any]:
+    total = _total(outcome)
+    return {
+        "slots": total.slots,
+        "error_percent": total.error,
+        "cost_points": total.cost,
+        "best_own_percent": total.best_own,
+        "net_gain_points": _points(total.gain),
+        "alone_percent": total.alone,
+        "alarms": total.alarms,
+    }
+
+
+def _points(gain: Gain | None) -> dict[str, float | None] | None:
+    if gain is None:
+        return None
+    low, high = gain.interval or (None, None)
+    ends = {"low": low, "high": high}
+    return {
+        "mean": 100 * gain.mean,
+        **{name: None if end is None else 100 * end for name, end in ends.items()},
+    }
+
+
+def _best_own(learner: LearnerOutcome) -> float | None:
+    return percent(min(learner.own_errors.values(), default=0), learner.judged)
 
 
 def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
@@ -154,33 +201,32 @@ def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
     }
 
 
-def _row(learner: LearnerOutcome, outcome: Outcome) -> _Row:
-    own = [outcome.functions.get(name) for name in learner.functions]
+def _row(learner: LearnerOutcome) -> _Row:
     return _Row(
         name=learner.name,
         slots=learner.slots,
         error=percent(learner.errors, learner.judged),
         alone=percent(learner.alone_errors, learner.judged),
-        best_own=min((error for error in own if error is not None), default=None),
-        cost=learner.cost_total / learner.slots if learner.slots else None,
+        best_own=_best_own(learner) if learner.own_errors else None,
+        cost=percent(learner.cost_total, learner.slots),
+        gain=learner.gain,
         train=percent(learner.train, learner.slots),
         explore=percent(learner.explore, learner.slots),
-        exploit=percent(learner.exploit, learner.slots),
         alarms=len(learner.alarms),
     )
 
 
 def _rows(outcome: Outcome) -> list[_Row]:
-    return [_row(learner, outcome) for learner in outcome.learners]
+    return [_row(learner) for learner in outcome.learners]
 
 
 def _total(outcome: Outcome) -> _Row:
     """Return the means over all learners, weighted by slots."""
     rows = _rows(outcome)
-    averaged = ("error", "alone", "cost", "train", "explore", "exploit")
+    averaged = ("error", "alone", "best_own", "cost", "train", "explore")
     means = {name: _mean(rows, name) for name in averaged}
     slots, alarms = sum(row.slots for row in rows), sum(row.alarms for row in rows)
-    return _Row(name="all", slots=slots, best_own=None, alarms=alarms, **means)
+    return _Row(name="all", slots=slots, gain=outcome.gain, alarms=alarms, **means)
 
 
 def _totals(outcome: Outcome) -> list[_Row]:
@@ -228,27 +274,60 @@ def _verdict(outcome: Outcome) -> str:
     if outcome.ensemble is not None:
         return _ensemble_verdict(outcome.ensemble)
     total = _total(outcome)
-    if total.error is None or total.alone is None or total.gained is None:
+    if total.error is None or total.alone is None:
         return "The gain of cooperation is unknown: the log has no true labels."
-    wrong = f"{total.error:.2f}%"
+    if total.best_own is None or total.gain is None or total.net_gain is None:
+        return f"No site has own functions; together they were wrong on {total.error:.2f}%."
     if len(outcome.learners) == 1:
-        return f"There is one learner and no peer; it was wrong on {wrong} of its slots."
-    price = "at no cost"
-    if total.cost:
-        price = f"at a cost of {total.cost:.4f} per slot, equal to {100 * total.cost:.2f} points"
-    if abs(total.gained) < 0.005:
-        return f"Over all sites cooperation changed nothing: {wrong} wrong either way, {price}."
-    gained, fell = ("gained", "fell") if total.gained > 0 else ("lost", "rose")
+        return (
+            f"There is one learner and no peer; it was wrong on {total.error:.2f}% of its slots, "
+            f"its best own function on {total.best_own:.2f}%: {_gained(total)}."
+        )
     return (
-        f"Over all sites cooperation {gained} {abs(total.gained):.2f} points: the error {fell} "
-        f"from {total.alone:.2f}% alone to {wrong} with peers, {price}."
+        f"Over all sites, the best own function of each was wrong on {total.best_own:.2f}% of its "
+        f"rows. Together they were wrong on {total.error:.2f}% and paid {total.cost:.2f} points: "
+        f"{_gained(total)}. Without peers the same policy was wrong on {total.alone:.2f}%."
     )
+
+
+def _gained(total: _Row) -> str:
+    """Return the net gain in words, with its interval and whether it is certain."""
+    gain, mean = total.gain, total.net_gain
+    assert gain is not None
+    assert mean is not None
+    found = f"a net {'gain' if mean >= 0 else 'loss'} of {abs(mean):.2f} points"
+    if gain.interval is None:
+        return f"{found} (too few rows for an interval)"
+    low, high = (100 * end for end in gain.interval)
+    certain = "" if low > 0 or high < 0 else ", which may be chance"
+    return f"{found} (95 % interval {low:+.2f} to {high:+.2f}{certain})"
 
 
 def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
     lines = [(name, number(each.error_percent, ".2f")) for name, each in baselines.items()]
     table = report_text.table([("baseline", "error %"), *lines])
     return f"{report_text.fill(_CENTRAL)}\n\n{table}"
+
+
+def _compared(outcome: Outcome) -> str:
+    """Return what the baselines say of the sites, in a sentence."""
+    total = _total(outcome)
+    found = {
+        name: each.error_percent
+        for name, each in (outcome.baselines or {}).items()
+        if each.error_percent is not None and name != HINDSIGHT
+    }
+    if not found or total.error is None or total.cost is None:
+        return ""
+    best = min(found, key=lambda name: found[name])
+    net = total.error + total.cost
+    than = "fewer" if found[best] < net else "more" if found[best] > net else "as many"
+    more = f"{abs(net - found[best]):.2f} points {than}" if than != "as many" else than
+    return (
+        f"The best baseline, {best}, has {found[best]:.2f}% errors: {more} than the sites' errors "
+        f"and costs together ({net:.2f}). It sees all functions of all sites on every row, free "
+        "of charge."
+    )
 
 
 def _ensemble_verdict(ensemble: EnsembleOutcome) -> str:
@@ -309,9 +388,9 @@ def _header(outcome: Outcome, title: str) -> str:
     total = _total(outcome)
     tiles = [
         page.tile("error with peers", number(total.error, ".2f"), "%"),
-        page.tile("error alone", number(total.alone, ".2f"), "%"),
-        page.tile("gained", number(total.gained, "+.2f"), "points"),
-        page.tile("cost per slot", number(total.cost, ".4f"), ""),
+        page.tile("cost", number(total.cost, ".2f"), "points"),
+        page.tile("best own functions", number(total.best_own, ".2f"), "%"),
+        page.tile("net gain", number(total.net_gain, "+.2f"), "points"),
     ]
     if len(outcome.learners) == 1:
         tiles = [page.tile("error", number(total.error, ".2f"), "%")]
@@ -331,17 +410,18 @@ def _numbers_section(outcome: Outcome) -> str:
     body = "".join(_line(row, outcome, colour=colours[row.name]) for row in _rows(outcome))
     foot = "".join(_line(row, outcome, colour=None) for row in _totals(outcome))
     how = (
-        "<b>alone</b> is the same policy on the same slots without peers; <b>gained</b> is the "
-        "difference in points. <b>cost/slot</b> is in right answers: 0.01 equals one point, so "
-        "costs may exceed the gain. <b>best own</b> is the best of a learner's own functions over "
-        "the whole log. "
+        "All columns of a row are of the same slots: those that arrived at the learner. "
+        "<b>cost</b> is in points: 1 point is 0.01 per slot. <b>best own</b> is the learner's own "
+        "function with the fewest errors, chosen in hindsight; <b>net gain</b> is its error less "
+        "the learner's error and cost, with the half width of the 95 % interval (batch means, so "
+        "errors in runs are allowed for). <b>alone</b> is the same policy without peers. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
     errors = _errors("Error % of each function", outcome.functions)
     if outcome.baselines:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)
-        how = f"{how} {_CENTRAL}"
+        how = f"{how} {_CENTRAL} {escape(_compared(outcome))}"
     return page.section("Results", page.table(_headings(outcome), body, foot=foot) + errors, how)
 
 

@@ -1,0 +1,58 @@
+"""The interval of a gain: exact by hand, wide enough where errors come in runs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from covey.replay.gains import Gain, gain_of, student_quantile
+
+
+def test_no_rows_give_no_gain_and_few_rows_no_interval() -> None:
+    assert gain_of([0.0] * 4, [0] * 4) is None
+    assert gain_of([1.0, 0.0], [2, 2]) == Gain(0.25, None)
+
+
+def test_the_interval_is_that_of_batch_means_by_hand() -> None:
+    sums = [1.0, -1.0] * 16
+    found = gain_of(sums, [10] * 32)
+
+    # 32 batches with mean 0; the variance of their mean is 32 / 31 * 32 * 1 / 320 ** 2.
+    assert found is not None
+    assert found.mean == 0.0
+    assert found.half_width is not None
+    expected = student_quantile(31) * math.sqrt(32 / 31 * 32 / 320**2)
+    assert found.half_width == pytest.approx(expected)
+    assert found.interval == (-found.half_width, found.half_width)
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(7, 2.3646), (15, 2.1314), (31, 2.0395)])
+def test_quantiles_are_those_of_student(degrees: int, quantile: float) -> None:
+    assert student_quantile(degrees) == pytest.approx(quantile, abs=1e-3)
+
+
+def test_buckets_without_rows_change_nothing() -> None:
+    sums, counts = [1.0, 2.0, 0.0, 1.0] * 8, [4.0] * 32
+    gaps_of_sums = [value for pair in zip(sums, [0.0] * 32, strict=True) for value in pair]
+    gaps_of_counts = [value for pair in zip(counts, [0.0] * 32, strict=True) for value in pair]
+
+    assert gain_of(gaps_of_sums, gaps_of_counts) == gain_of(sums, counts)
+
+
+def coverage(stay: float, *, runs: int = 400, rows: int = 4_096) -> float:
+    """Return how often the interval holds the true mean, 0, of a chain of +1 and -1."""
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(runs):
+        turns = np.where(rng.random(rows) < stay, 1, -1)
+        chain = rng.choice([-1, 1]) * np.cumprod(turns)
+        found = gain_of(chain.reshape(256, -1).sum(axis=1), [rows // 256] * 256)
+        assert found is not None
+        assert found.interval is not None
+        hits += found.interval[0] <= 0 <= found.interval[1]
+    return hits / runs
+
+
+@pytest.mark.parametrize("stay", [0.5, 0.8, 0.9])
+def test_the_interval_holds_the_truth_where_errors_come_in_runs(stay: float) -> None:
+    assert 0.92 <= coverage(stay) <= 0.98
