@@ -2,6 +2,7 @@
 
 import math
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,3 +174,33 @@ def test_values_between_low_and_high_never_leave_the_cube(low, width, share, sca
     places = coordinate(entry, [low, value, high])
 
     assert [0.0, *places, 1.0] == sorted([0.0, *places, 1.0])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "x",
+        {"column": "x", "scale": "linear", "low": -5.0, "high": 15.0},
+        {"column": "x", "scale": "log", "high": 1e6},
+        {"column": "x", "scale": "rank", "sample": [float(n) for n in range(201)]},
+    ],
+)
+def test_a_value_at_a_coordinate_has_that_coordinate(entry: Any) -> None:
+    context = contexts.parse([entry])
+    for coordinate in (0.25, 0.5, 0.75):
+        (value,) = context.values_at([coordinate])
+        (found,) = context.extract_one({"x": value}, slot=1)
+        assert found == pytest.approx(coordinate, abs=0.005)
+
+
+def test_values_of_hours_slots_and_labels_are_readable() -> None:
+    context = contexts.parse(
+        [
+            {"column": "t", "scale": "hour"},
+            {"scale": "slot", "horizon": 1000},
+            {"scale": "previous-label", "classes": ["no", "maybe", "yes"]},
+        ]
+    )
+
+    assert context.values_at([0.75, 0.5, 0.5]) == ["18:00", 500.0, "maybe"]
+    assert context.values_at([0.0, 0.0, 0.25])[2] == ""

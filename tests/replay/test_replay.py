@@ -214,7 +214,9 @@ def test_split_cells_are_not_reported(tmp_path: Path) -> None:
     outcome = play(columns, config, tmp_path)
 
     assert trace_in(tmp_path)["cell"] == ["z0:0", "z1:1"]
-    assert outcome.learners[0].cells == [CellView("z1:1", (0.5,), (1.0,), 1, "good", 1.0)]
+    assert outcome.learners[0].cells == [
+        CellView("z1:1", (0.5,), (1.0,), 1, "good", 1.0, None, [(0.5, 1.0)])
+    ]
 
 
 def test_arrays_that_may_not_be_written_to_are_read() -> None:

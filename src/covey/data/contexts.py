@@ -108,6 +108,10 @@ class Scale(Protocol):
 
     def place(self, rows: Rows) -> Floats: ...
 
+    def value_at(self, coordinate: float) -> float | str:
+        """Return what the coordinate stands for, in the unit of the column."""
+        ...
+
 
 class Contexts:
     """The coordinates of a configuration, for logs and live records."""
@@ -183,6 +187,11 @@ class Contexts:
         """
         return self._place(Rows(columns, slot, count, [previous_label] * count, is_request=True))
 
+    def values_at(self, context: Sequence[float]) -> list[float | str]:
+        """Return what a context stands for, in the units of the columns."""
+        pairs = zip(self._scales, context, strict=True)
+        return [scale.value_at(coordinate) for scale, coordinate in pairs]
+
     def check_labels(self, labels: Sequence[Label]) -> None:
         """Raise `DataError` for a label that cannot be a previous label."""
         for scale in self._scales:
@@ -248,6 +257,9 @@ class AsIs(_ColumnScale, frozen=True, kw_only=True):
         values = _numbers(rows, self.column)
         return np.clip(values, 0.0, 1.0) if self.clip else values
 
+    def value_at(self, coordinate: float) -> float | str:
+        return coordinate
+
 
 class Linear(_ColumnScale, frozen=True, kw_only=True):
     """Linear from 0 at `low` to 1 at `high`."""
@@ -260,6 +272,9 @@ class Linear(_ColumnScale, frozen=True, kw_only=True):
 
     def place(self, rows: Rows) -> Floats:
         return (_bounded(rows, self) - self.low) / (self.high - self.low)
+
+    def value_at(self, coordinate: float) -> float | str:
+        return self.low + coordinate * (self.high - self.low)
 
 
 class LogScale(_ColumnScale, frozen=True, kw_only=True):
@@ -275,6 +290,9 @@ class LogScale(_ColumnScale, frozen=True, kw_only=True):
         ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
         # log1p need not be monotone: just below `high` the ratio can round above 1.
         return np.clip(ratio, 0.0, 1.0)
+
+    def value_at(self, coordinate: float) -> float | str:
+        return self.low + math.expm1(coordinate * math.log1p(self.high - self.low))
 
 
 class Rank(_ColumnScale, frozen=True, kw_only=True):
@@ -304,6 +322,11 @@ class Rank(_ColumnScale, frozen=True, kw_only=True):
         not_above = np.searchsorted(self.sample, values, side="right")
         return np.asarray((below + not_above) / (2 * self.sample.size), dtype=np.float64)
 
+    def value_at(self, coordinate: float) -> float | str:
+        if self.sample is None:
+            return f"{100 * coordinate:.3g} %"
+        return float(np.quantile(self.sample, coordinate))
+
 
 class Hour(_ColumnScale, frozen=True, kw_only=True):
     """The elapsed fraction of the day, in UTC."""
@@ -311,6 +334,10 @@ class Hour(_ColumnScale, frozen=True, kw_only=True):
     def place(self, rows: Rows) -> Floats:
         wanted = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
         return _converted(_day_share, rows, self.column, wanted)
+
+    def value_at(self, coordinate: float) -> float | str:
+        minutes = round(coordinate * 24 * 60)
+        return f"{minutes // 60}:{minutes % 60:02}"
 
 
 class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,6 +366,12 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
         share, wanted = self._share(), self.wanted
         return _each(share, rows.previous, rows, subject="the previous label", wanted=wanted)
 
+    def value_at(self, coordinate: float) -> float | str:
+        if self.classes is None:
+            return coordinate
+        place = coordinate * (len(self.classes) - 1)
+        return str(self.classes[round(place)]) if place == round(place) else ""
+
     def _share(self) -> Callable[[Any], float]:
         if self.classes is None:
             return lambda label: self.initial if label is None else _unit_number(label)
@@ -362,6 +395,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
                 f"slot {late} is after the horizon of {self.horizon} slots; set a longer horizon"
             )
         return np.arange(rows.first_slot, end, dtype=np.float64) / self.horizon
+
+    def value_at(self, coordinate: float) -> float | str:
+        return coordinate * self.horizon
 
 
 SCALES: dict[str, Any] = {

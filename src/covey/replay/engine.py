@@ -35,6 +35,7 @@ class CellView(msgspec.Struct, frozen=True):
     arm: str | None  # with the largest estimate (index policies: most labels); None: no labels
     estimate: float | None
     space: tuple[int, ...] | None = None  # context coordinates it divides; None: all
+    bounds: list[tuple[float | str, float | str]] = []  # low and high in the units of the columns
 
 
 class Repricing(NamedTuple):

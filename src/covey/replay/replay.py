@@ -21,7 +21,7 @@ from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import make
 from covey.replay.encoding import Encoder, Vocabulary, runs_of
-from covey.replay.engine import start
+from covey.replay.engine import CellView, start
 from covey.replay.outcome import (
     Account,
     BaselineRun,
@@ -218,7 +218,10 @@ def replay_file(
         progress(reader.share_read(), together.slots)
     if not together.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
-    views = [together.cells(index) for index in range(len(setup.sites))]
+    views = [
+        [_with_units(cell, setup.context) for cell in together.cells(index)]
+        for index in range(len(setup.sites))
+    ]
     found = (views, together.blind(), together.alarms())
     outcome = tally.outcome(setup.context.names, together.title, *found)
     return msgspec.structs.replace(
@@ -227,7 +230,22 @@ def replay_file(
         ensemble=None if voting is None else voting.outcome(outcome.learners),
         spaces=len(setup.plan.of_width(width)),
         baselines=None if contest is None else contest.outcome(),
+        context_ticks=_ticks(setup.context),
     )
+
+
+def _with_units(cell: CellView, context: Contexts) -> CellView:
+    """Return a cell with its bounds in the units of the columns."""
+    if len(cell.low) != context.dimension:
+        return cell
+    bounds = zip(context.values_at(cell.low), context.values_at(cell.high), strict=True)
+    return msgspec.structs.replace(cell, bounds=list(bounds))
+
+
+def _ticks(context: Contexts) -> list[list[float | str]]:
+    """Return the values of each context at the quarters of its axis."""
+    rows = [context.values_at([quarter / 4] * context.dimension) for quarter in range(5)]
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:

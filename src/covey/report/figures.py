@@ -102,6 +102,11 @@ def brief(value: float) -> str:
     return f"{value:g}"
 
 
+def tick(value: float | str) -> str:
+    """Return the value of a context with three digits; text stays as it is."""
+    return value if isinstance(value, str) else brief(float(f"{value:.3g}"))
+
+
 # From Okabe and Ito, and from Tol: distinct under the common kinds of colour blindness.
 LEARNER_COLOURS = (
     "#0072b2",
@@ -239,21 +244,37 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
 
 
 def draw_map(
-    learner: LearnerOutcome, *, colours: Mapping[str, str], contexts: Sequence[str], width: int
+    learner: LearnerOutcome,
+    *,
+    colours: Mapping[str, str],
+    contexts: Sequence[str],
+    width: int,
+    ticks: Sequence[Sequence[float | str]] = (),
 ) -> str:
-    """Draw the cells of one or two contexts, coloured by the arm each prefers."""
+    """Draw the cells of one or two contexts, coloured by the arm each prefers.
+
+    `ticks` has the values of each context at 0, 1/4, ..., 1 of its axis.
+    """
     is_strip = len(contexts) == 1
+    named = [[*map(tick, values)] for values in ticks] or [["0", "", "0.5", "", "1"]] * 2
 
     def draw(figure: "Figure") -> None:
         if is_strip:
-            axes = _unit_axes(figure, left=12, bottom=34)
+            axes = _unit_axes(figure, left=24, bottom=34)
             axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
             axes.set_yticks([])
         else:
-            axes = _unit_axes(figure, left=42, bottom=36)
+            letters = max(map(len, named[1][::2]))
+            axes = _unit_axes(figure, left=max(42, 26 + int(letters * _LETTER)), bottom=36)
             axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
             axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
-            axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+            axes.set_yticks([0, 0.5, 1], named[1][::2])
+        every = (
+            named[0]
+            if is_strip and width > 600
+            else [named[0][0], "", named[0][2], "", named[0][4]]
+        )
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], every)
         _draw_cells(axes, learner.cells, colours, pixels=width if is_strip else width - 52)
 
     label = f"arms that {learner.name} prefers by {' and '.join(contexts)}"
@@ -301,7 +322,6 @@ def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
     axes.set_facecolor(BLANK)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
     return axes
 
 

@@ -21,11 +21,10 @@ _BUSIEST = 12  # cells listed if they cannot be drawn
 _WORDS = ' class="words"'
 _PREFERENCES = "Preferred arm per region"
 _HOW_DRAWN = (
-    "Each box is a cell of the context space, with every context scaled to [0, 1], in the colour "
-    "of its best arm by accuracy less price (with an index policy: the arm with most labels). Grey "
-    "is an own function, a hue is the peer of that colour. Percentages are shares of the learner's "
-    "arrivals. Hatched cells had less than a tenth of the visits of an average cell, so their "
-    "preference is uncertain."
+    "Each box is a cell of the context space, in the colour of its best arm by accuracy less price "
+    "(with an index policy: the arm with most labels). Grey is an own function, a hue is the peer "
+    "of that colour. Percentages are shares of the learner's arrivals. Hatched cells had less than "
+    "a tenth of the visits of an average cell, so their preference is uncertain."
 )
 _PALE = " A pale hue is a peer that receives only the cell."
 _HOW_LISTED = (
@@ -198,7 +197,37 @@ def matrix(outcome: Outcome) -> str:
     )
     if _shows_cells(outcome):
         how += " Peers that received only the cell are included."
-    return section("Requests between learners", figures.draw_matrix(outcome.learners), how)
+    content = figures.draw_matrix(outcome.learners)
+    pairs = _pairs(outcome)
+    if pairs:
+        content += pairs
+        how += (
+            " In the table, <b>right</b> is how often the peer was right when it was asked, and "
+            "<b>own best</b> how often the learner's own function that fits these rows best would "
+            "have been; <b>worth</b> is the difference in right answers less what was paid."
+        )
+    return section("Requests between learners", content, how)
+
+
+def _pairs(outcome: Outcome) -> str:
+    """Return a table of what each learner got from each peer, or nothing."""
+    colours = figures.arm_colours(outcome.learners)
+    lines = []
+    for learner in outcome.learners:
+        for pair in learner.pairs:
+            worth = None if not pair.judged else pair.right - pair.best_own_right - pair.paid
+            own = number(percent(pair.best_own_right, pair.judged), ".1f")
+            lines.append(
+                f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
+                f"<td{_WORDS}>{escape(shorten(pair.peer, 30))}</td><td>{pair.asked:,}</td>"
+                f"<td>{pair.paid:,.1f}</td>"
+                f"<td>{number(percent(pair.right, pair.judged), '.1f')}</td>"
+                f"<td>{own if pair.best_own else NONE}</td>"
+                f"<td>{minus(number(worth, '+,.1f'))}</td></tr>"
+            )
+    headings = ["learner", "asked", "times", "paid", "right %", "own best %", "worth"]
+    shown = table(headings, "".join(lines), words=["asked"])
+    return f'<div class="pairs">{shown}</div>' if lines else ""
 
 
 def preferences(outcome: Outcome) -> str:
@@ -272,9 +301,10 @@ def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
 
 def _region(cell: CellView, outcome: Outcome) -> str:
     sides = zip(_context_names(outcome), cell.low, cell.high, strict=True)
+    shown = cell.bounds or list(zip(cell.low, cell.high, strict=True))
     bounds = [
-        f"{shorten(name, 20)} {low:.3g}{NONE}{high:.3g}"
-        for name, low, high in sides
+        f"{shorten(name, 20)} {figures.tick(first)}{NONE}{figures.tick(last)}"
+        for (name, low, high), (first, last) in zip(sides, shown, strict=True)
         if high - low < 1
     ]
     return ", ".join(bounds) or "everywhere"
@@ -316,7 +346,8 @@ def _map(outcome: Outcome, view: _View, width: int) -> str:
         view.learner, cells=[_within(cell, view.space) for cell in view.cells]
     )
     names = [every[index] for index in view.space]
-    drawn = figures.draw_map(learner, colours=colours, contexts=names, width=width)
+    ticks = [outcome.context_ticks[index] for index in view.space] if outcome.context_ticks else []
+    drawn = figures.draw_map(learner, colours=colours, contexts=names, width=width, ticks=ticks)
     note = _space_note(view, every) if outcome.spaces > 1 else ""
     return panel(learner.name, drawn + legend(_shares(view.cells, colours)), note=note)
 
@@ -395,6 +426,7 @@ h2 { margin: 0 0 16px; font-size: 19px; break-after: avoid; }
 h3 { margin: 0 0 2px; font-size: 14px; display: flex; justify-content: space-between; gap: 10px; }
 h3 b { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 h3 span { font-weight: 400; font-size: 13px; color: var(--faint); white-space: nowrap; }
+.pairs { margin-top: 28px; }
 section { margin-top: 48px; padding-top: 24px; border-top: 1px solid var(--rule); }
 .extent, .policy, .how { color: var(--faint); overflow-wrap: anywhere; }
 .extent { margin: 6px 0 0; }
