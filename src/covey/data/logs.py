@@ -315,12 +315,12 @@ class Trace:
 
     def correct_by(self, function: int, rows: Array) -> Array:
         """Return what `correct` of these decisions would be if a function had answered them."""
-        slots = self.slot[rows] - self._first_slot
-        labels = np.asarray(self._log.labels)[slots]
+        logged = self.row[rows]
+        labels = np.asarray(self._log.labels)[logged]
         if self._log.gains is not None:
-            right: Array = np.asarray(self._log.gains)[function, slots] / self._unit
+            right: Array = np.asarray(self._log.gains)[function, logged] / self._unit
         else:
-            right = np.asarray(self._log.predictions)[function, slots] == labels
+            right = np.asarray(self._log.predictions)[function, logged] == labels
         return np.where(labels < 0, -1, right)
 
     def columns(self) -> dict[str, list[Any]]:
