@@ -9,7 +9,7 @@ from covey.errors import CoveyError
 from covey.functions.function import frozen, untrained
 from covey.kernel.rules import CellState, CustomPolicy
 from covey.node.network import Network
-from covey.replay.replay import replay
+from covey.report.results import Result, replay
 from covey.simulation.runner import simulate
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "CustomPolicy",
     "Ensemble",
     "Network",
+    "Result",
     "Trace",
     "bound",
     "frozen",

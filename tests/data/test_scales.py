@@ -187,10 +187,10 @@ def test_values_between_low_and_high_never_leave_the_cube(low, width, share, sca
 )
 def test_a_value_at_a_coordinate_has_that_coordinate(entry: Any) -> None:
     context = contexts.parse([entry])
-    for coordinate in (0.25, 0.5, 0.75):
-        (value,) = context.values_at([coordinate])
+    for at in (0.25, 0.5, 0.75):
+        (value,) = context.values_at([at])
         (found,) = context.extract_one({"x": value}, slot=1)
-        assert found == pytest.approx(coordinate, abs=0.005)
+        assert found == pytest.approx(at, abs=0.005)
 
 
 def test_values_of_hours_slots_and_labels_are_readable() -> None:

@@ -12,6 +12,7 @@ from covey.errors import ConfigError
 from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
 from covey.report import replay as replay_report
+from support.outcomes import numbers_of
 
 SITES = """
 [data]
@@ -67,8 +68,8 @@ def test_prices_that_carry_the_cost_make_the_helper_good(tmp_path: Path) -> None
 
 def test_carrying_costs_makes_the_best_for_each_the_best_for_all(tmp_path: Path) -> None:
     """Serving costs 0.5 and helps by 0.3: the asker asks only as long as it need not mind."""
-    careless = replay_report.summary(replay(tmp_path, carry=False))
-    careful = replay_report.summary(replay(tmp_path, carry=True))
+    careless = numbers_of(replay(tmp_path, carry=False))
+    careful = numbers_of(replay(tmp_path, carry=True))
 
     assert careless["learners"]["north"]["utility"] > careful["learners"]["north"]["utility"]
     assert careless["system"]["utility"] < careful["system"]["utility"]
@@ -79,7 +80,7 @@ def test_the_text_and_the_page_report_the_utilities(tmp_path: Path) -> None:
 
     assert "; total " in replay_report.text(outcome)
     assert "; total " in replay_report.html(outcome, title="x")
-    assert json.dumps(replay_report.summary(outcome))
+    assert json.dumps(numbers_of(outcome))
 
 
 def test_without_serving_costs_there_is_no_account(tmp_path: Path) -> None:

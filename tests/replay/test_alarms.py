@@ -20,7 +20,7 @@ from covey.simulation.comparison import compare
 from covey.simulation.environment import Drift, Environment
 from covey.simulation.run import play
 from support.compared import CHOSEN, runs
-from support.outcomes import small_learner, small_outcome
+from support.outcomes import numbers_of, small_learner, small_outcome
 
 POLICY = {"preset": "share-ucb", "slices": 1, "alarm": 1.8}
 ONE: dict[str, Any] = {"policy": POLICY, "learner": [{"name": "north", "functions": ["a"]}]}
@@ -160,7 +160,7 @@ def test_json_has_the_latest_hundred_slots_of_alarms() -> None:
     learner = msgspec.structs.replace(
         small_learner("a", slots=200, errors=20, alone_errors=30), alarms=list(range(1, 151))
     )
-    numbers = replay_report.summary(small_outcome(learner))["learners"]["a"]["alarms"]
+    numbers = numbers_of(small_outcome(learner))["learners"]["a"]["alarms"]
 
     assert (numbers["count"], numbers["slots"]) == (150, list(range(51, 151)))
 

@@ -17,6 +17,7 @@ from covey.replay import replay as replaying
 from covey.replay.outcome import EnsembleOutcome, Outcome
 from covey.replay.replay import replay_file
 from covey.report import replay as replay_report
+from support.outcomes import numbers_of
 
 Columns = dict[str, list[Any]]
 Config = dict[str, Any]
@@ -327,7 +328,7 @@ def test_the_summary_holds_the_ensemble(tmp_path: Path) -> None:
     outcome = play(stream(200), config_of({"update": "hedge"}), tmp_path)
     found = ensemble_of(outcome)
 
-    assert replay_report.summary(outcome)["ensemble"] == {
+    assert numbers_of(outcome)["ensemble"] == {
         "title": "hedge, global weights, by vote",
         "errors": found.errors,
         "error_percent": 100 * found.errors / found.judged,
@@ -361,7 +362,7 @@ def test_without_true_labels_the_ensemble_is_not_judged(tmp_path: Path) -> None:
     outcome = play(columns, config_of({}), tmp_path)
 
     assert "The gain of the ensemble is unknown" in replay_report.text(outcome)
-    assert replay_report.summary(outcome)["ensemble"]["error_percent"] is None
+    assert numbers_of(outcome)["ensemble"]["error_percent"] is None
     assert "The ensemble" in replay_report.html(outcome, title="x")
 
 

@@ -38,6 +38,7 @@ WITHOUT_MATPLOTLIB = """
 import sys
 sys.modules["matplotlib"] = None
 from covey.report import replay as report
+from covey.report.summary import summarise
 from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
 learner = LearnerOutcome(
     "a", ["f"], 1, 1, 0, 0, 0, 1, 0.0, {"f": 1}, 0, Timeline(1, [1], [1], [0], [0], [0]), []
@@ -47,7 +48,7 @@ outcome = Outcome(1, 0, [], "CoS", [learner], {"f": 0.0})
 
 
 def test_numbers_and_text_need_no_matplotlib() -> None:
-    code = WITHOUT_MATPLOTLIB + "print(report.summary(outcome), report.text(outcome))"
+    code = WITHOUT_MATPLOTLIB + "print(summarise(outcome), report.text(outcome))"
     done = run_python(code)
 
     assert done.returncode == 0, done.stderr

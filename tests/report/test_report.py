@@ -17,6 +17,7 @@ from support.outcomes import (
     SITES,
     idle_learner,
     make_outcome,
+    numbers_of,
     small_learner,
     small_outcome,
 )
@@ -25,7 +26,7 @@ from support.outcomes import (
 def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
     outcome = small_outcome(small_learner("a", slots=200, errors=20, alone_errors=30))
 
-    assert replay_report.summary(outcome) == {
+    assert numbers_of(outcome) == {
         "version": version("covey"),
         "policy": "CoS",
         "slots": 300,
@@ -36,6 +37,8 @@ def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
             "best_own_percent": 25.0,
             "net_gain_points": pytest.approx({"mean": 14.0, "low": 13.0, "high": 15.0}),
             "alone_percent": 15.0,
+            "train_percent": 10.0,
+            "explore_percent": 20.0,
             "alarms": 0,
         },
         "learners": {
@@ -74,13 +77,13 @@ def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
 def test_the_error_percent_is_of_the_judged_slots_only() -> None:
     learner = small_learner("a", slots=200, errors=20, alone_errors=40)
     half = msgspec.structs.replace(learner, judged=100)
-    numbers = replay_report.summary(small_outcome(half))["learners"]["a"]
+    numbers = numbers_of(small_outcome(half))["learners"]["a"]
 
     assert (numbers["error_percent"], numbers["alone"]) == (20.0, 40.0)
 
 
 def test_a_learner_without_rows_has_no_numbers_but_its_slots() -> None:
-    numbers = replay_report.summary(small_outcome(idle_learner("a")))["learners"]["a"]
+    numbers = numbers_of(small_outcome(idle_learner("a")))["learners"]["a"]
 
     assert numbers == {
         "slots": 0,
@@ -103,7 +106,7 @@ def test_a_learner_without_rows_has_no_numbers_but_its_slots() -> None:
 
 def test_without_true_labels_the_summary_knows_phases_but_no_errors() -> None:
     outcome = make_outcome(["north"], is_judged=False)
-    numbers = replay_report.summary(outcome)["learners"]["north"]
+    numbers = numbers_of(outcome)["learners"]["north"]
 
     assert numbers["error_percent"] is None
     assert numbers["alone"] is None
@@ -128,7 +131,7 @@ def with_baselines() -> Outcome:
 
 
 def test_the_summary_holds_the_errors_of_the_baselines() -> None:
-    assert replay_report.summary(with_baselines())["baselines"] == {
+    assert numbers_of(with_baselines())["baselines"] == {
         "win-stay": {"errors": 3, "error_percent": 37.5},
         "oza-russell": {"errors": 0, "error_percent": None},
     }
@@ -164,7 +167,7 @@ def test_without_baselines_the_report_omits_them() -> None:
     assert "baseline" not in replay_report.text(outcome) + replay_report.html(
         outcome, title="Replay"
     )
-    assert "baselines" not in replay_report.summary(outcome)
+    assert "baselines" not in numbers_of(outcome)
 
 
 def test_the_columns_of_the_text_line_up() -> None:
@@ -270,7 +273,7 @@ def test_the_written_summary_is_indented_json_of_the_summary(tmp_path: Path) -> 
     replay_report.write(outcome, tmp_path, title="A replay")
     written = (tmp_path / "summary.json").read_text(encoding="utf-8")
 
-    assert json.loads(written) == replay_report.summary(outcome)
+    assert json.loads(written) == numbers_of(outcome)
     assert written.startswith('{\n  "version": "')
 
 

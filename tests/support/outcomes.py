@@ -3,13 +3,16 @@
 import itertools
 import re
 from html.parser import HTMLParser
+from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 
 from covey.replay.engine import CellView
 from covey.replay.gains import Gain, PairOutcome
 from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
+from covey.report.summary import summarise
 from covey.types import Context
 
 SITES = ["north", "east", "south", "west", "harbour", "airport", "uptown", "campus"]
@@ -134,6 +137,11 @@ def small_outcome(*learners: LearnerOutcome) -> Outcome:
     rows = sum(judged for judged, _ in known)
     gain = Gain(sum(judged * each.mean for judged, each in known) / rows, 0.01) if rows else None
     return Outcome(300, 0, [], "CoS", list(learners), functions, gain=gain)
+
+
+def numbers_of(outcome: Outcome) -> Any:
+    """Return the summary of an outcome as its JSON has it."""
+    return msgspec.to_builtins(summarise(outcome))
 
 
 class Reader(HTMLParser):

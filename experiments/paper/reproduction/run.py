@@ -21,7 +21,7 @@ from covey.errors import ConfigError, DataError, MissingExtra
 from covey.files import replace
 from covey.replay.baselines import AdaBoost, make
 from covey.replay.outcome import BaselineRun
-from covey.replay.replay import replay
+from covey.replay.replay import replay_arrays
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
 from covey.simulation.runner import unbroken, worker_pool
@@ -172,12 +172,12 @@ _RUNNERS = {
 
 
 def _replay(case: Case, window: PreparedWindow) -> Trace:
-    return replay(
+    return replay_arrays(
         config(case),
         predictions=window.predictions(case.seed, FUNCTIONS * case.learners),
         labels=window.labels,
         contexts=window.contexts[case.context],
-    )
+    ).trace
 
 
 def _log(labels: Array, said: Array, is_seen: Array | None = None) -> EncodedLog:

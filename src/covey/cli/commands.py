@@ -28,6 +28,7 @@ from covey.replay.outcome import Outcome
 from covey.report import replay as replay_report
 from covey.report import simulation as simulation_report
 from covey.report import text as report_text
+from covey.report.summary import summarise
 from covey.report.text import Progress
 from covey.simulation import comparison, scenario
 from covey.simulation import runner as simulator
@@ -332,7 +333,7 @@ def _number(text: str) -> float:
 
 def _show(outcome: Outcome, options: argparse.Namespace) -> None:
     if options.json:
-        print(msgspec.json.encode(replay_report.summary(outcome)).decode())
+        print(msgspec.json.encode(summarise(outcome)).decode())
     else:
         print(replay_report.text(outcome))
 

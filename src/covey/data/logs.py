@@ -5,7 +5,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -67,7 +67,7 @@ Columns = dict[str, Column]
 ROWS_PER_CHUNK = 65_536
 
 
-def open_log(path: Path, wanted: Sequence[str]) -> "Reader":
+def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
     """Return a reader of the `wanted` columns of the log at `path`.
 
     Raises `DataError` if the file cannot be read or lacks a column.
@@ -96,7 +96,7 @@ class CsvLog:
     def share_read(self) -> float:
         return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
 
-    def chunks(self) -> Iterator[Columns]:
+    def chunks(self) -> Generator[Columns, None, None]:
         """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
         try:
             with self._path.open("rb") as self._raw:
@@ -113,7 +113,7 @@ class CsvLog:
 
     def _chunks(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
         header = next(rows, [])
-        _check_columns(self._wanted, header, self._path)
+        check_columns(self._wanted, header, self._path.name)
         filled = _without_blank_end(rows)
         slot = 1
         while chunk := list(islice(filled, ROWS_PER_CHUNK)):
@@ -136,34 +136,31 @@ class ParquetLog:
             raise _unreadable(path, error) from None
         self._path = path
         self._wanted = list(wanted)
-        _check_columns(wanted, self._file.schema_arrow.names, path)
+        check_columns(wanted, self._file.schema_arrow.names, path.name)
         self.rows_total: int | None = self._file.metadata.num_rows
         self._read = 0
 
     def share_read(self) -> float:
         return self._read / max(1, self.rows_total or 1)
 
-    def chunks(self) -> Iterator[Columns]:
+    def chunks(self) -> Generator[Columns, None, None]:
         """Yield the wanted columns as arrays or lists of text, `ROWS_PER_CHUNK` rows at a time."""
         import pyarrow as arrow
 
         try:
             for batch in self._file.iter_batches(ROWS_PER_CHUNK, columns=self._wanted):
                 self._read += batch.num_rows
-                yield {name: _plain(batch.column(name), name) for name in self._wanted}
+                yield {name: plain(batch.column(name), name) for name in self._wanted}
         except (OSError, arrow.ArrowException) as error:
             raise _unreadable(self._path, error) from None
 
 
-Reader = CsvLog | ParquetLog
-
-
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
-    return _arrow_module("pyarrow.parquet", what="Parquet files")
+    return arrow_module("pyarrow.parquet", what="Parquet files")
 
 
-def _arrow_module(name: str, *, what: str) -> Any:
+def arrow_module(name: str, *, what: str) -> Any:
     missing = f'{what} need pyarrow; install it with pip install "covey[parquet]"'
     return optional_module(name, missing=missing)
 
@@ -173,12 +170,18 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(f"{path.name} cannot be read as Parquet: {first_line}")
 
 
-def _plain(column: Any, name: str) -> Column:
+def plain(column: Any, name: str) -> Column:
+    """Return an Arrow column as an array of numbers or a list of text."""
     import pyarrow as arrow
 
     kind = column.type
     if arrow.types.is_dictionary(kind):
+        if arrow.types.is_string_view(kind.value_type):  # cannot be decoded in place
+            column = column.cast(arrow.dictionary(kind.index_type, arrow.string()))
+            kind = column.type
         column, kind = column.dictionary_decode(), kind.value_type
+    if arrow.types.is_string_view(kind):
+        column, kind = column.cast(arrow.string()), arrow.string()
     if arrow.types.is_boolean(kind):
         column = column.cast(arrow.int8())
     elif arrow.types.is_decimal(kind):
@@ -192,12 +195,13 @@ def _plain(column: Any, name: str) -> Column:
     return cast("Column", column.to_numpy(zero_copy_only=False))
 
 
-def _check_columns(wanted: Sequence[str], header: Sequence[str], path: Path) -> None:
+def check_columns(wanted: Sequence[str], header: Sequence[str], source: str) -> None:
+    """Raise `DataError` for a column that is missing or not unique; `source` names the log."""
     for name in wanted:
         if name not in header:
-            raise DataError(f"{path.name} has no column {name!r}{toml.nearest(name, header)}")
+            raise DataError(f"{source} has no column {name!r}{toml.nearest(name, header)}")
         if list(header).count(name) > 1:
-            raise DataError(f"{path.name} has duplicate columns {name!r}; rename one")
+            raise DataError(f"{source} has duplicate columns {name!r}; rename one")
 
 
 def _without_blank_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -328,12 +332,31 @@ class Trace:
         coded = zip(TRACED, self.coded(), strict=True)
         return {name: named(values, codes) for name, (values, codes) in coded}
 
+    def __repr__(self) -> str:
+        learners = ", ".join(map(str, self.names["learner"]))
+        return f"<Trace of {len(self):,} decisions by {learners}>"
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the trace as an Arrow stream, for libraries that take one."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return the trace as a pandas frame; text columns are categoricals."""
+        missing = "to_pandas needs pandas; install pandas"
+        optional_module("pandas", missing=missing)
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the trace as a polars frame."""
+        missing = "to_polars needs polars; install polars"
+        return optional_module("polars", missing=missing).from_arrow(self.to_arrow())
+
     def to_arrow(self) -> Any:
         """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.
 
         Raises `MissingExtra` without pyarrow, and `DataError` for labels that Arrow cannot hold.
         """
-        arrow = _arrow_module("pyarrow", what="Arrow tables")
+        arrow = arrow_module("pyarrow", what="Arrow tables")
         slot, correct = self.slot, self.correct
         columns = {"slot": slot.astype(np.int32) if slot.max(initial=0) < 2**31 else slot}
         for name in _NAMED:
@@ -396,7 +419,34 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
     )
     trace.cost = np.concatenate([piece.cost for piece in pieces])
     trace.alarm = np.concatenate([piece.alarm for piece in pieces])
+    trace._unit = pieces[-1]._unit
     return trace
+
+
+def concatenated(pieces: Sequence[Trace]) -> Trace:
+    """Return the trace of consecutive chunks of a log."""
+    logs = [piece._log for piece in pieces]
+    log = EncodedLog(
+        contexts=memoryview(b""),
+        predictions=np.concatenate([np.asarray(one.predictions) for one in logs], axis=1).data,
+        labels=np.concatenate([np.asarray(one.labels) for one in logs]).data,
+        at=None if logs[0].at is None else np.concatenate([np.asarray(x.at) for x in logs]).data,
+        delays=None,
+        gains=None
+        if logs[0].gains is None
+        else np.concatenate([np.asarray(one.gains) for one in logs], axis=1).data,
+        batches=None if logs[0].batches is None else _numbered(logs).data,
+    )
+    return joined(pieces, log, first_slot=pieces[0]._first_slot)
+
+
+def _numbered(logs: Sequence[EncodedLog]) -> Array:
+    """Return the batches of consecutive chunks, which are whole there, with different numbers."""
+    numbers, first = [], 0
+    for log in logs:
+        numbers.append(np.asarray(log.batches) + first)
+        first = int(numbers[-1][-1]) + 1
+    return np.concatenate(numbers)
 
 
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
@@ -498,7 +548,7 @@ class TraceFile:
             self._writer.writerows(zip(*rows.values(), strict=True))
 
     def _to_parquet(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
-        arrow = _arrow_module("pyarrow", what="Parquet files")
+        arrow = arrow_module("pyarrow", what="Parquet files")
         table = rows.to_arrow() if isinstance(rows, Trace) else arrow.table(dict(rows))
         if self._writer is None:
             self._open(table.schema)

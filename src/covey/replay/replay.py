@@ -1,11 +1,13 @@
-"""Replay recorded predictions: from arrays (`replay`) or from a file (`replay_file`).
+"""Replay recorded predictions: from arrays, from a table in memory, or from a file in chunks.
 
 An ensemble over the learners is replayed from their trace.
 """
 
+import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 
 from covey.bandit.ensemble import Ensemble, Weighing
 from covey.config import NetworkConfig, in_batches, load
-from covey.data import logs
+from covey.data import logs, tables
 from covey.data.contexts import Contexts, check_unit
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
@@ -140,11 +142,94 @@ class EnsembleReplay:
         return dict(zip(self._ensemble.learners, (total / self._slot).tolist(), strict=True))
 
 
+ConfigLike = str | Path | Mapping[str, Any]
 Progress = Callable[[float, int], None]  # processed share of the log, slots so far
 
 
-def replay(
-    config: str | Path | Mapping[str, Any],
+class ReplayRun:
+    """A replay in progress: decisions, then what they are compared with, chunk by chunk."""
+
+    def __init__(
+        self,
+        setup: NetworkConfig,
+        vocabulary: Vocabulary,
+        *,
+        width: int,
+        baselines: Sequence[str] = (),
+    ) -> None:
+        """Prepare a replay of contexts with `width` coordinates."""
+        self._setup = setup
+        self._width = width
+        labels = vocabulary.values
+        self._together = start(setup, setup.sites, width, labels)
+        self._alone = start(setup, [site.alone() for site in setup.sites], width, labels)
+        self._tally = OutcomeBuilder(setup.sites, setup.unit)
+        self._voting = _voting(setup, vocabulary)
+        self._contest = _contest(setup, baselines) if baselines else None
+
+    @property
+    def slots(self) -> int:
+        """The slots so far."""
+        return self._together.slots
+
+    def decide(self, log: EncodedLog) -> Trace:
+        """Return the decisions of the next rows."""
+        _check_horizon(self._setup, self.slots + slots_of(self._setup, log))
+        return self._together.play(log)
+
+    def judge(self, log: EncodedLog, chunk: Trace) -> None:
+        """Add decided rows to the outcome, with what learners alone and baselines do there."""
+        self._tally.add(chunk, self._alone.play(log) if self._voting is None else chunk)
+        self._tally.add_functions(log)
+        if self._voting is not None:
+            self._voting.add(chunk, log)
+        if self._contest is not None:
+            self._contest.add(log)
+
+    def outcome(self) -> Outcome:
+        """Return the outcome of all judged rows."""
+        setup, together = self._setup, self._together
+        views = [
+            [_with_units(cell, setup.context) for cell in together.cells(index)]
+            for index in range(len(setup.sites))
+        ]
+        found = (views, together.blind(), together.alarms())
+        unnamed = [f"context {k + 1}" for k in range(self._width)]
+        names = setup.context.names or unnamed
+        outcome = self._tally.outcome(names, together.title, *found)
+        return msgspec.structs.replace(
+            outcome,
+            accounts=_accounts(setup, outcome),
+            ensemble=None if self._voting is None else self._voting.outcome(outcome.learners),
+            spaces=len(setup.plan.of_width(self._width)),
+            baselines=None if self._contest is None else self._contest.outcome(),
+            context_ticks=_ticks(setup.context),
+        )
+
+
+class Decided:
+    """A replay whose decisions are kept in memory; its outcome is computed on first use."""
+
+    def __init__(self, run: ReplayRun, chunks: Iterable[EncodedLog]) -> None:
+        self._run = run
+        self._chunks = [(log, run.decide(log)) for log in chunks]
+
+    @cached_property
+    def trace(self) -> Trace:
+        """All decisions."""
+        traces = [trace for _, trace in self._chunks]
+        return traces[0] if len(traces) == 1 else logs.concatenated(traces)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The counts of every learner, with what it would have done alone."""
+        for log, trace in self._chunks:
+            self._run.judge(log, trace)
+        return self._run.outcome()
+
+
+def replay_arrays(
+    config: ConfigLike,
     *,
     predictions: Any,
     labels: Any,
@@ -154,20 +239,9 @@ def replay(
     delay: Any = None,
     batch: Any = None,
     columns: Mapping[str, Any] | None = None,
-) -> Trace:
-    """Replay arrays and return the trace.
-
-    `predictions` is functions x slots, in the order in which the learners list them; `labels` has
-    one entry per slot, `contexts` is slots x dimensions. The optional `at` (names of the receiving
-    learners), `revealed` (0 or 1) and `delay` (in slots) have one entry per slot. Consecutive rows
-    with the same value of `batch` are a batch. `columns` holds the other columns that the
-    configuration names: costs and answer delays.
-
-    >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
-    >>> trace = replay(config, predictions=[[1, 1], [0, 1]], labels=[1, 1], contexts=[[0.2], [0.9]])
-    >>> trace.columns()["arm"], trace.columns()["correct"]
-    (['nb', 'nb'], [1, 1])
-    """
+    baselines: Sequence[str] = (),
+) -> Decided:
+    """Replay arrays: see `covey.replay`."""
     truth = _array(labels, "label")
     given = {"label": truth, "at": at, "revealed": revealed, "delay": delay, "batch": batch}
     slots = len(truth) if truth.ndim else 0
@@ -181,9 +255,22 @@ def replay(
     points = _points(setup, contexts, slots)
     answers = _answers(setup, predictions, slots)
     encoder = Encoder(setup, is_typed=True)
+    run = ReplayRun(setup, encoder.vocabulary, width=points.shape[1], baselines=baselines)
     log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
-    _check_horizon(setup, slots_of(setup, log))
-    return start(setup, setup.sites, points.shape[1], encoder.vocabulary.values).play(log)
+    return Decided(run, [log])
+
+
+def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()) -> Decided:
+    """Replay a table: a frame, a mapping of columns or the path of a log; `[data]` says which."""
+    setup = load(config)
+    reader = tables.open_table(data, used_columns(setup))
+    encoder = Encoder(setup, is_typed=reader.is_typed)
+    width = setup.context.dimension
+    run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
+    decided = Decided(run, chunks_of(setup, reader, encoder))
+    if not run.slots:
+        raise DataError("the data have no rows; a replay needs at least one")
+    return decided
 
 
 def replay_file(
@@ -194,44 +281,21 @@ def replay_file(
     progress: Progress = lambda share, slots: None,
     baselines: Sequence[str] = (),
 ) -> Outcome:
-    """Replay the log at `path` in chunks, together with the named `baselines`."""
+    """Replay the log at `path` in chunks, of which none is kept, with the named `baselines`."""
     reader = logs.open_log(path, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
-    width, labels = setup.context.dimension, encoder.vocabulary.values
-    together = start(setup, setup.sites, width, labels)
-    alone = start(setup, [site.alone() for site in setup.sites], width, labels)
-    tally = OutcomeBuilder(setup.sites, setup.unit)
-    voting = _voting(setup, encoder.vocabulary)
-    contest = _contest(setup, baselines) if baselines else None
+    width = setup.context.dimension
+    run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
     _check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
     for log in chunks_of(setup, reader, encoder):
-        _check_horizon(setup, together.slots + slots_of(setup, log))
-        chunk = together.play(log)
-        tally.add(chunk, alone.play(log) if voting is None else chunk)
-        tally.add_functions(log)
-        if voting is not None:
-            voting.add(chunk, log)
-        if contest is not None:
-            contest.add(log)
+        chunk = run.decide(log)
+        run.judge(log, chunk)
         if trace is not None:
             trace.write(chunk)
-        progress(reader.share_read(), together.slots)
-    if not together.slots:
+        progress(reader.share_read(), run.slots)
+    if not run.slots:
         raise DataError(f"{path.name} has no rows; a log needs at least one")
-    views = [
-        [_with_units(cell, setup.context) for cell in together.cells(index)]
-        for index in range(len(setup.sites))
-    ]
-    found = (views, together.blind(), together.alarms())
-    outcome = tally.outcome(setup.context.names, together.title, *found)
-    return msgspec.structs.replace(
-        outcome,
-        accounts=_accounts(setup, outcome),
-        ensemble=None if voting is None else voting.outcome(outcome.learners),
-        spaces=len(setup.plan.of_width(width)),
-        baselines=None if contest is None else contest.outcome(),
-        context_ticks=_ticks(setup.context),
-    )
+    return run.outcome()
 
 
 def _with_units(cell: CellView, context: Contexts) -> CellView:
@@ -293,11 +357,22 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
     return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
-def chunks_of(setup: NetworkConfig, reader: logs.Reader, encoder: Encoder) -> Iterator[EncodedLog]:
-    chunks = reader.chunks()
-    if setup.data.batch is not None:
-        chunks = whole_batches(chunks, setup.data.batch)
-    for columns in _with_sample(setup.context, chunks):
+def chunks_of(
+    setup: NetworkConfig, reader: tables.Reader, encoder: Encoder
+) -> Iterator[EncodedLog]:
+    """Yield the rows of a log, encoded."""
+    # Closed at once if a row is invalid, not when the generator is collected.
+    with contextlib.closing(reader.chunks()) as chunks:
+        whole: Iterator[logs.Columns] = chunks
+        if setup.data.batch is not None:
+            whole = whole_batches(chunks, setup.data.batch)
+        yield from _encoded(setup, _with_sample(setup.context, whole), encoder)
+
+
+def _encoded(
+    setup: NetworkConfig, chunks: Iterator[logs.Columns], encoder: Encoder
+) -> Iterator[EncodedLog]:
+    for columns in chunks:
         arrived = encoder.arrivals(columns)
         points = setup.context.extract(
             columns,

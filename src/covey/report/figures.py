@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from covey.errors import MissingExtra
 from covey.replay.engine import CellView
@@ -171,6 +171,32 @@ def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
         site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
         shares[site] = shares.get(site, 0.0) + times / learner.slots
     return shares
+
+
+def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
+    """Return axes with the error of each learner over time, and its error alone as dots.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra('plots need matplotlib: pip install "covey[report]"') from error
+    axes = Figure(figsize=(9, 4), layout="constrained").add_subplot()
+    colours = arm_colours(learners)
+    for learner in learners:
+        if not learner.judged:
+            continue
+        width, colour = learner.timeline.slots_per_bucket, colours[learner.name]
+        values = smoothed_errors(learner.timeline)
+        middles = [(bucket + 0.5) * width for bucket in range(len(values))]
+        axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
+        alone = 100 * learner.alone_errors / learner.judged
+        axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
+    if axes.lines:
+        axes.legend()
+    return axes
 
 
 def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:

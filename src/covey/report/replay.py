@@ -1,11 +1,10 @@
-"""Reports of a replay: JSON summary, terminal table, HTML page."""
+"""Reports of a replay: terminal table and HTML page."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +21,7 @@ from covey.replay.outcome import (
 from covey.report import page
 from covey.report import text as report_text
 from covey.report.figures import arm_colours
+from covey.report.summary import best_own_percent, summarise, total_of
 from covey.report.text import number, percent, shorten
 
 _COLUMNS = {  # heading -> attribute of a row, format
@@ -36,35 +36,10 @@ _COLUMNS = {  # heading -> attribute of a row, format
     "explore %": ("explore", ".1f"),
 }
 _ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
-_LATEST = 100  # slots of alarms in JSON
 _NAME = 30  # characters of a name in a table
 _CENTRAL = (
     "Baselines use the predictions of all functions of all sites on every row, free of charge."
 )
-
-
-def summary(outcome: Outcome) -> dict[str, Any]:
-    """Return the numbers of `outcome` for JSON; None where unknown."""
-    numbers: dict[str, Any] = {
-        "version": version("covey"),
-        "policy": outcome.policy,
-        "slots": outcome.slots,
-        "total": _total_numbers(outcome),
-        "learners": {learner.name: _numbers(learner) for learner in outcome.learners},
-        "functions": dict(outcome.functions),
-    }
-    if outcome.ensemble is not None:
-        numbers["ensemble"] = _ensemble_numbers(outcome.ensemble)
-    for name, account in (outcome.accounts or {}).items():
-        numbers["learners"][name] |= {"utility": account.utility, "served": account.served}
-    if outcome.baselines is not None:
-        numbers["baselines"] = {
-            name: {"errors": baseline.errors, "error_percent": baseline.error_percent}
-            for name, baseline in outcome.baselines.items()
-        }
-    if outcome.accounts is not None:
-        numbers["system"] = {"utility": system_utility(outcome.accounts)}
-    return numbers
 
 
 def text(outcome: Outcome) -> str:
@@ -105,7 +80,7 @@ def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
     Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
     """
     content = html(outcome, title=title)
-    numbers = msgspec.json.format(msgspec.json.encode(summary(outcome)), indent=2)
+    numbers = msgspec.json.format(msgspec.json.encode(summarise(outcome)), indent=2)
     folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / "summary.json", numbers + b"\n")
     files.replace(folder / "report.html", content.encode())
@@ -137,77 +112,13 @@ class _Row(NamedTuple):
         return 100 * self.gain.half_width
 
 
-def _numbers(learner: LearnerOutcome) -> dict[str, Any]:
-    has_rows = learner.slots > 0
-    numbers = {
-        "slots": learner.slots,
-        "errors": learner.errors if has_rows else None,
-        "error_percent": percent(learner.errors, learner.judged),
-        "train_percent": percent(learner.train, learner.slots),
-        "explore_percent": percent(learner.explore, learner.slots),
-        "exploit_percent": percent(learner.exploit, learner.slots),
-        "cost_total": learner.cost_total if has_rows else None,
-        "arms": dict(learner.arms) if has_rows else {},
-        "alone_percent": percent(learner.alone_errors, learner.judged),
-        "alone": percent(learner.alone_errors, learner.judged),  # the former name
-        "best_own": learner.best_own if learner.judged else None,
-        "best_own_percent": _best_own(learner),
-        "net_gain_points": _points(learner.gain),
-        "pairs": [msgspec.to_builtins(pair) for pair in learner.pairs],
-        "alarms": {"count": len(learner.alarms), "slots": learner.alarms[-_LATEST:]},
-    }
-    extra = {"candidates": dict(learner.candidates), "stood_in": learner.stood_in}
-    return numbers | {name: value for name, value in extra.items() if value}
-
-
-def _total_numbers(outcome: Outcome) -> dict[str, Any]:
-    total = _total(outcome)
-    return {
-        "slots": total.slots,
-        "error_percent": total.error,
-        "cost_points": total.cost,
-        "best_own_percent": total.best_own,
-        "net_gain_points": _points(total.gain),
-        "alone_percent": total.alone,
-        "alarms": total.alarms,
-    }
-
-
-def _points(gain: Gain | None) -> dict[str, float | None] | None:
-    if gain is None:
-        return None
-    low, high = gain.interval or (None, None)
-    ends = {"low": low, "high": high}
-    return {
-        "mean": 100 * gain.mean,
-        **{name: None if end is None else 100 * end for name, end in ends.items()},
-    }
-
-
-def _best_own(learner: LearnerOutcome) -> float | None:
-    return percent(min(learner.own_errors.values(), default=0), learner.judged)
-
-
-def _ensemble_numbers(ensemble: EnsembleOutcome) -> dict[str, Any]:
-    return {
-        "title": ensemble.title,
-        "errors": ensemble.errors if ensemble.judged else None,
-        "error_percent": percent(ensemble.errors, ensemble.judged),
-        "exploit_errors": ensemble.exploit_errors if ensemble.judged else None,
-        "exploit_error_percent": percent(ensemble.exploit_errors, ensemble.judged),
-        "best_member": ensemble.best_member,
-        "best_member_error_percent": percent(ensemble.best_member_errors, ensemble.judged),
-        "weights": ensemble.weights,
-    }
-
-
 def _row(learner: LearnerOutcome) -> _Row:
     return _Row(
         name=learner.name,
         slots=learner.slots,
         error=percent(learner.errors, learner.judged),
         alone=percent(learner.alone_errors, learner.judged),
-        best_own=_best_own(learner) if learner.own_errors else None,
+        best_own=best_own_percent(learner),
         cost=percent(learner.cost_total, learner.slots),
         gain=learner.gain,
         train=percent(learner.train, learner.slots),
@@ -222,22 +133,23 @@ def _rows(outcome: Outcome) -> list[_Row]:
 
 def _total(outcome: Outcome) -> _Row:
     """Return the means over all learners, weighted by slots."""
-    rows = _rows(outcome)
-    averaged = ("error", "alone", "best_own", "cost", "train", "explore")
-    means = {name: _mean(rows, name) for name in averaged}
-    slots, alarms = sum(row.slots for row in rows), sum(row.alarms for row in rows)
-    return _Row(name="all", slots=slots, gain=outcome.gain, alarms=alarms, **means)
+    total = total_of(outcome)
+    return _Row(
+        name="all",
+        slots=total.slots,
+        error=total.error_percent,
+        alone=total.alone_percent,
+        best_own=total.best_own_percent,
+        cost=total.cost_points,
+        gain=outcome.gain,
+        train=total.train_percent,
+        explore=total.explore_percent,
+        alarms=total.alarms,
+    )
 
 
 def _totals(outcome: Outcome) -> list[_Row]:
     return [_total(outcome)] if len(outcome.learners) > 1 else []
-
-
-def _mean(rows: Iterable[_Row], name: str) -> float | None:
-    pairs = [(row.slots, getattr(row, name)) for row in rows]
-    known = [(slots, value) for slots, value in pairs if value is not None]
-    weight = sum(slots for slots, _ in known)
-    return sum(slots * value for slots, value in known) / weight if weight else None
 
 
 def _columns(outcome: Outcome) -> dict[str, tuple[str, str]]:
@@ -395,10 +307,12 @@ def _header(outcome: Outcome, title: str) -> str:
     if len(outcome.learners) == 1:
         tiles = [page.tile("error", number(total.error, ".2f"), "%")]
     if outcome.ensemble is not None:
-        numbers = _ensemble_numbers(outcome.ensemble)
+        voted = outcome.ensemble
+        error = percent(voted.errors, voted.judged)
+        best = percent(voted.best_member_errors, voted.judged)
         tiles = [
-            page.tile("error of the ensemble", number(numbers["error_percent"], ".2f"), "%"),
-            page.tile("best member", number(numbers["best_member_error_percent"], ".2f"), "%"),
+            page.tile("error of the ensemble", number(error, ".2f"), "%"),
+            page.tile("best member", number(best, ".2f"), "%"),
         ]
     policy = f'<p class="policy">{escape(outcome.policy)}</p>'
     more = f'{policy}<dl class="tiles">{"".join(tiles)}</dl>'

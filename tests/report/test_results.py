@@ -1,0 +1,175 @@
+"""`covey.replay` on frames, files, mappings and arrays: the same result, and what it offers."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from matplotlib.axes import Axes
+
+import covey
+from covey.cli import demo
+from covey.errors import ConfigError, CoveyError, DataError
+from covey.replay.replay import replay_file
+
+SLOTS = 1_500
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The log and the configuration of the demo."""
+    return demo.write(tmp_path_factory.mktemp("demo"), slots=SLOTS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def by_path(files: tuple[Path, Path]) -> covey.Result:
+    log, config = files
+    return covey.replay(config, log)
+
+
+def categories(frame: pd.DataFrame) -> pd.DataFrame:
+    text = frame.select_dtypes(exclude="number").columns
+    return frame.astype(dict.fromkeys(text, "category"))
+
+
+KINDS: dict[str, Any] = {
+    "pandas": lambda frame: frame,
+    "pandas categories": categories,
+    "polars": pl.from_pandas,
+    "polars categories": lambda frame: pl.from_pandas(frame).with_columns(
+        pl.col(pl.String).cast(pl.Categorical)
+    ),
+    "polars lazy": lambda frame: pl.from_pandas(frame).lazy(),
+    "pyarrow": pa.Table.from_pandas,
+    "record batches": lambda frame: pa.Table.from_pandas(frame).to_reader(100),
+    "mapping of arrays": lambda frame: {name: frame[name].to_numpy() for name in frame},
+    "mapping of lists": lambda frame: {name: frame[name].tolist() for name in frame},
+    "mapping of series": lambda frame: {name: frame[name] for name in frame},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_table_gives_the_decisions_of_the_file(
+    kind: str, files: tuple[Path, Path], by_path: covey.Result
+) -> None:
+    log, config = files
+    result = covey.replay(config, KINDS[kind](pd.read_csv(log)))
+
+    assert result.trace.columns() == by_path.trace.columns()
+    assert result.summary() == by_path.summary()
+
+
+def test_a_result_has_the_outcome_of_the_command_line(
+    files: tuple[Path, Path], by_path: covey.Result
+) -> None:
+    log, config = files
+
+    assert by_path.outcome == replay_file(log, covey.config.load(config))
+
+
+def test_a_long_table_is_replayed_in_chunks_with_one_trace(
+    monkeypatch: pytest.MonkeyPatch, files: tuple[Path, Path], by_path: covey.Result
+) -> None:
+    log, config = files
+    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 64)
+    result = covey.replay(config, pd.read_csv(log))
+
+    assert result.trace.columns() == by_path.trace.columns()
+    assert result.trace.to_arrow().equals(by_path.trace.to_arrow())
+    assert result.table() == by_path.table()
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"label": [1, 0]}, "the table has no column 'nb'"),
+        ({"label": [1, 0], "nb": [1]}, "column 'label' has 2 rows, but 'nb' has 1"),
+        ({"label": [1, 0], "nb": [[1, 0], [0, 1]]}, "column 'nb' must have one value per row"),
+        ({"label": [], "nb": []}, "the data have no rows"),
+        (pd.DataFrame({"label": [1]}), "the table has no column 'nb'"),
+        (pl.DataFrame({"label": [1], "nb": [[1]]}), "column 'nb' is of type large_list"),
+        (7, "data is a int; pass the path of a log, a data frame, a pyarrow table"),
+        ("nowhere.csv", "log nowhere.csv does not exist"),
+    ],
+)
+def test_data_that_cannot_be_replayed_are_refused_by_a_sentence(data: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        covey.replay({"learner": [{"name": "north", "functions": ["nb"]}]}, data)
+
+
+CONFIG = {"learner": [{"name": "north", "functions": ["nb"]}]}
+
+
+def test_data_and_arrays_cannot_be_combined() -> None:
+    with pytest.raises(ConfigError, match="pass data or arrays, not both; remove data or labels"):
+        covey.replay(CONFIG, {"label": [1], "nb": [1]}, labels=[1])
+    with pytest.raises(ConfigError, match="labels is missing"):
+        covey.replay(CONFIG, predictions=[[1]])
+
+
+def test_a_frame_in_place_of_predictions_is_refused_by_a_sentence() -> None:
+    frame = pd.DataFrame({"nb": [1, 0, 1]})
+    with pytest.raises(CoveyError):
+        covey.replay(CONFIG, predictions=frame.T, labels=[1, 0, 1], contexts=[[0.1]] * 3)
+
+
+def test_arrays_without_contexts_need_none() -> None:
+    result = covey.replay(CONFIG, predictions=[[1, 0]], labels=[1, 1])
+
+    assert result.summary().total.error_percent == 50.0
+
+
+def test_a_result_is_described_in_a_line_and_as_a_table(by_path: covey.Result) -> None:
+    assert repr(by_path).startswith("<Result of a replay: 4 learners, 1,500 slots, ")
+    assert repr(by_path.trace).startswith("<Trace of 1,500 decisions by campus, hospital")
+    assert by_path.table() in by_path._repr_html_().replace("&gt;", ">").replace("&lt;", "<")
+    assert len(by_path) == SLOTS
+
+
+def test_the_columns_of_the_trace_are_attributes_of_the_result(by_path: covey.Result) -> None:
+    assert by_path.arm is by_path.trace.arm
+    with pytest.raises(AttributeError):
+        by_path.wrong_name  # noqa: B018 - the access is what is tested
+
+
+def test_a_trace_becomes_a_frame_of_every_kind(by_path: covey.Result) -> None:
+    trace = by_path.trace
+    expected = trace.columns()
+
+    assert trace.to_pandas()["arm"].tolist() == expected["arm"]
+    assert trace.to_polars()["arm"].to_list() == expected["arm"]
+    assert pl.DataFrame(trace)["cost"].to_list() == expected["cost"]
+    assert pa.table(trace)["cell"].to_pylist() == expected["cell"]
+
+
+def test_a_result_draws_axes_with_a_line_for_each_learner(by_path: covey.Result) -> None:
+    axes = by_path.plot()
+
+    assert isinstance(axes, Axes)
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {
+        *("campus", "hospital", "bank", "branch")
+    }
+
+
+def test_a_result_writes_the_report_of_the_command_line(
+    by_path: covey.Result, tmp_path: Path
+) -> None:
+    page = by_path.report(tmp_path / "out")
+    numbers = msgspec.json.decode((tmp_path / "out" / "summary.json").read_bytes())
+
+    assert page.read_text(encoding="utf-8").count("<h1>Replay of log.csv</h1>") == 1
+    assert numbers == msgspec.to_builtins(by_path.summary())
+
+
+def test_baselines_are_compared_in_the_summary() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, 300)
+    data = {"label": labels, "nb": np.where(rng.random(300) < 0.7, labels, 1 - labels)}
+    summary = covey.replay(CONFIG, data, baselines=["follow-the-leader"]).summary()
+
+    assert isinstance(summary.baselines, dict)
+    assert summary.baselines["follow-the-leader"].errors == summary.learners["north"].errors
