@@ -35,7 +35,7 @@ MODULES = [
     "bandit.smoothness",
     "node.network",
     "replay.baselines",
-    "replay.replay",
+    "report.results",
     "server.certificates",
     "simulation.comparison",
     "simulation.environment",
