@@ -1,6 +1,8 @@
 """Batches, links that change, and ensembles in simulation."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import covey
+from covey import cli
 from covey.bandit.policies import DCZA, CoS
 from covey.bandit.settings import Reading, Settings
 from covey.data.logs import Trace
@@ -254,3 +257,45 @@ def test_labels_of_a_batch_come_at_its_end() -> None:
     )
 
     assert label_delays(log, None).tolist() == [2, 1, 0, 2, 1, 0]
+
+
+def test_the_command_line_plays_extensions_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        """
+        [scenario]
+        horizon-slots = 300
+        seeds = 1
+        workers = 1
+
+        [[policy]]
+        name = "timed"
+        preset = "cos"
+        context = ["x1", { scale = "slot" }]
+
+        [[environment]]
+        name = "market"
+        learners = 3
+        drift = { kind = "improve", severity = 0.2, every-slots = 300 }
+        columns = { toll = { high = 0.2 } }
+
+        [[environment.learner]]
+        name = "learner-1"
+        supervised = false
+
+        [[environment.learner]]
+        name = "learner-2"
+        serving-cost = 0.1
+
+        [[environment.link]]
+        between = ["learner-1", "learner-2"]
+        cost-column = "toll"
+        """
+    )
+    cli.main(["simulate", str(file), "--out", str(tmp_path / "out"), "--json", "--quiet"])
+    (score,) = json.loads(capsys.readouterr().out)["scores"]
+
+    assert set(score["utility"]) == {"learner-1", "learner-2", "learner-3", "system"}
+    assert score["regret_per_slot"]["mean"] > 0

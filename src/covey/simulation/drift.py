@@ -39,6 +39,11 @@ class AccuracyChange:
         self._region = drift.region
         self._change = _CHANGES[drift.kind](environment, rng)
 
+    def record(self, uses: Array) -> None:
+        """Take note of how often each function was used, in all so far."""
+        if isinstance(self._change, _Practice):
+            self._change.uses = uses
+
     def apply(self, heights: Array, points: Array, first_slot: int) -> None:
         """Change accuracies (stream, function, slot) in place; slots must come in order."""
         before = heights.copy() if self._region else None
@@ -130,10 +135,26 @@ class _Improvement(_SuddenChange):
         return -drift.severity * np.maximum(0.0, 1 - slots / drift.every_slots)
 
 
+class _Practice:
+    """Accuracies that begin too low, and reach their surfaces after `every-slots` uses."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        assert environment.drift is not None
+        self._drift = environment.drift
+        self._changing = changing(environment)
+        self.uses = np.zeros(sum(environment.counts))
+
+    def __call__(self, heights: Array, first_slot: int) -> None:
+        left = np.maximum(0.0, 1 - self.uses[self._changing] / self._drift.every_slots)
+        lowered = heights[:, self._changing] - (self._drift.severity * left)[:, None]
+        heights[:, self._changing] = np.clip(lowered, 0, 1)
+
+
 _CHANGES: dict[str, Callable[[Environment, np.random.Generator], Callable[[Array, int], None]]] = {
     "switch": _Switches,
     "recur": _Recurrence,
     "rise": _SuddenChange,
     "fall": _SuddenChange,
     "improve": _Improvement,
+    "use": _Practice,
 }

@@ -38,7 +38,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Change of accuracies: at most `severity` in `every-slots` slots."""
 
-    kind: Literal["switch", "recur", "gradual", "rise", "fall", "improve"] = "switch"
+    kind: Literal["switch", "recur", "gradual", "rise", "fall", "improve", "use"] = "switch"
     severity: float
     every_slots: int
     learners: tuple[str, ...] = ()  # whose functions change; empty: all
@@ -199,6 +199,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def labels(self) -> list[int]:
         """The labels of all classes."""
         return [*range(2 if self.classes is None else self.classes.number)]
+
+    @property
+    def learns_by_use(self) -> bool:
+        """Whether accuracies depend on how often functions were used."""
+        return self.drift is not None and self.drift.kind == "use"
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -482,6 +487,10 @@ def _check_drift(environment: Environment, where: str) -> None:
         raise ConfigError(
             f"{where}: drift.severity is {drift.severity}, but a switch changes accuracies by at "
             f"most {spread(environment):g} (high - low); lower it"
+        )
+    if drift.kind == "use" and environment.batch > 1:
+        raise ConfigError(
+            f'{where}: batch cannot be combined with drift.kind = "use"; remove one of them'
         )
     for learner in drift.learners:
         if learner not in environment.names:

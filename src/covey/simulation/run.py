@@ -21,7 +21,7 @@ from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle
 from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, unrestricted, width_of
 from covey.simulation.values import check_parts, oracle_of, parts_of
-from covey.simulation.world import World, WorldChunk
+from covey.simulation.world import PRACTICE_SLOTS, World, WorldChunk
 from covey.types import PHASES, Array
 
 __all__ = ["CAUSES", "Losses", "Oracle", "Run", "log_of", "network", "play"]
@@ -83,13 +83,15 @@ def play(
     voting = setup.ensemble and EnsembleReplay(setup.ensemble, voters, label_wait=wait)
     curve = []
     for end in [*checkpoints, horizon]:
-        for slots in lengths(environment, end - world.slots):
+        for slots in lengths(environment, end - world.slots, since=world.slots):
             chunk = world.draw(slots)
             rows = log.rows(chunk)
             trace = game.play(rows)
             sums.add(trace, chunk, oracle.judge(trace, chunk, rows))
             if voting:
                 voting.add(trace, rows)
+            if environment.learns_by_use:
+                world.record(trace.function)
         curve.append(sums.regret.sum(axis=0))
     by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
     return Run(
@@ -101,7 +103,7 @@ def play(
         learners=len(sums.regret),
         **sums.shares(),
         alarms=sum(map(len, game.alarms())),
-        ensemble={**voting.errors(), "best member": sums.least_errors()} if voting else {},
+        ensemble={**voting.errors(), "best member": sums.best_member(horizon)} if voting else {},
         seconds=perf_counter() - began,
     )
 
@@ -120,8 +122,9 @@ class _Sums:
         self._measured: list[int] | slice = listed or slice(None)
         self._receiving = [*environment.receiving]
         self.regret = np.zeros((len(names), len(CAUSES)))[self._measured]
-        self._paid = 0.0
-        self._errors = np.zeros(len(self.regret))  # per measured learner
+        self._paid = self._errors = 0.0
+        has_ensemble = setup.ensemble is not None
+        self._right = np.zeros(len(environment.names)) if has_ensemble else None  # per learner
         self._phases = np.zeros(len(PHASES), np.int64)
         self._requests = self._labels = 0
         self._visits = _Visits(environment)
@@ -140,7 +143,9 @@ class _Sums:
         )
         self._phases += [np.count_nonzero(phase == number) for number in range(len(PHASES))]
         is_class = correct.dtype.kind == "i"
-        self._errors += np.sum(correct == 0 if is_class else 1 - correct, axis=0)
+        self._errors += float(np.count_nonzero(correct == 0) if is_class else (1 - correct).sum())
+        if self._right is not None:
+            self._right += np.bincount(trace.learner, trace.correct, minlength=len(self._right))
         is_forwarded = arm >= self._functions
         self._requests += int(np.count_nonzero(is_forwarded))
         if stretch.shown is not None:
@@ -153,15 +158,16 @@ class _Sums:
         self._visits.add(trace)
         self._accounts.add(trace)
 
-    def least_errors(self) -> float:
-        """Return the smallest share of errors of a learner."""
-        return float(self._errors.min()) * len(self._errors) / int(self._phases.sum())
+    def best_member(self, slots: int) -> float:
+        """Return the smallest share of errors of a learner, when there is an ensemble."""
+        assert self._right is not None
+        return 1 - float(self._right.max()) / slots
 
     def shares(self) -> dict[str, Any]:
         """Return the fields of a run that are relative to its decisions."""
         decisions = int(self._phases.sum())
         return {
-            "errors": float(self._errors.sum()) / decisions,
+            "errors": self._errors / decisions,
             "cost": self._paid / decisions,
             "phases": dict(zip(PHASES, (self._phases / decisions).tolist(), strict=True)),
             "messages": {
@@ -246,13 +252,16 @@ class _Visits:
         }
 
 
-def lengths(environment: Environment, slots: int) -> Iterator[int]:
-    """Yield the chunk lengths for so many slots."""
+def lengths(environment: Environment, slots: int, *, since: int = 0) -> Iterator[int]:
+    """Yield the chunk lengths for so many slots, after those `since` the beginning."""
     answers = environment.streams * sum(environment.counts)
     most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
     most -= most % environment.batch
-    for first in range(0, slots, most):
-        yield min(most, slots - first)
+    first = since % PRACTICE_SLOTS if environment.learns_by_use else 0
+    if environment.learns_by_use:  # a chunk ends where functions improve
+        most = PRACTICE_SLOTS
+    ends = [*range(most - first, slots, most), slots] if slots else []
+    yield from (end - start for start, end in itertools.pairwise([0, *ends]))
 
 
 def check(

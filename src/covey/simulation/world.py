@@ -6,32 +6,24 @@ Every purpose has its own source of random bits, so a world is the same on every
 import enum
 import math
 import os
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
-from covey.bandit.partitions import slices_for
-from covey.bandit.settings import Settings
-from covey.config import Data, LearnerTable, Tables, assemble
-from covey.data.logs import open_log
-from covey.errors import ConfigError, CoveyError, DataError, place_of
-from covey.replay.encoding import Encoder
-from covey.replay.replay import chunks_of, used_columns
+from covey.errors import ConfigError, CoveyError
 from covey.simulation.drift import AccuracyChange, Motion
 from covey.simulation.environment import (
     Environment,
-    RecordedLog,
     Surface,
     check,
     check_horizon,
     name_of,
 )
 from covey.simulation.labels import ClassSource, Labelled, draw_gains
+from covey.simulation.sources import LogSource, OwnSource, recorded_rows
 from covey.types import Array
 
 
@@ -88,6 +80,11 @@ class AccuracyField:
         self._change = AccuracyChange(environment, rng) if kind not in (None, "gradual") else None
         kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
         self._kept = np.repeat(kept, environment.counts).astype(np.float32)
+
+    def record(self, uses: Array) -> None:
+        """Take note of how often each function was used, in all so far."""
+        if self._change is not None:
+            self._change.record(uses)
 
     def measure(self, points: Array, first_slot: int) -> Array:
         """Return accuracies (stream, function, slot) at `points` (slot, stream, dimension).
@@ -177,7 +174,7 @@ def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
         return OwnSource(environment, rng, f"{where}: {name_of(environment.entry)}")
     file = os.stat(log.path) if os.path.exists(log.path) else None
     try:
-        rows = _recorded(msgspec.json.encode(log), file and (file.st_mtime_ns, file.st_size))
+        rows = recorded_rows(msgspec.json.encode(log), file and (file.st_mtime_ns, file.st_size))
     except CoveyError as error:
         raise type(error)(f"{where}: {error}") from None
     return LogSource(rows, rng, streams=environment.drawn_streams)
@@ -187,7 +184,7 @@ class EmbeddedSource:
     """Contexts of an arrival process, accuracies of surfaces, independent answers."""
 
     def __init__(self, environment: Environment, *, seed: int, horizon: int) -> None:
-        self._accuracies = AccuracyField(environment, seed)
+        self.accuracies = AccuracyField(environment, seed)
         streams = range(environment.drawn_streams)
         self._samplers = [_sampler(environment, seed, horizon, k) for k in streams]
         whole = ((0.0, 1.0),) * environment.dimension
@@ -199,150 +196,10 @@ class EmbeddedSource:
         if self._regions is not None:
             low, high = self._regions[..., 0], self._regions[..., 1]
             points = low + points * (high - low)
-        return points, self._accuracies.measure(points, first_slot), None
+        return points, self.accuracies.measure(points, first_slot), None
 
 
-_OWN_SLOTS = 1_024  # that a class of the user's draws at a time, whatever the chunks
-
-
-class OwnSource:
-    """The user's class or function; what it returns is checked."""
-
-    def __init__(self, environment: Environment, rng: np.random.Generator, where: str) -> None:
-        """Call it; `where` names the environment and the class in messages."""
-        self._where, entry = where, environment.entry
-        if isinstance(entry, str):
-            try:
-                entry = pkgutil.resolve_name(entry)
-            except Exception as error:
-                raise ConfigError(
-                    f"{where} cannot be imported ({type(error).__name__}: {error}); write "
-                    "module:name, of a module beside the scenario file or installed"
-                ) from error
-        made = self._call(entry, rng=rng, **environment.options)
-        self._draw = getattr(made, "draw", made)
-        if not callable(self._draw):
-            raise ConfigError(f"{where} returned {made!r}, which has no method draw")
-        streams, functions = environment.drawn_streams, sum(environment.counts)
-        # Name -> shape, and the axis of the streams.
-        self._shapes = {
-            "contexts": ((_OWN_SLOTS, streams, environment.dimension), 1),
-            "accuracies": ((streams, functions, _OWN_SLOTS), 0),
-            "answers": ((streams, functions, _OWN_SLOTS), 0),
-        }
-        self._left: list[Array] = []  # drawn, but not used yet; slots are the last axis
-        self._slots = 0  # drawn
-
-    def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, Array | None]:
-        blocks = [self._left] if self._left else []
-        while self._slots < first_slot + slots - 1:
-            blocks.append(self._block())
-            self._slots += _OWN_SLOTS
-        if len(set(map(len, blocks))) > 1:
-            raise DataError(f"{self._where} gives answers for some slots only")
-        whole = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
-        self._left = [part[..., slots:] for part in whole]
-        points, accuracy, *right = (part[..., :slots] for part in whole)
-        points = np.ascontiguousarray(np.moveaxis(points, -1, 0))
-        answers = right[0].astype(np.int32, order="C") if right else None
-        return points, accuracy.astype(np.float32, order="C"), answers
-
-    def _block(self) -> list[Array]:
-        given = self._call(self._draw, self._slots + 1, _OWN_SLOTS)
-        if not isinstance(given, tuple) or len(given) not in (2, 3):
-            raise DataError(
-                f"{self._where} drew {type(given).__name__}; it must return a tuple of contexts, "
-                "accuracies and, if it draws them, answers"
-            )
-        points, *others = map(self._checked, given, self._shapes)
-        return [np.moveaxis(points, 0, -1), *others]
-
-    def _checked(self, given: Any, what: str) -> Array:
-        """Return an array of numbers from 0 to 1; a single stream needs no axis."""
-        try:
-            array = np.array(given, np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"{self._where} gives {what} that are not numbers") from None
-        full, axis = self._shapes[what]
-        short = full[:axis] + full[axis + 1 :] if full[axis] == 1 else full
-        if array.shape not in (full, short):
-            raise DataError(
-                f"{self._where} gives {what} of shape {array.shape}; it must be {short}"
-            )
-        is_valid, wanted = (array >= 0) & (array <= 1), "lie from 0 to 1"
-        if what == "answers":
-            is_valid, wanted = (array == 0) | (array == 1), "be 0 or 1"
-        if not is_valid.all():
-            value = array[~is_valid][0]
-            raise DataError(f"{self._where} gives {value} in {what}; they must {wanted}")
-        return array.reshape(full)
-
-    def _call(self, call: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return call(*args, **options)
-        except Exception as error:
-            raised = f"{type(error).__name__}: {error} ({place_of(error)})"
-            raise ConfigError(f"{self._where} raised {raised}") from error
-
-
-class LogRows(NamedTuple):
-    """A log in memory."""
-
-    points: Array  # row, dimension
-    right: Array  # function, row -> 1 where the prediction is the label
-    cell: Array  # row -> cell
-    accuracy: Array  # function, cell -> share of right predictions, over the whole log
-    block: int  # rows
-
-
-@lru_cache(maxsize=4)
-def _recorded(packed: bytes, version: tuple[int, int] | None) -> LogRows:
-    """Return the rows of a log, its table encoded for the cache; a changed file is read again."""
-    log = msgspec.json.decode(packed, type=RecordedLog)
-    listed = enumerate(log.functions, 1)
-    members = [LearnerTable(name=f"learner-{k}", functions=[*own]) for k, own in listed]
-    setup = assemble(Tables(Settings(), members, Data(label=log.label, context=log.context)))
-    reader = open_log(Path(log.path), used_columns(setup))
-    encoder = Encoder(setup, is_typed=reader.is_typed)
-    points, right = [np.empty((0, len(log.context)))], []
-    for chunk in chunks_of(setup, reader, encoder):
-        points.append(np.asarray(chunk.contexts).reshape(len(chunk.labels), -1))
-        right.append((np.asarray(chunk.predictions) == chunk.labels).astype(np.int8))
-    places = np.concatenate(points)
-    rows, dimension = places.shape
-    if not rows:
-        raise DataError(f"{log.path} has no rows; a log needs at least one")
-    slices = log.slices or slices_for(rows, alpha=1.0, dimension=dimension)
-    corners = np.minimum(places * slices, slices - 1).astype(np.int64)
-    _, cell = np.unique(corners, axis=0, return_inverse=True)
-    cell, answers = cell.reshape(-1), np.concatenate(right, axis=1)
-    shares = np.array([np.bincount(cell, own) for own in answers]) / np.bincount(cell)
-    return LogRows(places, answers, cell, shares, log.block_slots or math.ceil(rows**0.5))
-
-
-class LogSource:
-    """Blocks of consecutive rows of a log, each from a random row on; the first follows the last.
-
-    So errors depend on each other as in the log, within a block, and every row is equally likely.
-    """
-
-    def __init__(self, rows: LogRows, rng: np.random.Generator, *, streams: int) -> None:
-        self._rows = rows
-        self._rng = rng
-        self._block = -1  # the latest one
-        self._starts = np.empty((0, streams), np.int64)  # of the blocks in the latest slots
-
-    def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, Array]:
-        rows = self._rows
-        block, offset = np.divmod(np.arange(first_slot - 1, first_slot - 1 + slots), rows.block)
-        fresh = (int(block[-1]) - self._block, self._starts.shape[1])
-        starts = self._rng.integers(0, len(rows.points), fresh)
-        self._block, self._starts = int(block[-1]), np.concatenate([self._starts[-1:], starts])
-        index = self._starts[block - self._block - 1] + offset[:, None]  # slot, stream
-        index %= len(rows.points)
-        accuracy = rows.accuracy[:, rows.cell[index.T]].astype(np.float32)
-        right = rows.right[:, index.T].astype(np.int32)
-        return rows.points[index], *(np.moveaxis(part, 0, 1).copy() for part in (accuracy, right))
+PRACTICE_SLOTS = 64
 
 
 class WorldChunk(NamedTuple):
@@ -375,6 +232,7 @@ class World:
         self.environment = environment
         self.horizon = horizon
         self.slots = 0
+        self._uses = np.zeros(sum(environment.counts))
         self._source = source_of(environment, seed=seed, horizon=horizon)
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
@@ -394,6 +252,15 @@ class World:
             name: np.random.Generator(bits_for(seed, Purpose.COLUMNS, place))
             for place, name in enumerate(sorted(environment.columns))
         }
+
+    def record(self, functions: Array) -> None:
+        """Take note of the functions that answered in the latest slots.
+
+        Functions that improve with their use do so after every `PRACTICE_SLOTS` slots.
+        """
+        self._uses += np.bincount(functions, minlength=len(self._uses))[: len(self._uses)]
+        if isinstance(self._source, EmbeddedSource) and self.slots % PRACTICE_SLOTS == 0:
+            self._source.accuracies.record(self._uses.copy())
 
     def draw(self, slots: int) -> WorldChunk:
         first_slot = self.slots + 1
