@@ -9,7 +9,7 @@ import pytest
 
 import covey
 from covey.bandit.policies import DCZA, CoS
-from covey.bandit.settings import Settings
+from covey.bandit.settings import Reading, Settings
 from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
@@ -228,8 +228,12 @@ def usual_class(chunk: WorldChunk, slot: int, classes: int) -> int:
     return min(int(chunk.points[slot, 0, 0] * classes), classes - 1)
 
 
+@pytest.mark.parametrize("history", ["labels", "predictions"])
 @by_phases
-def test_regret_with_context_peers_is_against_the_best_label(settings: Settings) -> None:
+def test_regret_with_context_peers_is_against_the_best_label(
+    settings: Settings, history: Any
+) -> None:
+    settings = msgspec.structs.replace(settings, reading=Reading(history=history))
     own = {"context-peers": {"learner-2": 0.03}, "peers": {"learner-3": 0.2}}
     table = {
         **TABLE,
@@ -393,7 +397,7 @@ def test_utilities_are_those_of_the_accounts_of_a_replay(
         ({"regions": {"learner-1": [[0, 0.5]]}}, 'regions need correlation = "independent"'),
         ({"regions": {"learner-1": [[0, 0.5]]}, "case": "C2"}, 'regions need arrivals = "uniform"'),
         ({"regions": {"learner-1": []}, "correlation": "independent"}, "has 0 intervals"),
-        ({"columns": {"fee": {"high": 0.2}}}, "no cost-columns or answer-delay names columns.fee"),
+        ({"columns": {"fee": {"high": 0.2}}}, "answer-delay or cost-column names columns.fee"),
         ({"learner": [{"name": "learner-1", "answer-delay": "load"}]}, "'load', which is not in"),
         ({"learner": [{"name": "learner-1", "answer-delay": "load"}],
           "columns": {"load": {"high": 1.5}}}, "must hold whole numbers of slots"),
