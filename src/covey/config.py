@@ -14,11 +14,12 @@ from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, parse_links
 from covey.bandit.partitions import Space
 from covey.bandit.policies import Policy, resolve, settings_from, shares_slots, within
+from covey.bandit.rewards import AnyReward, check_reward, reward_from
 from covey.bandit.settings import Settings
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.errors import ConfigError
-from covey.kernel.rules import Reward
+from covey.kernel.rules import CustomReward, Reward
 from covey.toml import read_toml
 from covey.types import BY_CONTEXT, WHOLE, Loss
 
@@ -65,7 +66,7 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     label_probability: float = 1.0
     supervised: bool = True
     serving_cost: float = 0.0  # cost to this learner per answered request
-    rewards: dict[str, Reward] = {}
+    rewards: dict[str, Reward | str] = {}
     peers: dict[str, float] | None = None
     context_peers: dict[str, float] = {}  # peers that receive the cell, never the data
     cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
@@ -88,7 +89,7 @@ class LearnerSpec(NamedTuple):
     label_probability: float = 1.0
     is_supervised: bool = True
     serving_cost: float = 0.0
-    rewards: tuple[Reward, ...] = ()  # one per arm, or none
+    rewards: tuple[AnyReward, ...] = ()  # one per arm, or none
     context_peers: tuple[int, ...] = ()  # indices of learners, ascending
     cost_columns: tuple[str | None, ...] = ()  # one per arm, or none
     answer_delay: int | str = 0
@@ -168,7 +169,7 @@ class NetworkConfig(NamedTuple):
         wide = self.plan.of_width(width)
         for site in self.sites:
             for space in site.spaces:
-                _check_slopes(site, len(wide[space]))
+                _check_rewards(site, len(wide[space]))
         return [self.policy(len(space)) for space in wide]
 
     def policy(self, dimension: int) -> Policy:
@@ -232,6 +233,7 @@ def assemble(tables: Tables) -> NetworkConfig:
     sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
     _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
+    _check_preset(sites, settings)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
             "[data] loss cannot be combined with context-peers, which answer with class labels; "
@@ -313,6 +315,16 @@ def _check_loss(loss: Loss | None) -> None:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
 
 
+def _check_preset(sites: Sequence[LearnerSpec], settings: Settings) -> None:
+    for site in sites:
+        own = [one.name for one in site.rewards if isinstance(one, CustomReward)]
+        if own and settings.preset == "cos-ce":
+            raise ConfigError(
+                f"learner {site.name!r} has the reward {own[0]!r}, a function, which "
+                'preset = "cos-ce" does not support; use cos, dcza or auto, or a reward of numbers'
+            )
+
+
 def _check_free(sites: Sequence[LearnerSpec], settings: Settings, *, has_ensemble: bool) -> None:
     for site in sites:
         for is_there, what in (
@@ -343,9 +355,18 @@ def _members(tables: object) -> list[LearnerTable]:
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ConfigError("no learners; add a [[learner]] table with a name and its functions")
     return [
-        toml.read(table, LearnerTable, where=f"[[learner]] {k + 1}")
+        toml.read(_with_names(table), LearnerTable, where=f"[[learner]] {k + 1}")
         for k, table in enumerate(tables)
     ]
+
+
+def _with_names(table: Any) -> Any:
+    """Return a learner's table with the names of functions that are rewards."""
+    rewards = table.get("rewards") if isinstance(table, Mapping) else None
+    if not isinstance(rewards, Mapping):
+        return table
+    names = {arm: toml.named(one) if callable(one) else one for arm, one in rewards.items()}
+    return {**table, "rewards": names}
 
 
 def _check_member(member: LearnerTable, names: list[str]) -> None:
@@ -413,11 +434,18 @@ def _check_unique(names: list[str], what: str, of: str) -> None:
             raise ConfigError(f"duplicate {what} {name!r}{of}")
 
 
-def _rewards(member: LearnerTable, arms: list[str], common: Reward | None) -> tuple[Reward, ...]:
+def _rewards(
+    member: LearnerTable, arms: list[str], common: Reward | str | None, loss: Loss | None
+) -> tuple[AnyReward, ...]:
     _check_arms(member, member.rewards, arms, "a reward")
     if common is None and not member.rewards:
         return ()
-    return tuple(member.rewards.get(arm, common or Reward()) for arm in arms)
+    shared = reward_from(common or Reward(), where="[policy] reward", loss=loss)
+    own = {
+        arm: reward_from(one, where=f"learner {member.name!r}: rewards {arm!r}", loss=loss)
+        for arm, one in member.rewards.items()
+    }
+    return tuple(own.get(arm, shared) for arm in arms)
 
 
 def _cost_columns(member: LearnerTable, arms: list[str]) -> tuple[str | None, ...]:
@@ -492,7 +520,7 @@ def _site(
     )
     arms = site.arms(names)
     site = site._replace(
-        rewards=_rewards(member, arms, settings.reward),
+        rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),
         spaces=own,
         views=checked_views(
@@ -520,8 +548,11 @@ def _peers(
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
 
-def _check_slopes(site: LearnerSpec, dimension: int) -> None:
-    for reward in site.rewards:
+def _check_rewards(site: LearnerSpec, dimension: int) -> None:
+    for reward in dict.fromkeys(site.rewards):
+        if isinstance(reward, CustomReward):
+            check_reward(reward, where=f"learner {site.name!r}", dimension=dimension)
+            continue
         if reward.context and len(reward.context) != dimension:
             raise ConfigError(
                 f"learner {site.name!r}: a reward has {len(reward.context)} slopes in context, but "

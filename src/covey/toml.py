@@ -1,6 +1,7 @@
 """Convert a configuration table to a validated record; errors name the field."""
 
 import difflib
+import pkgutil
 import sys
 import tomllib
 import types
@@ -30,6 +31,41 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+_LOCAL: dict[str, Any] = {}  # what cannot be imported by its name
+
+
+def named(entry: Any) -> str:
+    """Return "module:name" of a class or function; what cannot be imported by it is kept."""
+    own = entry if hasattr(entry, "__qualname__") else type(entry)
+    name = f"{own.__module__}:{own.__qualname__}"
+    if is_importable(name) and pkgutil.resolve_name(name) is entry:
+        return name
+    number = 1
+    while _LOCAL.setdefault(name, entry) is not entry:  # another lambda of the same place
+        number += 1
+        name = f"{name.partition('#')[0]}#{number}"
+    return name
+
+
+def is_importable(name: str) -> bool:
+    """Return whether every process finds what a table names as "module:name"."""
+    try:
+        return pkgutil.resolve_name(name) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+def imported(name: str, *, where: str) -> Any:
+    """Return what a table names as "module:name"; raise `ConfigError` if it is not found."""
+    try:
+        return _LOCAL[name] if name in _LOCAL else pkgutil.resolve_name(name)
+    except Exception as error:
+        raise ConfigError(
+            f"{where} {name!r} cannot be imported ({error}); write module:name, and put the module "
+            "beside the configuration or on the Python path"
+        ) from error
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.policies import Policy
+from covey.bandit.rewards import AnyReward
 from covey.errors import DataError
 from covey.kernel import (
     CHOICE,
@@ -38,7 +39,7 @@ from covey.kernel import (
     phase_of,
     table_of,
 )
-from covey.kernel.rules import Cell, Report, Reward, Rule
+from covey.kernel.rules import Cell, Report, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
@@ -116,7 +117,7 @@ class Learner:
         costs: Sequence[float],
         policy: Policy,
         position: int = 0,
-        rewards: Sequence[Reward] = (),
+        rewards: Sequence[AnyReward] = (),
         context_peers: Sequence[str] = (),
         spaces: Mapping[str, Policy] | None = None,
         space: str = "",
@@ -288,9 +289,9 @@ class Learner:
         """Return what a code chose: phase, arm, price and own function or peer."""
         return self.choices[code & CHOICE]
 
-    def best_own(self, row: int) -> int:
+    def best_own(self, row: int, context: Context | None = None) -> int:
         """Return the own function with the largest estimate in the cell, its cost taken off."""
-        return self.table.best_own(row)
+        return self.table.best_own(row, context)
 
     def records(self, row: int) -> list[tuple[int, int]]:
         """Return the labels of each arm in an own cell, and how much of them was right."""

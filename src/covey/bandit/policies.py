@@ -5,7 +5,6 @@ a `Policy` is the result for a given dimension and number of functions.
 """
 
 import math
-import pkgutil
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -137,10 +136,11 @@ def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
     """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one.
 
-    Its preset may be a class of one's own.
+    Its preset may be a class of one's own, its reward a function.
     """
-    if isinstance(table, Mapping) and isinstance(table.get("preset"), type):
-        table = {**table, "preset": _named(table["preset"])}
+    for key in ("preset", "reward"):
+        if isinstance(table, Mapping) and callable(table.get(key)):
+            table = {**table, key: toml.named(table[key])}
     table = toml.moved(table, _READING_KEYS, into="reading", where=where)
     settings = toml.read(table, Settings, where=where)
     given = table.get("reading", {})
@@ -305,34 +305,15 @@ def _custom(settings: Settings, scene: Scene) -> Policy:
     return Policy(title, Uniform(slices), scene.dimension, *thresholds, settings, custom=make)
 
 
-_LOCAL: dict[str, type] = {}  # classes that cannot be imported by their name
-
-
-def _named(custom: type) -> str:
-    """Return "module:Class" of a class; one that cannot be imported by it is kept."""
-    name = f"{custom.__module__}:{custom.__qualname__}"
-    if not is_importable(name):
-        _LOCAL[name] = custom
-    return name
-
-
-def is_importable(preset: str) -> bool:
-    """Return whether every process has a preset, or finds it under its name."""
-    try:
-        return ":" not in preset or pkgutil.resolve_name(preset) is not None
-    except (ImportError, AttributeError, ValueError):
-        return False
+def is_importable(settings: Settings) -> bool:
+    """Return whether every process finds what the settings name as "module:name"."""
+    names = [settings.preset, *([settings.reward] if isinstance(settings.reward, str) else [])]
+    return all(":" not in name or toml.is_importable(name) for name in names)
 
 
 def custom_class(preset: str) -> Callable[..., Any]:
     """Return the class of a policy of one's own; raise `ConfigError` if there is none."""
-    try:
-        found = _LOCAL[preset] if preset in _LOCAL else pkgutil.resolve_name(preset)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"[policy] preset {preset!r} cannot be imported ({error}); write module:Class, and put "
-            "the module beside the configuration or on the Python path"
-        ) from None
+    found: Callable[..., Any] = toml.imported(preset, where="[policy] preset")
     if not callable(getattr(found, "choose", None)) or not callable(getattr(found, "serve", None)):
         raise ConfigError(
             f"[policy] preset {preset!r} has no methods choose and serve; inherit from "

@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     label_wait: int | None = None  # slots
     inherit: bool = False
     forget: Forget = Forget()
-    reward: Reward | None = None
+    reward: Reward | str | None = None  # or "module:function" of one of one's own
     carry_serving_costs: bool = False
     index_scale: float | None = None
     lipschitz: float = 0.25

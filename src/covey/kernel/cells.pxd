@@ -11,6 +11,7 @@ cdef class Cells:
     cdef double[::1] sides, limits, context
     cdef long long[::1] rows, point, fine, path, firsts
     cdef int[::1] index, marks, numbers, leaves
+    cdef tuple shown
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
     cpdef bint is_split(self, long long row)
@@ -28,6 +29,7 @@ cdef class Cells:
     @cython.locals(since=cython.longlong)
     cdef inline long long _since(self, long long base) noexcept
     @cython.final
+    @cython.locals(is_same=cython.bint)
     cdef tuple _point_now(self)
     @cython.final
     @cython.locals(slice_=cython.longlong)

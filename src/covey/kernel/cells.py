@@ -79,6 +79,7 @@ class Cells:
         self.leaves = zeros(4 << max(0, self.grid) * self.dimension).cast("i")
         self.context = array("d", bytes(8 * max(1, self.dimension)))
         self.point = array("q", bytes(8 * max(1, self.dimension)))
+        self.shown: tuple[float, ...] = ()  # a context, as a tuple
         self.fine = array("q", bytes(8 * max(1, self.dimension)))
         self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
         self.found = 0  # how many they are, coarsest first
@@ -216,7 +217,13 @@ class Cells:
         return since if since >= 0 else -1 - since
 
     def _point_now(self) -> tuple[float, ...]:
-        return tuple([self.context[k] for k in range(self.dimension)])
+        """Return the context: the same object while it is the same."""
+        is_same = len(self.shown) == self.dimension
+        for k in range(self.dimension if is_same else 0):
+            is_same = is_same and self.shown[k] == self.context[k]
+        if not is_same:
+            self.shown = tuple([self.context[k] for k in range(self.dimension)])
+        return self.shown
 
     def _aim(self, level: int) -> None:
         """Set `point` to the coordinates of the cell of `level` around the context."""

@@ -12,9 +12,11 @@ cdef class CellCounters(Cells):
     cdef int underway, spent, times, recent, recent_right, ring, info, replied
     cdef long long state, window, keep, unit, blind, decided
     cdef bint explores_to_help, is_pending, is_random, forgets, is_closing, learns_costs
-    cdef bint adds_costs, remembers, ignores_prices, has_rewards, once, dates_labels
+    cdef bint adds_costs, remembers, ignores_prices, has_rewards, has_custom_rewards, once
+    cdef bint dates_labels
     cdef double largest
     cdef History memory
+    cdef list custom_rewards
     cdef double[::1] costs, prices, rewards, told
     cdef int[::1] active
     cdef int _has_changed(self, long long row, long long arm) except -1
@@ -31,19 +33,22 @@ cdef class CellCounters(Cells):
     @cython.final
     cdef inline long long _tried(self, long long base, long long arm) noexcept
     @cython.final
-    cdef inline long long _best(self, long long base) noexcept
+    cdef inline int _best(self, long long base) except -1
     @cython.final
     cdef inline long long _most_accurate(self, long long base) noexcept
-    cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
+    cdef int _largest(self, long long base, long long end, bint is_net) except -1
     @cython.final
     @cython.locals(price=cython.double, times=cython.double)
     cdef inline double _price(self, long long base, long long arm) noexcept
     @cython.final
     @cython.locals(accuracy=cython.double, value=cython.double)
-    cdef long long _weigh(self, long long base, long long seen) noexcept
+    cdef int _weigh(self, long long base, long long seen) except -1
     @cython.final
     @cython.locals(price=cython.double)
-    cdef inline double _worth(self, long long base, long long arm, double accuracy) noexcept
+    cdef inline double _worth(self, long long base, long long arm, double accuracy) except? -2
+    @cython.final
+    @cython.locals(first=cython.double, value=cython.double, bound=cython.double)
+    cdef double _custom_worth(self, long long arm, double accuracy, double price) except? -2
     @cython.final
     cdef inline double _accuracy(self, long long base, long long arm) noexcept
     @cython.final

@@ -74,12 +74,10 @@ class CellCounters(Cells):
         self.once = False  # labels of one slot count once for a function
         self.told = array("d", bytes(8 * self.arms))  # accuracies reported by peers
         self.active = array("i", [1] * self.arms)
-        numbers = []  # per arm: a, q, b, then c
-        for reward in rule.rewards:
-            slopes = reward.context or (0.0,) * rule.dimension
-            numbers += [reward.accuracy, reward.power, reward.cost, *slopes]
+        self.custom_rewards = rule.custom_rewards()  # per arm; None: the formula
+        self.has_custom_rewards = any(self.custom_rewards)
         self.has_rewards = len(rule.rewards) > 0
-        self.rewards = array("d", numbers or [0.0])
+        self.rewards = array("d", rule.formulas() or [0.0])
         self.replied = 3 if self.has_tree else 2  # integers that are kept of the report of a peer
         self._lay_out_rows(rule)
 
@@ -143,8 +141,10 @@ class CellCounters(Cells):
         """Return the arm with the largest estimate."""
         return self._best(row * self.stride)
 
-    def best_own(self, row: int) -> int:
-        """Return the own function with the largest estimate minus cost."""
+    def best_own(self, row: int, context: tuple[float, ...] | None = None) -> int:
+        """Return the own function with the largest estimate minus cost, for an instance."""
+        if context is not None and self.has_rewards:
+            self._read(context)
         return self._largest(row * self.stride, self.functions, True)
 
     def estimate(self, row: int) -> tuple[float, int]:
@@ -432,6 +432,8 @@ class CellCounters(Cells):
         price = self._price(base, arm)
         if not self.has_rewards:
             return accuracy - price
+        if self.has_custom_rewards and self.custom_rewards[arm] is not None:
+            return self._custom_worth(arm, accuracy, price)
         at = arm * (3 + self.dimension)
         slope = 1.0
         for k in range(self.dimension):
@@ -439,8 +441,24 @@ class CellCounters(Cells):
         gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
         return gained - self.rewards[at + 2] * price * slope
 
+    def _custom_worth(self, arm: int, accuracy: float, price: float) -> float:
+        if price >= CLOSED:
+            return -FOREVER
+        if accuracy >= CLOSED:  # its report is wanted first
+            return FOREVER
+        reward = self.custom_rewards[arm]
+        bound: float = reward.bound  # `worth` does the same, and is slower
+        first = max(0.0, min(1.0, accuracy))
+        first = bound * (1.0 - first) if bound > 0.0 else first
+        try:
+            value = float(reward.function(first, price, self._point_now()))
+        except Exception as error:
+            raise reward.failure(error, first, price, self._point_now()) from error
+        is_number = -FOREVER <= value <= FOREVER
+        return value if is_number else reward.worth(accuracy, price, self._point_now())
+
     def _accuracy(self, base: int, arm: int) -> float:
-        # An arm without labels in the window, or with discounted count 0, uses all its labels.
+        # Without labels in the window, or with discounted count 0, all labels are used.
         if self.forgets and self.rows[base + self.recent + arm] > 0:
             labels = float(self.rows[base + self.recent + arm])
             if self.window:
@@ -497,13 +515,7 @@ class CellCounters(Cells):
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
 
-    def _expect(
-        self,
-        row: int,
-        arm: int,
-        phase: int,
-        by: int,
-    ) -> None:
+    def _expect(self, row: int, arm: int, phase: int, by: int) -> None:
         """Count a pending label; training labels of the asking learner do not count for the arm."""
         if not self.is_pending or phase == TRAIN:
             return

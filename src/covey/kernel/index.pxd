@@ -28,7 +28,7 @@ cdef class IndexTable(CachingTable):
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
     @cython.locals(value=cython.double, largest=cython.double, chosen=cython.longlong)
-    cdef long long _most_valuable(self, long long row, long long slot) noexcept
+    cdef int _most_valuable(self, long long row, long long slot) except? -2
     cdef int _help(self, long long row) except? -2
     cdef int _make_report(self, long long row, long long slot) except -1
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1

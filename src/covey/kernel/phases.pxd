@@ -6,7 +6,7 @@ cdef class PhaseTable(Table):
     cdef bint trains_first
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
-    cdef long long _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) noexcept
+    cdef int _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) except? -2
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1

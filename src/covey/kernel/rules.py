@@ -1,9 +1,12 @@
 """Records that describe one learner to the kernel: arms, partition, reward, policy."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+
+from covey.errors import PolicyError
 
 Report = tuple[int, float, float]  # arrivals in a cell; lower and upper bound of the best accuracy
 
@@ -85,6 +88,39 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     context: tuple[float, ...] = ()  # c, one per dimension
 
 
+class CustomReward(msgspec.Struct, frozen=True):
+    """A reward of one's own: a function of accuracy (or expected loss), cost and context."""
+
+    name: str
+    function: Callable[..., Any]  # of the three, as numbers and a tuple
+    bound: float = 0.0  # of the loss; 0: the function takes the accuracy
+
+    def worth(self, accuracy: float, cost: float, context: tuple[float, ...]) -> float:
+        """Return the value of an arm; raise `PolicyError` for what is not a number."""
+        first = max(0.0, min(1.0, accuracy))  # estimates and bounds can lie outside
+        if self.bound:
+            first = self.bound * (1.0 - first)
+        try:
+            value = float(self.function(first, cost, context))
+        except Exception as error:
+            raise self.failure(error, first, cost, context) from error
+        if math.isnan(value):
+            raise self.failure(None, first, cost, context)
+        return value
+
+    def failure(
+        self, error: Exception | None, first: float, cost: float, context: tuple[float, ...]
+    ) -> PolicyError:
+        """Return what to raise for an exception of the function; None: it returned nan."""
+        what = "expected loss" if self.bound else "accuracy"
+        given = f"{what} {first:g}, cost {cost:g} and context {context}"
+        if error is None:
+            return PolicyError(f"reward {self.name!r} returned nan for {given}; return a number")
+        return PolicyError(
+            f"reward {self.name!r} raised {type(error).__name__} for {given}: {error}"
+        )
+
+
 class Index(msgspec.Struct, frozen=True, kw_only=True):
     """Choice by upper confidence index instead of thresholds."""
 
@@ -136,7 +172,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0  # latest labels per cell used by estimates; 0: all
     discount: float = 1.0  # factor on the weight of a label for each later one in its cell
     unit: int = 1  # gain of a correct answer; above 1 when answers can be partly correct
-    rewards: tuple[Reward, ...] = ()  # one per arm; empty: accuracy minus cost
+    rewards: tuple[Reward | CustomReward, ...] = ()  # one per arm; empty: accuracy minus cost
     is_supervised: bool = True  # False: it receives no labels and relies on its peers
     context_peers: int = 0  # number of arms, at the end, that receive only the cell
     learns_costs: bool = False  # some arm has a variable cost that must be learnt
@@ -154,6 +190,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         False  # with `inherits`, exploit by the mean of the finer cells' means
     )
     custom: Custom | None = None
+
+    def formulas(self) -> list[float]:
+        """Return the numbers of the rewards, per arm: a, q, b, then c."""
+        numbers = []
+        for reward in self.rewards:
+            formula = Reward() if isinstance(reward, CustomReward) else reward
+            slopes = formula.context or (0.0,) * self.dimension
+            numbers += [formula.accuracy, formula.power, formula.cost, *slopes]
+        return numbers
+
+    def custom_rewards(self) -> list[Any]:
+        """Return the reward of one's own of each arm; None: it has a formula."""
+        return [one if isinstance(one, CustomReward) else None for one in self.rewards]
 
 
 class Seat(NamedTuple):

@@ -323,9 +323,11 @@ class Table(CellCounters):
         self._follow()
         if closed is not None:
             self._close(closed)
-        arm = self._weigh(row * self.stride, seen)
-        if closed is not None:
-            self._reopen()
+        try:
+            arm = self._weigh(row * self.stride, seen)
+        finally:
+            if closed is not None:
+                self._reopen()
         return self._begin(row, arm << 2 | EXPLOIT)
 
     def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:

@@ -28,7 +28,7 @@ from covey.node.requests import (
     rows_kept,
 )
 from covey.node.state import Settlements, SiteState
-from covey.types import Label
+from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")
 Failed = dict[int, FunctionError]  # own functions that failed in a request
@@ -429,7 +429,7 @@ class Handler:
         groups: dict[tuple[int, int], list[int]] = {}
         for place in missing:
             code = int(draft.codes[place])
-            function = self._fallback(code, failed)
+            function = self._fallback(code, draft.context(place), failed)
             # A function in the place of a peer sees what the peer would have seen.
             is_asked = learner.choice(code).function < 0
             arm = learner.choice(code).arm if is_asked else learner.arms[function]
@@ -440,11 +440,11 @@ class Handler:
             for (function, view), places in groups.items()
         ]
 
-    def _fallback(self, code: int, failed: Failed) -> int:
+    def _fallback(self, code: int, context: Context, failed: Failed) -> int:
         """Return the best own function that has not failed; ties go to the next in turn."""
         learner, row = self._learner, row_of(code)
         first = learner.choice(code).function
-        first = learner.best_own(row) if first < 0 else first
+        first = learner.best_own(row, context) if first < 0 else first
         if first not in failed:
             return first
         known = learner.records(row)
@@ -452,7 +452,7 @@ class Handler:
 
         def worth(function: int) -> float:
             labels, right = known[function]
-            return (right / labels if labels else 0.0) - learner.costs[function]
+            return (right / labels / learner.unit if labels else 0.0) - learner.costs[function]
 
         others = [(first + k) % count for k in range(1, count)]
         for function in sorted(others, key=worth, reverse=True):

@@ -21,6 +21,7 @@ from covey.errors import (
     FunctionError,
     LateLabel,
     LimitError,
+    PolicyError,
     StoreError,
     StoreFull,
     UnknownTicket,
@@ -70,6 +71,7 @@ STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (StoreFull, 507, "store_full"),
     (StoreError, 503, "store_failed"),
     (FunctionError, 500, "function_failed"),
+    (PolicyError, 500, "policy_failed"),
 )
 log = logging.getLogger(__name__)
 

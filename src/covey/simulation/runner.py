@@ -215,7 +215,7 @@ def _runs(
     waiting, futures = deque(tasks), dict[Future[Run], Task]()
     # Worker processes find a class of the user's by its name only.
     is_here = any(callable(world.entry) for world in scenario.environments.values()) or not all(
-        is_importable(settings.preset) for settings in scenario.policies.values()
+        is_importable(settings) for settings in scenario.policies.values()
     )
     workers = min(scenario.workers, max(1, len(tasks)))
     ahead = 1 if is_here else _AHEAD * scenario.workers

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.bandit.links import Change, Pair, price_changes
+from covey.bandit.rewards import AnyReward, worths
 from covey.bandit.settings import Settings
 from covey.config import NetworkConfig
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
-from covey.kernel.rules import Reward
 from covey.simulation.environment import Environment
 from covey.simulation.labels import chances
 from covey.simulation.marginals import MOST_COORDINATES, Marginals, Part
@@ -40,17 +40,12 @@ class KnownArm(NamedTuple):
     helper: int  # the queried learner; -1: an own function
     costs: PriceSteps  # the expected ones
     late: float  # probability that the answer comes too late
-    reward: Reward | None
+    reward: AnyReward | None
     is_by_context: bool = False  # the helper sees the cell only
 
     def worth(self, accuracy: Array, context: Array, cost: Array) -> Array:
         """Return the value of answers with these accuracies and costs at these contexts."""
-        reward = self.reward
-        if reward is None:
-            return accuracy - cost
-        slope = 1 + context @ np.array(reward.context) if reward.context else 1.0
-        worth: Array = reward.accuracy * accuracy**reward.power - reward.cost * cost * slope
-        return worth
+        return worths(self.reward, accuracy, cost, context)
 
 
 class ValueOracle(CauseOracle):

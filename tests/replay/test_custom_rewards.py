@@ -1,0 +1,224 @@
+"""A reward can be a Python function of accuracy (or expected loss), cost and context."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey.bandit.policies import INDEXED, PRESETS, resolve
+from covey.bandit.rewards import reward_from, worths
+from covey.errors import ConfigError, PolicyError
+from covey.kernel import Clock, kind_of, plain_names, table_of
+from covey.kernel.rules import CustomReward, Reward, Rule
+from covey.types import Loss
+from support.flow import EARLY, config_of, recorded_stream, replayed
+
+OWN = "support.own_rewards"
+FORMULA = {"accuracy": 0.9, "power": 1.5, "cost": 2.0, "context": [0.5, 0.0]}
+
+
+def with_reward(config: dict[str, Any], reward: Any) -> dict[str, Any]:
+    return {**config, "policy": {**config["policy"], "reward": reward}}
+
+
+# Estimates and bounds of a tree and of two sizes lie outside [0, 1], and a function sees them cut.
+SAME = sorted(set(PRESETS) - {"auto", "cos-ce", "two-sizes", "multi-resolution", "balance"})
+
+
+@pytest.mark.parametrize("preset", SAME)
+def test_a_function_decides_as_the_formula_that_it_computes(preset: str) -> None:
+    stream = recorded_stream()
+    config = config_of(preset, "spec")
+
+    by_function = replayed(stream, with_reward(config, f"{OWN}:formula"))
+
+    assert by_function == replayed(stream, with_reward(config, FORMULA))
+    assert by_function != replayed(stream, config)
+
+
+def test_a_function_of_python_is_used_like_one_that_is_named() -> None:
+    stream = recorded_stream()
+    config = config_of("cos", "spec")
+    by_name = replayed(stream, with_reward(config, f"{OWN}:outage"))
+
+    def local(accuracy: float, cost: float, context: tuple[float, ...]) -> float:
+        return -(20.0 if context[0] > 0.8 else 1.0) * (1.0 - accuracy) - cost
+
+    dear: Callable[..., float] = lambda accuracy, cost, context: accuracy - 9 * cost  # noqa: E731
+
+    assert replayed(stream, with_reward(config, local)) == by_name
+    assert replayed(stream, with_reward(config, dear)) != by_name
+
+
+def attacks(slots: int) -> dict[str, Any]:
+    """Return a stream on which the dear function is a little better everywhere."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, slots)
+    is_right = rng.random((2, slots)) < np.array([[0.90], [0.95]])
+    return {
+        "labels": labels,
+        "predictions": np.where(is_right, labels, 1 - labels),
+        "contexts": rng.random((slots, 1)),
+    }
+
+
+@pytest.mark.parametrize("preset", ["cos", "auto"])
+def test_the_dear_arm_is_used_only_in_the_context_in_which_errors_are_dear(preset: str) -> None:
+    """The example of the paper: the network goes down when attacked at a certain context."""
+    given = attacks(8_000)
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.3]}
+    policy = {"preset": preset, "slices": 1, "reward": f"{OWN}:outage"}
+
+    trace = covey.replay({"policy": policy, "learner": [site]}, **given)
+
+    late = np.arange(8_000) > 4_000
+    is_dear = given["contexts"][:, 0] > 0.8
+    assert (trace.arm[late & is_dear] == 1).mean() > 0.9
+    assert (trace.arm[late & ~is_dear] == 0).mean() > 0.9
+
+
+def test_a_single_arm_may_have_a_function_of_its_own() -> None:
+    given = attacks(4_000)
+    never = {"dear": lambda accuracy, cost, context: -1.0}
+    site = {"name": "north", "functions": ["cheap", "dear"], "rewards": never}
+
+    trace = covey.replay({"policy": {"slices": 1, "preset": "cos"}, "learner": [site]}, **given)
+
+    assert (trace.arm[2_000:][trace.phase[2_000:] == 2] == 0).all()
+
+
+def test_with_a_loss_a_function_takes_the_expected_loss() -> None:
+    rng = np.random.default_rng(8)
+    truth = rng.normal(20, 5, 3_000).round(1)
+    given = {
+        "labels": truth,
+        "predictions": truth + rng.normal(0, [[4.0], [1.0]], (2, 3_000)).round(1),
+        "contexts": rng.random((3_000, 1)),
+    }
+    seen: list[float] = []
+
+    def noted(loss: float, cost: float, context: tuple[float, ...]) -> float:
+        seen.append(loss)
+        return -loss
+
+    site = {"name": "north", "functions": ["rough", "fine"]}
+    loss = {"kind": "squared", "bound": 50.0}
+    config = {"data": {"loss": loss}, "policy": {"preset": "cos", "slices": 1, "reward": noted}}
+
+    trace = covey.replay({**config, "learner": [site]}, **given)
+
+    assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
+    rough, fine = seen[-2:]  # the mean of the few labels of one, and of the many of the other
+    assert 8.0 < rough < 25.0
+    assert fine == pytest.approx(1.0, rel=0.2)
+
+
+def tables_of(preset: str, reward: CustomReward) -> list[Any]:
+    """Return the table of a learner of two functions and no peer: in use, and plain."""
+    early = {key: EARLY[key] for key in ("explore", "slices")}
+    settings = covey.CoS(**early) if preset == "cos" else covey.Auto()
+    site = {"functions": 2, "costs": (0.0, 0.05), "rewards": (reward,) * 2}
+    policy = resolve(settings, dimension=2, most_functions=2)
+    rule: Rule = policy.rule(position=0, **site)
+    plain = plain_names()
+    clock = plain["Clock"](policy.scales(), policy.powers())
+    return [
+        table_of(Clock(policy.scales(), policy.powers()), rule),
+        plain[kind_of(rule)](clock, rule),
+    ]
+
+
+@pytest.mark.parametrize("preset", ["cos", "auto"])
+def test_the_kernel_in_use_and_the_plain_one_decide_the_same(preset: str) -> None:
+    rng = np.random.default_rng(4)
+    reward = reward_from(f"{OWN}:outage", where="[policy] reward")
+    assert isinstance(reward, CustomReward)
+    here, plain = tables_of(preset, reward)
+    gains = rng.random((800, 2)) < (0.6, 0.9)
+
+    for slot, context in enumerate(rng.random((800, 2)).tolist(), 1):
+        code = here.decide(tuple(context), slot)
+        assert code == plain.decide(tuple(context), slot)
+        gain = int(gains[slot - 1, code >> 2 & 0x3FFFF])
+        for one in (here, plain):
+            one.settle(code, gain, tuple(context), slot)
+
+
+# -- many instances at once --------------------------------------------------------------------
+
+
+def test_the_values_of_many_instances_are_those_of_each() -> None:
+    rng = np.random.default_rng(6)
+    accuracy, cost, contexts = rng.random(50), rng.random(50) / 4, rng.random((50, 2))
+    rewards = [
+        None,
+        Reward(accuracy=0.9, power=1.5, cost=2.0, context=(0.5, 0.0)),
+        reward_from(f"{OWN}:outage", where="x"),
+        reward_from(f"{OWN}:of_loss", where="x", loss=Loss("squared", 50.0)),
+        reward_from(f"{OWN}:at_once", where="x"),
+    ]
+    one_by_one = [
+        lambda a, c, x: a - c,
+        lambda a, c, x: 0.9 * a**1.5 - 2.0 * c * (1 + 0.5 * x[0]),
+        lambda a, c, x: -(20.0 if x[0] > 0.8 else 1.0) * (1.0 - a) - c,
+        lambda a, c, x: -(1.0 - a) - (1 + x[0]) * c,
+        lambda a, c, x: a**2 - c * x[0],
+    ]
+
+    for reward, each in zip(rewards, one_by_one, strict=True):
+        expected = [each(*row) for row in zip(accuracy, cost, contexts, strict=True)]
+        assert worths(reward, accuracy, cost, contexts) == pytest.approx(expected)
+    assert worths(None, accuracy, 0.25, contexts) == pytest.approx(accuracy - 0.25)
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ({"reward": "no_such_module:worth"}, "[policy] reward 'no_such_module:worth' cannot be "),
+        ({"reward": f"{OWN}:no_such_function"}, "cannot be imported"),
+        ({"reward": "worth"}, "[policy] reward is 'worth'; write a table such as"),
+        ({"reward": f"{OWN}:NOT_A_FUNCTION"}, "is not a function"),
+        ({"reward": f"{OWN}:of_two"}, f"learner 'north': reward '{OWN}:of_two' raised TypeError"),
+        ({"reward": f"{OWN}:not_a_number"}, "returned nan for accuracy 0, cost 0 and context"),
+        ({"reward": f"{OWN}:outage", "preset": "cos-ce"}, 'which preset = "cos-ce" does not'),
+    ],
+)
+def test_a_function_that_cannot_be_a_reward_is_refused(
+    policy: dict[str, Any], sentence: str
+) -> None:
+    site = {"name": "north", "functions": ["cheap", "dear"]}
+
+    with pytest.raises(ConfigError) as raised:
+        covey.replay({"policy": policy, "learner": [site]}, **attacks(10))
+
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("preset", ["cos", *INDEXED])
+def test_an_exception_of_a_function_is_a_sentence_with_what_it_was_given(preset: str) -> None:
+    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.3]}
+    policy = {"preset": preset, "reward": f"{OWN}:fails_late"}
+
+    with pytest.raises(PolicyError) as raised:
+        covey.replay({"policy": policy, "learner": [site]}, **attacks(500))
+
+    assert f"reward '{OWN}:fails_late' raised ZeroDivisionError for accuracy" in str(raised.value)
+    assert "cost 0.3 and context (0." in str(raised.value)
+
+
+def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_file.py").write_text(
+        "def worth(accuracy, cost, context):\n    return accuracy - 2 * cost\n"
+    )
+    (tmp_path / "sites.toml").write_text(
+        '[policy]\nreward = "beside_the_file:worth"\n'
+        '[[learner]]\nname = "north"\nfunctions = ["cheap", "dear"]\n'
+    )
+
+    assert len(covey.replay(str(tmp_path / "sites.toml"), **attacks(20)).arm) == 20

@@ -1,0 +1,175 @@
+"""One stream through a replay, a network in process, nodes and processes, for tests of the same."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import covey
+from covey.bandit.policies import ALARMED
+from covey.node.node import Question
+from support import virtual
+from support.site_processes import Client, Offices, table
+
+SITES = 3
+SLOTS = 1_500
+NODE_SLOTS = 500
+EARLY = {  # few cells and low thresholds, so that peers are asked soon
+    "slices": 2,
+    "split-scale": 5.0,
+    "split-power": 2.0,
+    "finest-level": 1,
+    "lipschitz": 0.01,
+    "explore": {"scale": 0.5, "power": 0.0},
+    "train": {"scale": 1.0, "power": 0.0},
+    "explore-peers": {"scale": 0.5, "power": 0.0},
+}
+
+
+Row = tuple[Any, ...]  # phase, arm, function, price, whether it was right
+
+
+class Stream(NamedTuple):
+    """A recorded stream, and functions that say what was recorded of them."""
+
+    predictions: Any
+    labels: Any
+    contexts: Any
+    at: list[str]
+
+    @property
+    def functions(self) -> dict[str, Callable[[int], int]]:
+        rows = enumerate(self.predictions)
+        return {f"f{k}": lambda slot, row=row: int(row[slot]) for k, row in rows}
+
+
+def recorded_stream(seed: int = 11) -> Stream:
+    """Return a stream of two classes, which arrives at three sites."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, SLOTS)
+    is_right = rng.random((2 * SITES, SLOTS)) < rng.uniform(0.5, 1.0, (2 * SITES, 1))
+    predictions = np.where(is_right, labels, 1 - labels)
+    contexts = rng.random((SLOTS, 2))
+    at = [f"site{k}" for k in rng.integers(0, SITES, SLOTS)]
+    return Stream(predictions, labels, contexts, at)
+
+
+def through(client: Client, stream: Stream, slot: int) -> Row:
+    """Send one instance and its label to a site, and wait until its peers know the label."""
+    features = [int(said) for said in stream.predictions[:, slot]]
+    inputs = [
+        {"name": "instances", "shape": [1, 2 * SITES], "datatype": "INT64", "data": features},
+        {"name": "context", "shape": [1, 2], "datatype": "FP64", "data": [*stream.contexts[slot]]},
+    ]
+    told = client.infer(str(slot), inputs, slot=slot + 1)["parameters"]
+    settled = client.label(str(slot), int(stream.labels[slot]))
+    client.drain()
+    return told["phase"], told["arm"], told["function"], told["price"], settled["right"]
+
+
+def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
+    """Return the file of one site: what the configuration says of it, and whom it knows."""
+    own = dict(config["learner"][place])
+    free = {"free": True} if own.pop("free", False) else {}
+    features = {f"f{k}": "INT64" for k in range(2 * SITES)}
+    node = {"features": features, "instance": "row", "dimension": 2, "slots": "given"}
+    rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
+    return "\n".join(
+        [
+            offices.node(own["name"], **node, **{"timeout-s": 30.0}),
+            table("[policy]", config["policy"]),
+            table("[[learner]]", own),
+            *(offices.peer(name, **rights) for name in own["peers"]),
+            *(
+                table(
+                    "[[function]]",
+                    {
+                        "name": name,
+                        "kind": "python",
+                        "entry": "support.site_processes:recorded",
+                        "options": {"place": int(name[1:])},
+                        **free,
+                    },
+                )
+                for name in own["functions"]
+            ),
+        ]
+    )
+
+
+def decided_in_a_network(stream: Stream, config: dict[str, Any]) -> list[Any]:
+    """Return the decisions of a network in this process, each with its label at once."""
+    network = covey.Network(config, functions=stream.functions, dimension=2)
+    live = []
+    for slot in range(SLOTS):
+        site = network[stream.at[slot]]
+        answer = site.predict(slot, tuple(stream.contexts[slot]), slot=slot + 1)
+        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
+        live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
+    return live
+
+
+def replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[Row]:
+    recorded = covey.replay(
+        config,
+        predictions=stream.predictions,
+        labels=stream.labels,
+        contexts=stream.contexts,
+        at=stream.at,
+        delay=np.full(SLOTS, delay),
+    ).columns()
+    names = ("phase", "arm", "function", "cost", "correct")
+    return list(zip(*(recorded[name] for name in names), strict=True))
+
+
+async def through_nodes(
+    stream: Stream, config: dict[str, Any], *, restart_every: int, delay: int = 0
+) -> list[Row]:
+    world = virtual.World(config, stream.functions, dimension=2, trust="full")
+    world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
+    live: list[Row] = []
+    for slot in range(NODE_SLOTS):
+        name = stream.at[slot]
+        if slot % restart_every == restart_every - 1:
+            world.crash(name)
+            world.boot(name)
+        node, asked = world.nodes[name], Question("", str(slot))
+        context = tuple(stream.contexts[slot].tolist())
+        ticket = await node.predict(slot, context, question=asked, slot=slot + 1)
+        live.append((ticket.phase, ticket.arm, ticket.function, ticket.price))
+        if slot >= delay:
+            await _label(world, stream, live, slot - delay)
+    for slot in range(NODE_SLOTS - delay, NODE_SLOTS):
+        await _label(world, stream, live, slot)
+    for node in world.nodes.values():
+        node.stop()
+    return live
+
+
+async def _label(world: virtual.World, stream: Stream, live: list[Row], slot: int) -> None:
+    node = world.nodes[stream.at[slot]]
+    settlement = await node.learn(str(slot), int(stream.labels[slot]))
+    await node.drained()
+    live[slot] = (*live[slot], settlement.is_right)
+
+
+def early(preset: str) -> dict[str, Any]:
+    """Return settings with which not only own functions are used, and labels raise alarms."""
+    early = {**EARLY, "alarm": 5.0} if preset in ALARMED else EARLY
+    dropped = "slices" if preset in ("auto", "multi-resolution") else "finest-level"
+    return {key: value for key, value in early.items() if key != dropped}
+
+
+def config_of(preset: str, mode: str) -> dict[str, Any]:
+    return {
+        "policy": {"preset": preset, "mode": mode, **early(preset)},
+        "learner": [
+            {
+                "name": f"site{k}",
+                "functions": [f"f{2 * k}", f"f{2 * k + 1}"],
+                "function-costs": [0.0, 0.02],
+                "peers": {f"site{other}": 0.05 for other in range(SITES) if other != k},
+            }
+            for k in range(SITES)
+        ],
+    }
