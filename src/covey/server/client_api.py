@@ -63,6 +63,7 @@ _INFER = {
     "too_many_rows": 413,
     "invalid": 422,
     "function_failed": 500,
+    "policy_failed": 500,
     "store_failed": 503,
     "store_full": 507,
 }
