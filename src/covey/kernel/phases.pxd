@@ -33,7 +33,7 @@ cdef class OneQueryTable(PhaseTable):
     @cython.locals(arm=cython.longlong, first=cython.longlong)
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
-    cdef long long _after_training(self, long long base, bint is_trained) noexcept
+    cdef int _after_training(self, long long base, bint is_trained) except? -2
     @cython.final
     @cython.locals(peer=cython.longlong)
     cdef bint _is_untrained(self, long long row) except -1
@@ -45,9 +45,9 @@ cdef class ChildrenMeanTable(OneQueryTable):
     cdef bint asks_one
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1
-    cdef double _value(self, long long base, long long arm) noexcept
+    cdef double _value(self, long long base, long long arm) except? -2
     @cython.locals(value=cython.double, largest=cython.double)
-    cdef long long _largest(self, long long base, long long end, bint is_net) noexcept
+    cdef int _largest(self, long long base, long long end, bint is_net) except -1
     @cython.final
     @cython.locals(total=cython.double, means=cython.longlong, level=cython.longlong, row=cython.longlong)
     cdef double _average(self, long long base, long long arm) noexcept

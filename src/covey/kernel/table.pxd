@@ -14,7 +14,7 @@ cdef class Table(CellCounters):
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1
-    cdef double _value(self, long long base, long long arm) noexcept
+    cdef double _value(self, long long base, long long arm) except? -2
     cdef bint _is_waiting(self, long long row, long long slot) except -1
     cdef int _make_report(self, long long row, long long slot) except -1
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1

@@ -12,6 +12,7 @@ from covey.bandit.settings import Settings
 from covey.config import NetworkConfig
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
+from covey.kernel.rules import Reward
 from covey.simulation.environment import Environment
 from covey.simulation.labels import chances
 from covey.simulation.marginals import MOST_COORDINATES, Marginals, Part
@@ -212,7 +213,8 @@ def check_parts(
     """Raise `ConfigError` if accuracies given a part of the coordinates are not known."""
     where = f"environment {environment.name!r}"
     for site, own in zip(setup.sites, parts, strict=True):
-        if len(own) > 1 and any(reward.context for reward in site.rewards):
+        slopes = any(not isinstance(one, Reward) or one.context for one in site.rewards)
+        if len(own) > 1 and slopes:
             raise ConfigError(
                 f"{where}: the slopes in reward.context cannot be combined with candidates; remove "
                 "one of them"
