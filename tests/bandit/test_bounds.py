@@ -13,6 +13,7 @@ import covey
 from covey.bandit import bounds
 from covey.bandit.bounds import (
     CASES,
+    USUAL,
     bound,
     chosen,
     exploitation,
@@ -239,7 +240,9 @@ def test_exploitation_after_2_to_the_53_slots_is_none() -> None:
 def test_theorem_names_have_aliases_and_ignore_case() -> None:
     assert chosen(["cos", "t4", "T1"]) == ["T1", "T4"]
     assert chosen(["T6"]) == chosen(["DCZA"]) == list(CASES)
-    assert chosen([]) == list(THEOREMS)
+    assert chosen(["dcza-late"]) == [f"{case}-late" for case in CASES]
+    assert chosen([]) == list(USUAL)
+    assert {name for name in THEOREMS if "-" not in name} == set(USUAL)
 
 
 def test_a_sweep_changes_one_number_only() -> None:

@@ -5,12 +5,14 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from covey.bandit.bounds import bound, sheet
 from covey.bandit.partitions import split_power
-from covey.bandit.theorems import THEOREMS, Form, Problem
+from covey.bandit.theorems import FORMS, THEOREMS, Form, Problem
 from covey.errors import ConfigError
 from support.theory import (
     PAPER,
@@ -210,10 +212,10 @@ def test_the_corrected_form_does_not_cover_all_lemmas() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"alpha": 0}, "alpha is 0; it must lie from 0.001 to 1"),
-        ({"alpha": 1.5}, "alpha is 1.5; it must lie from 0.001 to 1"),
+        ({"alpha": 0}, "alpha is 0; it must lie from 0.001 to 64"),
+        ({"alpha": 65}, "alpha is 65; it must lie from 0.001 to 64"),
         ({"lipschitz": -2}, "lipschitz is -2; it must lie from 1e-09 to 1e+09"),
-        ({"dimension": 9}, "dimension is 9; it must lie from 1 to 8"),
+        ({"dimension": 9}, "dimension is 9; it must lie from 0 to 8"),
         ({"dimension": 1.5}, "dimension is 1.5; it must be a whole number"),
         ({"horizon": 1e301}, "horizon is 1e+301; it must lie from 1 to 1e+300"),
         ({"horizon": math.nan}, "horizon is nan; it must lie"),
@@ -236,3 +238,78 @@ def test_a_parameter_out_of_range_is_rejected(changes: dict[str, Any], sentence:
         changed(Problem(), **changes)
 
     assert sentence in str(refused.value)
+
+
+CASES = ("C1", "C2", "C3", "C4")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES)
+def test_late_labels_of_dcza_add_their_delay_once_as_those_of_cos_do(case: str, form: Form) -> None:
+    problem = Problem(longest_delay=250, cost=0.5)
+    loss = 1.5 if form == "cautious" else 1.0
+
+    assert value(f"{case}-late", problem, form) == pytest.approx(
+        value(case, problem, form) + 250 * loss
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES)
+def test_missing_labels_of_dcza_prolong_what_needs_labels_and_nothing_else(
+    case: str, form: Form
+) -> None:
+    """A cell that needs n labels takes n / p_r slots for them: the mean of a negative binomial."""
+    rng = np.random.default_rng(4)
+    problem, seen = Problem(label_probability=0.2), Problem(label_probability=1.0)
+    needed = sum(
+        term.value
+        for term in bound(case, problem, form=form).terms
+        if term.name in ("training and exploration", "first visits of cells")
+    )
+    slots = 50 + rng.negative_binomial(50, 0.2, 20_000)  # numpy counts the misses
+
+    assert np.mean(slots) == pytest.approx(50 / 0.2, rel=0.01)
+    assert value(f"{case}-missing", seen, form) == pytest.approx(value(case, seen, form))
+    assert value(f"{case}-missing", problem, form) == pytest.approx(
+        value(case, problem, form) + 4 * needed
+    )
+
+
+def test_t1_without_contexts_is_the_bound_of_one_cell() -> None:
+    """The sum of the lemmas for one cell, with z = 2/3 and no distance between contexts."""
+    horizon, arms, rounds, mistakes = 20_000.0, 5, 11, 3 * 2 * math.pi**2 / 6
+    power = 2 / 3
+    one_cell = (
+        2 * 6 / (1 - power / 2) * horizon ** (2 / 3)
+        + rounds * horizon**power * math.log(horizon)
+        + 4 * mistakes / power * horizon ** (power / 2)
+        + 2 * rounds * math.pi**2 / 6
+        + arms
+        + 4 * mistakes
+    )
+
+    for lipschitz in (0.1, 10.0):
+        assert value("T1", Problem(dimension=0, lipschitz=lipschitz)) == pytest.approx(one_cell)
+
+
+@pytest.mark.parametrize("name", ["T1", "T2", "T3", "T4", "C1", "C2", "C3", "C4"])
+def test_every_theorem_on_contexts_has_a_value_without_any(name: str) -> None:
+    found = bound(name, Problem(dimension=0))
+
+    assert 0 < found.value < math.inf
+    assert any("one cell" in note for note in found.notes)
+
+
+def test_the_theorem_on_single_contexts_is_refused_where_there_is_none() -> None:
+    with pytest.raises(ConfigError, match="T5 is about policies that use one context"):
+        bound("T5", Problem(dimension=0))
+    assert "T5" not in [one.theorem for one in sheet(problem=Problem(dimension=0)).bounds]
+
+
+def test_alpha_above_1_follows_the_formula_and_says_what_it_means() -> None:
+    found = bound("T1", Problem(alpha=2.0, horizon=1e6))
+
+    assert [term.exponent for term in found.terms[:3]] == pytest.approx([5 / 7, 5 / 7, 3 / 7])
+    assert any("do not depend on the context" in note for note in found.notes)
+    assert found.terms[0].value == pytest.approx(2 * (2 + 6) / (5 / 7) * 1e6 ** (5 / 7))

@@ -6,7 +6,8 @@ import pytest
 
 from covey import cli
 from covey.bandit import bounds
-from covey.bandit.theorems import THEOREMS, Problem
+from covey.bandit.bounds import USUAL
+from covey.bandit.theorems import Problem
 from covey.report import text as report_text
 
 Captured = pytest.CaptureFixture[str]
@@ -20,7 +21,7 @@ def printed(capsys: Captured, *arguments: str) -> str:
 def test_the_summary_has_a_line_for_every_theorem_and_fits_a_terminal(capsys: Captured) -> None:
     lines = printed(capsys).splitlines()
 
-    assert [line.split()[0] for line in lines[5 : 5 + len(THEOREMS)]] == list(THEOREMS)
+    assert [line.split()[0] for line in lines[5 : 5 + len(USUAL)]] == list(USUAL)
     assert max(map(len, lines)) <= 100
 
 
@@ -100,7 +101,7 @@ def test_json_holds_bounds_orders_and_the_start_of_exploiting(capsys: Captured) 
     found = json.loads(printed(capsys, "--json"))
 
     assert set(found) == {"problem", "form", "bounds", "orders", "exploitation"}
-    assert [one["theorem"] for one in found["bounds"]] == list(THEOREMS)
+    assert [one["theorem"] for one in found["bounds"]] == list(USUAL)
     assert len(found["orders"]) == 12
     assert found["exploitation"][3] == {"case": "C4", "slot": 1286, "least_horizon": 1286}
 
@@ -129,16 +130,16 @@ def test_a_sweep_as_json_has_a_sheet_for_each_value(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--alpha", "0"], "alpha is 0; it must lie from 0.001 to 1"),
+        (["--alpha", "0"], "alpha is 0; it must lie from 0.001 to 64"),
         (["--lipschitz", "-1"], "lipschitz is -1; it must lie from 1e-09 to 1e+09"),
-        (["--dimension", "9"], "dimension is 9; it must lie from 1 to 8"),
+        (["--dimension", "9"], "dimension is 9; it must lie from 0 to 8"),
         (["--learners", "0"], "learners is 0; it must lie from 1 to 10000"),
         (["--learners", "2.5"], "learners is 2.5; it must be a whole number"),
         (["--horizon", "1e400"], "horizon is inf; it must lie from 1 to 1e+300"),
-        (["T9"], "unknown theorem 'T9'; known: C1, C2,"),
+        (["T9"], "unknown theorem 'T9'; known: C1, C1-late,"),
         (["--sweep", "alfa", "1"], "unknown argument 'alfa'; did you mean 'alpha'?"),
         (["--sweep", "alpha", "1,,2"], "--sweep alpha: '' is not a number; write values like"),
-        (["--sweep", "alpha", "1,2"], "alpha is 2; it must lie from 0.001 to 1"),
+        (["--sweep", "alpha", "1,65"], "alpha is 65; it must lie from 0.001 to 64"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -323,7 +323,7 @@ def _brief(text: str) -> str:
     return repr(text if len(text) <= 16 else text[:8] + "…")
 
 
-VERSION = "3"  # of what a folder keeps; raise it when figures come out otherwise
+VERSION = "4"  # of what a folder keeps; raise it when figures come out otherwise
 _WITHOUT_DATA = {"par_setup", "stationary"}
 
 

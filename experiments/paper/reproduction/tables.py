@@ -285,7 +285,7 @@ def _callcost() -> list[TableEntry]:
 
 def _onlycontext() -> list[TableEntry]:
     table, found = "onlycontext", []
-    histories = {"as described": {}, "locked in": {"history": "asked"}}
+    histories = {"as described": {"history": "predictions"}, "locked in": {"history": "asked"}}
     for algorithm, name, context, history in product(
         ("CoS", "DCZA"), ("S1", "S2"), TIMED, histories
     ):
@@ -304,7 +304,7 @@ def _onlycontext() -> list[TableEntry]:
                     reading,
                     keys,
                     for_all_seeds(case),
-                    helper="label seen most" if history == "as described" else "locked in",
+                    helper="best prediction" if history == "as described" else "locked in",
                     decides=decides,
                 )
             )

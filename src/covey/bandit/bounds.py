@@ -30,7 +30,10 @@ ALIASES = {
     "cos-mc": ("T5",),
     "T6": ("C1", "C2", "C3", "C4"),
     "dcza": ("C1", "C2", "C3", "C4"),
+    "dcza-late": ("C1-late", "C2-late", "C3-late", "C4-late"),
+    "dcza-missing": ("C1-missing", "C2-missing", "C3-missing", "C4-missing"),
 }
+USUAL = ("T1", "T2", "T3", "T4", "T5", "C1", "C2", "C3", "C4", "hedge")  # without a name
 
 CASES = {"C1": "M F_max", "C2": "K", "C3": "M F_max", "C4": "K"}  # case -> factor of exploration
 WORST_ARRIVALS = ("C1", "C2")
@@ -104,10 +107,13 @@ def sheet(
     ['T1', 'T4']
     """
     problem = problem or Problem()
+    listed = chosen(names)
+    if not names and problem.dimension == 0:
+        listed.remove("T5")  # there is no context that it could use
     return BoundTable(
         problem,
         form,
-        [bound(name, problem, form=form) for name in chosen(names)],
+        [bound(name, problem, form=form) for name in listed],
         orders(problem, form=form),
         [exploitation(problem, case) for case in CASES],
     )
@@ -135,14 +141,14 @@ def sweep(
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return the theorems of names like T1, C3, cos or dcza; no names: all."""
+    """Return the theorems of names like T1, C3, cos or dcza; no names: the usual ones."""
     meanings: dict[str, tuple[str, ...]] = {name.lower(): (name,) for name in THEOREMS}
     meanings |= {alias.lower(): theorems for alias, theorems in ALIASES.items()}
     for name in names:
         if name.lower() not in meanings:
             raise _unknown(name)
     found = [theorem for name in names for theorem in meanings[name.lower()]]
-    return list(dict.fromkeys(found)) or list(THEOREMS)
+    return list(dict.fromkeys(found)) or list(USUAL)
 
 
 def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected") -> Bound:
@@ -154,6 +160,7 @@ def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected"
     stated = _state(name, problem, form)
     value, exponent = _value(stated), _exponent(stated)
     parts = stated._asdict()
+    parts["notes"] = [*stated.notes, *_limits(problem)]
     return Bound(
         theorem=name,
         title=THEOREMS[name].title,
@@ -167,6 +174,19 @@ def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected"
         below_twice_horizon_from=below_from(name, problem, times=2.0, form=form),
         **parts,
     )
+
+
+def _limits(problem: Problem) -> list[str]:
+    """Return what arguments at the edge of the theory mean."""
+    notes = []
+    if problem.alpha > 1:
+        notes.append(
+            "With alpha above 1 only accuracies that do not depend on the context are as smooth as "
+            "assumed; the bound holds for them."
+        )
+    if problem.dimension == 0:
+        notes.append("Without contexts there is one cell, and L plays no part.")
+    return notes
 
 
 def below_from(

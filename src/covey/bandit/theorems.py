@@ -78,8 +78,8 @@ _OPTIONAL = ("most_functions", "split_power")
 _WHOLE = ("dimension", "learners", "functions", "most_functions", "longest_delay")
 _RANGES = {
     "horizon": (1, 1e300),
-    "alpha": (1e-3, 1),
-    "dimension": (1, 8),
+    "alpha": (1e-3, 64),
+    "dimension": (0, 8),
     "lipschitz": (1e-9, 1e9),
     "learners": (1, 10**4),
     "functions": (1, 10**4),
@@ -110,6 +110,7 @@ FIRST = "first visits of cells"
 MISLED = "wrong choice, misled by helpers"
 CHANCE = "wrong choice, by chance"
 HELPERS = "mistakes of helpers"
+LATE = "late labels"
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -134,11 +135,14 @@ class Statement(NamedTuple):
     split_power: float | None = None
 
 
+State = Callable[[Problem, Form], Statement]
+
+
 class Theorem(NamedTuple):
     """The title of a theorem, and its formula."""
 
     title: str
-    state: Callable[[Problem, Form], Statement]
+    state: State
 
 
 class _Grid(NamedTuple):
@@ -173,13 +177,39 @@ def _learning(problem: Problem, form: Form) -> Statement:
 
 
 def _delay(problem: Problem, form: Form) -> Statement:
-    plain = _cos(problem, form)
-    late = _term(problem, "late labels", _loss(problem, form) * problem.longest_delay, 0)
+    return _late(problem, form, _cos(problem, form))
+
+
+def _late(problem: Problem, form: Form, plain: Statement) -> Statement:
+    """Return a theorem for labels that are late: as if it began that many slots later."""
+    late = _term(problem, LATE, _loss(problem, form) * problem.longest_delay, 0)
     return plain._replace(
         terms=[*plain.terms, late],
         memory=plain.memory + problem.longest_delay,
         memory_order=f"L_max + {plain.memory_order}",
     )
+
+
+def _zooming_late(problem: Problem, form: Form, *, case: State) -> Statement:
+    stated = _late(problem, form, case(problem, form))
+    return stated._replace(notes=[*stated.notes, f"{_ONLY_COS} as in T3."])
+
+
+def _zooming_missing(problem: Problem, form: Form, *, case: State) -> Statement:
+    """Return a theorem on DCZA for labels that are seen with a probability.
+
+    A cell needs 1 / p_r as many slots for the same labels: a negative binomial number.
+    """
+    plain = case(problem, form)
+    seen = problem.label_probability
+    terms = [
+        msgspec.structs.replace(term, value=term.value / seen)
+        if term.name in (EXPLORE, FIRST)
+        else term
+        for term in plain.terms
+    ]
+    notes = [*plain.notes, f"{_ONLY_COS} by the argument of T4 in every cell."]
+    return plain._replace(terms=terms, prefactor=f"({plain.prefactor} / p_r)", notes=notes)
 
 
 def _missing(problem: Problem, form: Form) -> Statement:
@@ -189,6 +219,8 @@ def _missing(problem: Problem, form: Form) -> Statement:
 
 
 def _single_context(problem: Problem, form: Form) -> Statement:
+    if problem.dimension == 0:
+        raise ConfigError("T5 is about policies that use one context; dimension is 0")
     slip = _slip(
         form,
         printed="parameters with 3 alpha + 2, whose rate is not the T^((2 alpha + 1)/(3 alpha + "
@@ -326,19 +358,33 @@ def _hedge(problem: Problem, form: Form) -> Statement:
     )
 
 
+_CASES: dict[str, tuple[str, State]] = {
+    "C1": ("worst/worst", partial(_worst, is_best=False)),
+    "C2": ("worst/best", partial(_worst, is_best=True)),
+    "C3": ("best/worst", partial(_best, is_best=False)),
+    "C4": ("best/best", partial(_best, is_best=True)),
+}
 THEOREMS: dict[str, Theorem] = {
     "T1": Theorem("CoS", _cos),
     "T2": Theorem("CoS, functions that learn", _learning),
     "T3": Theorem("CoS, late labels", _delay),
     "T4": Theorem("CoS, missing labels", _missing),
     "T5": Theorem("CoS-MC", _single_context),
-    "C1": Theorem("DCZA, worst/worst", partial(_worst, is_best=False)),
-    "C2": Theorem("DCZA, worst/best", partial(_worst, is_best=True)),
-    "C3": Theorem("DCZA, best/worst", partial(_best, is_best=False)),
-    "C4": Theorem("DCZA, best/best", partial(_best, is_best=True)),
+    **{name: Theorem(f"DCZA, {which}", state) for name, (which, state) in _CASES.items()},
+    **{
+        f"{name}-late": Theorem(f"DCZA, {which}, late labels", partial(_zooming_late, case=state))
+        for name, (which, state) in _CASES.items()
+    },
+    **{
+        f"{name}-missing": Theorem(
+            f"DCZA, {which}, missing labels", partial(_zooming_missing, case=state)
+        )
+        for name, (which, state) in _CASES.items()
+    },
     "hedge": Theorem("ensemble", _hedge),
 }
 
+_ONLY_COS = "The paper states it for CoS only; for DCZA it is"
 _LOSS = "losses of 1 + cost in a slot, not of 1"
 _GRID_LEAVES_OUT = (
     _LOSS,

@@ -50,8 +50,8 @@ examples:
 """
 PROBLEM_HELP = {
     "horizon": "slots",
-    "alpha": "smoothness of accuracies over contexts, up to 1",
-    "dimension": "of the contexts, 1 to 8",
+    "alpha": "smoothness of accuracies over contexts, up to 1; above, they are constant",
+    "dimension": "of the contexts, 0 to 8",
     "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
     "learners": "of the network",
     "functions": "of the learner that the bound applies to",
