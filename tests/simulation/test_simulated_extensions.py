@@ -131,7 +131,7 @@ def test_a_scenario_gives_time_its_horizon() -> None:
     chosen = scenario.load(tables)
 
     assert chosen.contexts["timed"].context == ["x1", {"scale": "slot", "horizon": 700}]
-    assert chosen.dimension("timed", chosen.environments["calm"]) == 2
+    assert chosen.dimensions("timed", chosen.environments["calm"]) == [2]
 
 
 # Rewards, random costs, losses, labels.

@@ -33,14 +33,14 @@ _PER_CELL = 500  # bytes of its name and index entries
 _PER_ANSWER = 64  # bytes of a chunk per slot and function, or slot and decision
 
 
-def most_bytes(policy: Policy, environment: Environment, slots: int) -> float:
-    """Return the largest memory need of one worker for so many slots."""
+def most_bytes(policy: Policy, environment: Environment, slots: int, *, spaces: int = 1) -> float:
+    """Return the largest memory need of one worker for so many slots, in so many spaces."""
     learners, functions = len(environment.names), sum(environment.counts)
     arms = max(environment.counts) + learners - 1
     # A learner also keeps the cells of the learners that ask it.
     cells = min(most_cells(policy, slots * learners), policy.settings.max_cells)
     answers = environment.streams * functions + environment.receivers
-    tables = cells * (learners * arms * _PER_ARM + _PER_CELL)
+    tables = spaces * cells * (learners * arms * _PER_ARM + _PER_CELL)
     return _PROCESS + tables + next(lengths(environment, slots)) * answers * _PER_ANSWER
 
 
@@ -104,16 +104,16 @@ class Scenario(NamedTuple):
             settings = adapt(settings, last, alpha=alpha)
         return resolve(
             settings,
-            dimension=self.dimension(name, environment),
+            dimension=max(self.dimensions(name, environment)),
             most_functions=max(environment.counts),
         )
 
-    def dimension(self, policy: str, environment: Environment) -> int:
-        """Return the largest dimension of a context space of a policy."""
+    def dimensions(self, policy: str, environment: Environment) -> list[int]:
+        """Return the dimension of each context space of a policy."""
         context = self.contexts.get(policy)
         seen = context.within(environment) if context else environment
         setup = network(seen, self.policies[policy])
-        return max(map(len, setup.plan.of_width(width_of(seen, setup))))
+        return [*map(len, setup.plan.of_width(width_of(seen, setup)))]
 
 
 def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) -> Scenario:
@@ -261,7 +261,12 @@ def _check_memory(scenario: Scenario, limit_mb: int) -> None:
     """Check the memory need if every worker runs the largest pair at the same time."""
     needs = {
         (policy, name): scenario.workers
-        * most_bytes(scenario.policy(policy, environment), environment, scenario.horizon)
+        * most_bytes(
+            scenario.policy(policy, environment),
+            environment,
+            scenario.horizon,
+            spaces=len(scenario.dimensions(policy, environment)),
+        )
         / 1e6
         for policy in scenario.policies
         for name, environment in scenario.environments.items()

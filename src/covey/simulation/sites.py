@@ -69,15 +69,17 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
     )
     links = {"link": environment.link, "link-change": environment.link_change}
     ensemble = None if environment.ensemble is None else weighing_from(environment.ensemble)
-    setup = assemble(
-        Tables(
-            settings,
-            members,
-            data,
-            links={key: tables for key, tables in links.items() if tables},
-            ensemble=ensemble,
-        )
+    tables = Tables(
+        settings,
+        members,
+        data,
+        links={key: tables for key, tables in links.items() if tables},
+        ensemble=ensemble,
     )
+    try:
+        setup = assemble(tables)
+    except ConfigError as error:
+        raise ConfigError(f"environment {environment.name!r}: {error}") from None
     are_apart = environment.streams != 1
     sites = tuple(
         site._replace(stream=place * are_apart, reports_falsely=site.name in environment.liars)
