@@ -187,5 +187,7 @@ def test_slopes_of_rewards_do_not_go_with_candidates() -> None:
     settings = CoS(slices=4, reward={"context": (1.0,)})
     world = environment_from({**TABLE, "candidates": ["x1", "x2"]})
 
-    with pytest.raises(ConfigError, match=r"reward.context cannot be combined with candidates"):
+    with pytest.raises(
+        ConfigError, match=r"reward.context, or a function\) cannot be combined with candid"
+    ):
         play(world, settings, **HOW)

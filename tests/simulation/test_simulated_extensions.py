@@ -20,6 +20,7 @@ from covey.simulation.sites import PolicyContext
 from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE
 from reference import choices
+from support import own_rewards
 
 SLOTS = 1_500
 PRICE, COST = 0.1, 0.02
@@ -153,6 +154,47 @@ def test_regret_with_a_reward_is_that_of_the_reward(settings: Settings) -> None:
         return 1.5 * choice.accuracy**2 - 2 * choice.cost * (1 + place)
 
     trace = replayed(config, chunk, settings)
+    known = choices.World(config["learner"], chunk.accuracy)
+
+    assert_same(played(table, settings), choices.regret(known, trace, worth))
+
+
+@pytest.mark.parametrize("name", ["outage", "thrift", "at_once"])
+@by_preset
+def test_regret_with_a_function_as_reward_is_that_of_the_function(
+    settings: Settings, name: str
+) -> None:
+    settings = msgspec.structs.replace(settings, reward=f"support.own_rewards:{name}")
+    config = {"learner": learners()}
+    chunk = drawn(TABLE)
+    reward = getattr(own_rewards, name)
+
+    def worth(choice: choices.Choice) -> float:
+        return float(reward(choice.accuracy, choice.cost, (chunk.points[choice.slot, 0, 0],)))
+
+    trace = replayed(config, chunk, settings)
+    known = choices.World(config["learner"], chunk.accuracy)
+
+    assert_same(played(TABLE, settings), choices.regret(known, trace, worth))
+
+
+def test_a_function_as_reward_gets_the_expected_loss() -> None:
+    """Of one arm only: the others are worth their expected gain less their cost."""
+    loss = {"kind": "absolute", "bound": 50.0}
+    own = {"rewards": {"learner-2": "support.own_rewards:of_loss"}}
+    table = {**TABLE, "loss": loss, "learner": [{"name": "learner-1", **own}]}
+    config = {"data": {"loss": loss}, "learner": learners({"learner-1": own})}
+    chunk = drawn(table)
+
+    def worth(choice: choices.Choice) -> float:
+        if (choice.learner, choice.arm) != (0, "learner-2"):
+            return choice.accuracy - choice.cost
+        place = (chunk.points[choice.slot, 0, 0],)
+        return own_rewards.of_loss(50 * (1 - choice.accuracy), choice.cost, place)
+
+    distance = (1 - chunk.right[0] / WHOLE) * 50
+    settings = CoS(slices=3)
+    trace = replayed(config, chunk, settings, predictions=distance, labels=np.zeros(SLOTS))
     known = choices.World(config["learner"], chunk.accuracy)
 
     assert_same(played(table, settings), choices.regret(known, trace, worth))

@@ -216,8 +216,8 @@ def check_parts(
         slopes = any(not isinstance(one, Reward) or one.context for one in site.rewards)
         if len(own) > 1 and slopes:
             raise ConfigError(
-                f"{where}: the slopes in reward.context cannot be combined with candidates; remove "
-                "one of them"
+                f"{where}: a reward that depends on the context (reward.context, or a function) "
+                "cannot be combined with candidates; remove one of them"
             )
     if all(part is None for own in parts for part in own):
         return
