@@ -1,14 +1,16 @@
-"""Rewards that are functions: replay, network, nodes and processes decide the same."""
+"""Rewards, losses and random costs: replay, network, nodes and processes decide the same."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support import virtual
 from support.flow import (
     NODE_SLOTS,
     SITES,
+    SLOTS,
     Stream,
     config_of,
     decided_in_a_network,
@@ -65,3 +67,52 @@ def test_a_reward_of_ones_own_decides_the_same_in_processes_over_https(
 
     assert live == replayed(stream, config)[:PROCESS_SLOTS]
     assert live != replayed(stream, usual)[:PROCESS_SLOTS]
+
+
+LOSSES = [
+    {"kind": "absolute", "bound": 2.0},
+    {"kind": "classes", "bound": 1.0, "errors": {"1": 1.0, "0": 0.1}},
+    {"kind": "classes", "bound": 4.0, "errors": {"1": {"0": 3.0}, "0": 0.5}},
+]
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+@pytest.mark.parametrize("loss", LOSSES, ids=["absolute", "classes", "pairs"])
+def test_a_loss_decides_the_same_in_replay_network_nodes_and_restarted_nodes(
+    stream: Stream, preset: str, loss: dict[str, Any]
+) -> None:
+    """In a replay `correct` is what an answer gains; live it is whether the label was right."""
+    usual = config_of(preset, "spec")
+    config = {**usual, "data": {"loss": loss}}
+    recorded = [(*row[:-1], row[-1] == 1.0) for row in replayed(stream, config)]
+
+    assert decided_in_a_network(stream, config) == recorded
+    for restart_every in (NODE_SLOTS + 1, 10):
+        live = virtual.run(through_nodes(stream, config, restart_every=restart_every))
+        assert live == recorded[:NODE_SLOTS]
+    assert recorded != replayed(stream, usual)
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+def test_random_costs_are_learnt_the_same_in_replay_network_nodes_and_restarted_nodes(
+    stream: Stream, preset: str
+) -> None:
+    """Live the cost comes with the label, and the price of a decision is without it."""
+    rng = np.random.default_rng(3)
+    fees = {
+        "own": np.round(rng.random(SLOTS) * 0.6, 3),
+        "peer": np.round(rng.random(SLOTS) / 4, 3),
+    }
+    usual = config_of(preset, "spec")
+    learners = [
+        {**one, "cost-columns": {one["functions"][0]: "own", f"site{(k + 1) % SITES}": "peer"}}
+        for k, one in enumerate(usual["learner"])
+    ]
+    config = {**usual, "learner": learners}
+    recorded = replayed(stream, config, fees=fees)
+
+    assert decided_in_a_network(stream, config, fees=fees) == recorded
+    for restart_every in (NODE_SLOTS + 1, 10):
+        live = virtual.run(through_nodes(stream, config, restart_every=restart_every, fees=fees))
+        assert live == recorded[:NODE_SLOTS]
+    assert [row[1] for row in recorded] != [row[1] for row in replayed(stream, usual)]

@@ -311,8 +311,22 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
 
 
 def _check_loss(loss: Loss | None) -> None:
-    if loss is not None and not 0 < loss.bound < math.inf:
+    if loss is None:
+        return
+    if not 0 < loss.bound < math.inf:
         raise ConfigError(f"[data] loss.bound is {loss.bound}; it must be above 0 and finite")
+    if loss.is_numeric == bool(loss.errors):
+        raise ConfigError(
+            f'[data] loss has kind = "{loss.kind}" and {len(loss.errors)} errors; write errors = '
+            '{ class = loss } with kind = "classes", and only there'
+        )
+    for label, given in loss.errors.items():
+        for error in given.values() if isinstance(given, dict) else [given]:
+            if not 0 <= error <= loss.bound:
+                raise ConfigError(
+                    f"[data] loss: an error of class {label!r} costs {error:g}; it must lie from 0 "
+                    f"to bound = {loss.bound:g}"
+                )
 
 
 def _check_preset(sites: Sequence[LearnerSpec], settings: Settings) -> None:

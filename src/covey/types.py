@@ -19,10 +19,29 @@ MILLIONTHS = 1_000_000  # unit of costs
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Loss of a numeric prediction: absolute or squared error, clipped at `bound`."""
+    """Loss of a prediction, clipped at `bound`: absolute or squared error, or errors by class."""
 
-    kind: Literal["absolute", "squared"]
+    kind: Literal["absolute", "squared", "classes"]
     bound: float
+    # Of "classes": true class -> loss of an error, or of each predicted class; else it is `bound`.
+    errors: dict[str, float | dict[str, float]] = {}
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether labels and predictions are numbers."""
+        return self.kind != "classes"
+
+    def gain(self, prediction: Any, label: Any) -> int:
+        """Return the gain of a prediction, from 0 to `WHOLE`; raise `TypeError` for no numbers."""
+        if self.is_numeric:
+            return int(self.gains(abs(prediction - label)))
+        lost = self.bound
+        if prediction == label:
+            lost = 0.0
+        else:
+            error = self.errors.get(str(label), self.bound)
+            lost = error.get(str(prediction), lost) if isinstance(error, dict) else error
+        return round(WHOLE * (1.0 - lost / self.bound))
 
     def gains(self, distance: Any) -> Any:
         """Return the gain of a prediction at this distance from the truth, from 0 to `WHOLE`."""

@@ -293,7 +293,9 @@ def test_a_view_of_columns_that_an_instance_lacks_names_them_and_counts_nothing(
 
 def test_a_cost_outside_its_range_is_refused_and_the_label_can_be_sent_again() -> None:
     network = covey.Network(
-        {"learner": [site("north", ["a"], peers={})]}, functions={"a": lambda x: 0}, dimension=0
+        {"learner": [site("north", ["a"], peers={}, **{"cost-columns": {"a": "fee"}})]},
+        functions={"a": lambda x: 0},
+        dimension=0,
     )
     answer = network["north"].predict(1)
 
@@ -301,6 +303,16 @@ def test_a_cost_outside_its_range_is_refused_and_the_label_can_be_sent_again() -
         network["north"].learn(answer.ticket, 0, cost=1.5)
 
     assert network["north"].learn(answer.ticket, 0, cost=0.5).is_new
+
+
+def test_a_cost_that_nothing_learns_is_refused() -> None:
+    network = covey.Network(
+        {"learner": [site("north", ["a"], peers={})]}, functions={"a": lambda x: 0}, dimension=0
+    )
+    answer = network["north"].predict(1)
+
+    with pytest.raises(DataError, match="'north' has no cost-columns, and learns no costs"):
+        network["north"].learn(answer.ticket, 0, cost=0.5)
 
 
 def test_what_was_seen_survives_a_snapshot() -> None:

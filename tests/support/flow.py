@@ -97,19 +97,35 @@ def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
     )
 
 
-def decided_in_a_network(stream: Stream, config: dict[str, Any]) -> list[Any]:
+Fees = dict[str, Any]  # column -> costs by slot
+
+
+def _fee(config: dict[str, Any], fees: Fees | None, site: str, arm: str, slot: int) -> float | None:
+    """Return what an arm cost in a slot beyond its price."""
+    (own,) = (one for one in config["learner"] if one["name"] == site)
+    column = own.get("cost-columns", {}).get(arm)
+    return None if column is None or fees is None else float(fees[column][slot])
+
+
+def decided_in_a_network(
+    stream: Stream, config: dict[str, Any], *, fees: Fees | None = None
+) -> list[Any]:
     """Return the decisions of a network in this process, each with its label at once."""
     network = covey.Network(config, functions=stream.functions, dimension=2)
     live = []
     for slot in range(SLOTS):
         site = network[stream.at[slot]]
         answer = site.predict(slot, tuple(stream.contexts[slot]), slot=slot + 1)
-        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
+        paid = _fee(config, fees, site.name, answer.arm, slot)
+        settlement = site.learn(answer.ticket, int(stream.labels[slot]), cost=paid)
         live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
     return live
 
 
-def replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[Row]:
+def replayed(
+    stream: Stream, config: dict[str, Any], *, delay: int = 0, fees: Fees | None = None
+) -> list[Row]:
+    """Return the decisions of a replay; with fees, prices are without them."""
     recorded = covey.replay(
         config,
         predictions=stream.predictions,
@@ -117,13 +133,23 @@ def replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[
         contexts=stream.contexts,
         at=stream.at,
         delay=np.full(SLOTS, delay),
+        columns=fees,
     ).columns()
+    if fees is not None:
+        where = zip(stream.at, recorded["arm"], range(SLOTS), strict=True)
+        paid = [_fee(config, fees, *one) or 0.0 for one in where]
+        recorded["cost"] = [round(a - b, 6) for a, b in zip(recorded["cost"], paid, strict=True)]
     names = ("phase", "arm", "function", "cost", "correct")
     return list(zip(*(recorded[name] for name in names), strict=True))
 
 
 async def through_nodes(
-    stream: Stream, config: dict[str, Any], *, restart_every: int, delay: int = 0
+    stream: Stream,
+    config: dict[str, Any],
+    *,
+    restart_every: int,
+    delay: int = 0,
+    fees: Fees | None = None,
 ) -> list[Row]:
     world = virtual.World(config, stream.functions, dimension=2, trust="full")
     world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
@@ -138,7 +164,8 @@ async def through_nodes(
         ticket = await node.predict(slot, context, question=asked, slot=slot + 1)
         live.append((ticket.phase, ticket.arm, ticket.function, ticket.price))
         if slot >= delay:
-            await _label(world, stream, live, slot - delay)
+            paid = _fee(config, fees, stream.at[slot - delay], live[slot - delay][1], slot - delay)
+            await _label(world, stream, live, slot - delay, paid)
     for slot in range(NODE_SLOTS - delay, NODE_SLOTS):
         await _label(world, stream, live, slot)
     for node in world.nodes.values():
@@ -146,9 +173,11 @@ async def through_nodes(
     return live
 
 
-async def _label(world: virtual.World, stream: Stream, live: list[Row], slot: int) -> None:
+async def _label(
+    world: virtual.World, stream: Stream, live: list[Row], slot: int, cost: float | None = None
+) -> None:
     node = world.nodes[stream.at[slot]]
-    settlement = await node.learn(str(slot), int(stream.labels[slot]))
+    settlement = await node.learn(str(slot), int(stream.labels[slot]), cost=cost)
     await node.drained()
     live[slot] = (*live[slot], settlement.is_right)
 

@@ -142,7 +142,7 @@ class Learner:
         self.arms = (*functions, *peers, *(peer + BY_CONTEXT for peer in context_peers))
         self.costs = tuple(costs)
         self.unit = 1 if loss is None else WHOLE  # the gain of a right answer
-        self._loss = loss
+        self.loss = loss
         self.is_supervised = is_supervised  # it sees labels; if not, it uses peers' estimates
         self.remembers = remembers  # labels, for peers that show it the cell only
         self.free = tuple(free)
@@ -192,6 +192,31 @@ class Learner:
     def is_pending(self) -> bool:
         """Whether pending labels are counted."""
         return self.rule.is_pending
+
+    @property
+    def counted_parts(self) -> list[tuple[str, str]]:
+        """What its counters mean besides arms and cells, as names and values."""
+        parts = []
+        if self.loss is not None:
+            parts.append(("loss", msgspec.json.encode(self.loss, order="sorted").decode()))
+        if self._learns_costs:
+            parts.append(("costs", "learnt from what is reported with labels"))
+        return parts
+
+    @property
+    def _learns_costs(self) -> bool:
+        return self.rule.learns_costs and not self.keeps_widths
+
+    def check_costs(self, costs: Iterable[float | None]) -> None:
+        """Raise `DataError` for costs that cannot be learnt."""
+        for cost in costs:
+            if cost is not None and not 0 <= cost <= 1:
+                raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
+            if cost is not None and not self._learns_costs:
+                raise DataError(
+                    f"learner {self.name!r} has no cost-columns, and learns no costs; add them, or "
+                    "send labels without cost"
+                )
 
     @property
     def blind_decisions(self) -> int:
@@ -311,22 +336,23 @@ class Learner:
 
     def gains_of(self, predictions: Sequence[Label], labels: Sequence[Label]) -> np.ndarray:
         """Return `gain_of` for many rows."""
-        gain_of = operator.eq if self._loss is None else self.gain_of
+        gain_of = operator.eq if self.loss is None else self.gain_of
         return np.fromiter(map(gain_of, predictions, labels), np.int64, len(labels))
 
     def gain_of(self, prediction: Label, label: Label) -> int:
         """Return what a prediction gains, at most `unit`; `NO_ANSWER` gains nothing."""
-        if self._loss is None:
+        if self.loss is None:
             return int(prediction == label)
         if prediction is NO_ANSWER:
             return 0
-        answer: Any = prediction
         try:
-            return int(self._loss.gains(abs(answer - label)))
+            return self.loss.gain(prediction, label)
         except TypeError:
+            if not isinstance(label, str):  # what a peer answers must not stop a site
+                return 0
             raise DataError(
-                "a loss needs labels and predictions that are numbers; learner "
-                f"{self.name!r} was given {prediction!r} and {label!r}"
+                f"a loss of kind {self.loss.kind!r} needs labels that are numbers; learner "
+                f"{self.name!r} was given {label!r}"
             ) from None
 
     def settle(

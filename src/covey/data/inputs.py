@@ -286,6 +286,19 @@ class LabelSet:
         return not self._keys or key_of(label) in self._keys
 
 
+class NumberSet(LabelSet):
+    """The valid labels of a site with a loss: numbers."""
+
+    @property
+    def wanted(self) -> str:
+        """The valid labels, as text."""
+        return "a number, as the loss of the site needs"
+
+    def has(self, label: Label) -> bool:
+        """Return whether a label is a number."""
+        return isinstance(label, int | float) and not isinstance(label, bool)
+
+
 ANY = LabelSet()
 
 

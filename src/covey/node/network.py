@@ -231,9 +231,7 @@ class LocalSite:
                 f"learner {self.name!r} has supervised = false, and takes no labels; it learns by "
                 "helping others"
             )
-        for cost in costs:
-            if cost is not None and not 0 <= cost <= 1:
-                raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
+        self.learner.check_costs(costs)
 
 
 class _Driver:
@@ -481,7 +479,7 @@ def check_can_run(setup: NetworkConfig) -> None:
         (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (
             setup.wiring is not None and setup.wiring.is_moving,
-            "[[link-change]] or a [[link]] with cost-column (call reprice instead)",
+            "[[link-change]] or a [[link]] with cost-column (call reprice, or reload a site)",
         ),
         (setup.ensemble, "[ensemble]"),
         (setup.settings.reading.history == "asked", 'history = "asked"'),

@@ -16,7 +16,7 @@ import msgspec
 
 from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
-from covey.data.inputs import ANY, LabelSet, plain_label, points_of, rows_of
+from covey.data.inputs import ANY, LabelSet, costs_of, plain_label, points_of, rows_of
 from covey.errors import (
     ConflictingLabel,
     CoveyError,
@@ -59,7 +59,7 @@ from covey.node.requests import (
     schema_fingerprint,
     truths_of,
 )
-from covey.node.state import Settlements
+from covey.node.state import Costs, Settlements, Truths
 from covey.node.status import State, arms_of, kinds_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
@@ -123,7 +123,8 @@ class Node:
         self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
-            fingerprint = schema_fingerprint(learner.arms, learner.policies)
+            parts = learner.arms, learner.policies, (), learner.counted_parts
+            fingerprint = schema_fingerprint(*parts)
         asked = peers_of(learner, dependencies.peers)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
@@ -325,13 +326,14 @@ class Node:
         label: Label,
         *,
         source: str = OWN,
+        cost: float | None = None,
     ) -> Settlement:
         """Take the true label of a request of one row, or of a row by its own id (`id:row`).
 
         Returns when it is durable. The function that answered is trained first, if it can be.
-        Raises `UnknownTicket`, `LateLabel`, `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if
-        the function cannot learn from it; then no counter has changed, and the label can be sent
-        again.
+        `cost` is what the arm cost beyond its price. Raises `UnknownTicket`, `LateLabel`,
+        `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if the function cannot learn from it;
+        then no counter has changed, and the label can be sent again.
         """
         label = plain_label(label)
         self._check_fits([label], source)
@@ -342,7 +344,7 @@ class Node:
                     f"{id!r} has {len(request)} rows; say of which row this is the label"
                 )
             row = 0
-        settled = await self._settle(request, {row: label})
+        settled = await self._settle(request, {row: label}, {row: cost})
         return Settlement(settled.is_new[0], settled.is_right[0])
 
     async def learn_rows(
@@ -352,6 +354,7 @@ class Node:
         labels: Any,
         *,
         source: str = OWN,
+        costs: Sequence[float | None] | None = None,
     ) -> Settlements:
         """Take true labels of rows of a request, all or none; return when they are durable.
 
@@ -360,28 +363,29 @@ class Node:
         request, _ = await self._locate(source, id, may_be_row=False)
         truths = truths_of(request, rows, labels)
         self._check_fits(list(truths.values()), source)
-        return await self._settle(request, truths)
+        return await self._settle(request, truths, costs_of(rows, costs))
 
-    async def _settle(self, request: Request, truths: Mapping[int, Any]) -> Settlements:
+    async def _settle(self, request: Request, truths: Truths, costs: Costs) -> Settlements:
         """Train and settle; return when that is durable."""
+        self.learner.check_costs((costs or {}).values())
         if not self.learner.is_supervised and is_own(request.source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         try:
-            settled = await self._take(request, truths)
+            settled = await self._take(request, truths, costs)
         except CoveyError:
             await self._journal.flush()  # what a refusal is based on must not be lost
             raise
         await self._journal.flush()
         return settled
 
-    async def _take(self, request: Request, truths: Mapping[int, Any]) -> Settlements:
+    async def _take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
         """Train and settle; that is not durable yet."""
         key = (request.source, request.id)
         await self._training.free(key)
         if request.training:
             await self._training.run(key, self._handler.prepare(request, truths))
         self._state.check(request, truths)  # label-wait may have expired in training
-        return self._state.settle(request, truths)
+        return self._state.settle(request, truths, costs)
 
     async def _locate(
         self,

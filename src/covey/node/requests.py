@@ -485,14 +485,17 @@ STORED_PRESETS = {"auto": "auto (tree of cells)", "two-sizes": "auto"}
 
 
 def schema_fingerprint(
-    arms: Sequence[str], policies: Mapping[str, Policy], scales: Sequence[Scale] = ()
+    arms: Sequence[str],
+    policies: Mapping[str, Policy],
+    scales: Sequence[Scale] = (),
+    more: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return what the counters of a site mean: if this changes, what is stored does not fit.
 
     It has lines `part: value`. `policies` are by context space; `scales` are the coordinates of
     contexts, where the site makes these of features.
     """
-    parts = _parts(arms, policies, scales)
+    parts = [*_parts(arms, policies, scales), *more]
     return "\n".join(f"{part}: {' '.join(value.split())}" for part, value in parts)
 
 

@@ -26,6 +26,7 @@ MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
 FEW_LABELS = 4  # that are settled one by one
+Truths = Mapping[int, Any]  # by row
 Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
 RECALL = "recall"
 

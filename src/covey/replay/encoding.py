@@ -42,6 +42,7 @@ class Vocabulary:
 
     def __init__(self, *, is_typed: bool, loss: Loss | None = None) -> None:
         self._loss = loss
+        self._gains = np.zeros((0, 0), np.int32)
         self.values: list[Label] = []
         self._codes: dict[Label, int] = {}
         self._memory: dict[Any, int] = {"": -1, None: -1}
@@ -73,12 +74,30 @@ class Vocabulary:
         """Return the gain of each answer; None with the zero-one loss."""
         if self._loss is None:
             return None
+        if not self._loss.is_numeric:
+            by_class: np.ndarray = self._class_gains(self._loss)[codes, labels]
+            return by_class.data
         if any(isinstance(value, str) for value in self.values):
-            raise DataError("[data] loss needs numeric labels and predictions, but they are text")
+            raise DataError(
+                "[data] loss needs numeric labels and predictions, but they are text; use kind = "
+                '"classes" for errors by class'
+            )
         values = np.array([*self.values, 0.0], np.float64)
         gains = self._loss.gains(np.abs(values[codes] - values[labels]))
         whole: np.ndarray = gains.astype(np.int32)
         return whole.data
+
+    def _class_gains(self, loss: Loss) -> np.ndarray:
+        """Return the gains by the codes of prediction and label; an empty prediction gains 0."""
+        if len(self._gains) <= len(self.values):
+            if len(self.values) > _FEW:
+                raise DataError(
+                    f'[data] loss has kind = "classes", but there are more than {_FEW} labels'
+                )
+            self._gains = np.zeros((len(self.values) + 1,) * 2, np.int32)
+            for k, label in enumerate(self.values):
+                self._gains[:-1, k] = [loss.gain(value, label) for value in self.values]
+        return self._gains
 
     def _encode_numbers(
         self, column: np.ndarray, name: str, first_slot: int, out: np.ndarray

@@ -410,9 +410,13 @@ class ClientApi:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
         id_, truth = feedback.id, cast("Any", feedback.truth)
         if feedback.rows is not None:
-            many = await self._node.learn_rows(id_, feedback.rows, truth, source=source)
+            costs = cast("Any", feedback.cost)
+            many = await self._node.learn_rows(
+                id_, feedback.rows, truth, source=source, costs=costs
+            )
             return tensors.Settled(id_, many.is_new, many.is_right)
-        one = await self._node.learn(id_, truth, source=source)
+        cost = cast("Any", feedback.cost)
+        one = await self._node.learn(id_, truth, source=source, cost=cost)
         return tensors.Settled(id_, one.is_new, one.is_right)
 
     def _previous_label(self) -> Label | None:

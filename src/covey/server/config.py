@@ -15,7 +15,7 @@ from covey import config, toml
 from covey.bandit.learner import Learner
 from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
 from covey.data.contexts import Contexts
-from covey.data.inputs import LabelSet, key_of, plain_label
+from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
@@ -26,7 +26,7 @@ from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits
 from covey.server.spaces import SpaceNames, names_of
-from covey.types import MILLIONTHS
+from covey.types import MILLIONTHS, Loss
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
@@ -296,7 +296,8 @@ class SiteConfig(NamedTuple):
     def fingerprint(self) -> str:
         """Fingerprint of the meaning of its counters; a store must have the same."""
         learner = self.learner
-        return schema_fingerprint(learner.arms, learner.policies, self.setup.context.scales)
+        scales = self.setup.context.scales
+        return schema_fingerprint(learner.arms, learner.policies, scales, learner.counted_parts)
 
     @property
     def requests_per_s(self) -> float | None:
@@ -384,7 +385,7 @@ def from_table(
         PeerTimeouts(timeout_s=serving.timeout_s),
         known,
         http.read_limits(bounds, label_wait=learner.label_wait),
-        _labels(serving, contexts, own),
+        _labels(serving, contexts, own, setup.data.loss),
         contexts,
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
@@ -422,8 +423,6 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
     for is_there, what in (
-        (setup.data.loss, "a loss, which a node does not support; remove it"),
-        (any(site.cost_columns), "cost-columns, which are for replays only; remove them"),
         (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
         (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
@@ -466,8 +465,17 @@ def _budgets(serving: NodeTable, learner: Learner, known: Mapping[str, PeerConfi
     return Budgets(peers, total)
 
 
-def _labels(serving: NodeTable, contexts: Contexts, functions: list[Function]) -> LabelSet:
+def _labels(
+    serving: NodeTable, contexts: Contexts, functions: list[Function], loss: Loss | None
+) -> LabelSet:
     """Return the valid labels of the site; the default is those of its functions."""
+    if loss is not None and loss.is_numeric:
+        if serving.classes is not None:
+            raise ConfigError(
+                f'[node] classes cannot be combined with [data] loss of kind = "{loss.kind}": its '
+                "labels are numbers; remove one of them"
+            )
+        return NumberSet((), contexts)
     if serving.classes is None:
         return LabelSet(declared(functions), contexts)
     classes = serving.classes

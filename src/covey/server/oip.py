@@ -80,6 +80,10 @@ def _plain_feedback(raw: Any) -> Feedback:
         raise invalid(
             "truth must be a list where there are rows, and one label where there are not"
         )
+    if isinstance(request.cost, list) == (request.rows is None) and request.cost is not None:
+        raise invalid(
+            "cost must be a list where there are rows, and one number where there are not"
+        )
     truths = request.truth if isinstance(request.truth, list) else [request.truth]
     if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
         raise invalid("truth is a whole number beyond 2**53")

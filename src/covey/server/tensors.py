@@ -48,6 +48,7 @@ class Feedback(msgspec.Struct, forbid_unknown_fields=True):
     truth: Scalar | list[Scalar]
     rows: list[Place] | None = None
     parameters: Parameters = None
+    cost: float | list[float | None] | None = None  # of the arm, beyond its price
 
 
 class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):

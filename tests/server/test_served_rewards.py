@@ -1,0 +1,215 @@
+"""A served site with random costs, a loss, a reward of its own, and prices that change."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_reload import RELOAD, WITH_TOKENS, arms_of, labelled, told
+
+from covey.errors import ConfigError
+from covey.server import config
+from support.served import FEEDBACK, INFER, SITE, Client, infer, serving
+
+pytestmark = pytest.mark.beside_the_kernel
+
+POLICY = 'preset = "cos"\nslices = 4\nlabel-wait = 20'
+BOTH = 'functions = ["zero", "one"]'
+
+
+def site(*, policy: str = "", learner: str = "", data: str = "", base: str = SITE) -> str:
+    """Return the file of a site that exploits soon."""
+    early = 'preset = "cos"\nslices = 1\nexplore = { scale = 0.5, power = 0.0 }'
+    text = base.replace(POLICY, f"{early}\n{policy}").replace(BOTH, f"{BOTH}\n{learner}")
+    return f"{text}\n[data]\n{data}\n" if data else text
+
+
+def served(folder: Path, text: str, story: Callable[[Client], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with serving(folder, text) as client:
+            await story(client)
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+async def chosen(client: Client, id_: str, label: Any, **more: Any) -> str:
+    """Send an instance and its label; return the arm."""
+    status, answer = await client.post(INFER, infer(id_))
+    assert status == 200
+    arm = answer["parameters"]["arm"]
+    feedback = {"id": id_, "truth": label}
+    if more:
+        feedback["cost"] = more[arm]
+    status, body = await client.post(FEEDBACK, feedback)
+    assert status == 202, body
+    return str(arm)
+
+
+COSTS = 'cost-columns = { zero = "fee", one = "fee" }'
+
+
+def test_costs_that_are_reported_with_labels_are_learnt_and_survive_a_restart(
+    tmp_path: Path,
+) -> None:
+    last: list[str] = []
+
+    async def first(client: Client) -> None:
+        for k in range(30):
+            last[:] = [await chosen(client, f"a{k}", k % 2, zero=0.9, one=0.05)]
+
+    async def then(client: Client) -> None:
+        last[:] = [await chosen(client, f"b{k}", k % 2, zero=0.9, one=0.05) for k in range(5)]
+
+    served(tmp_path, site(learner=COSTS), first)
+    assert last == ["one"]
+    served(tmp_path, site(learner=COSTS), then)
+    assert last == ["one"] * 5  # without costs the two are equally good, and zero comes first
+
+
+@pytest.mark.parametrize(
+    ("learner", "feedback", "sentence"),
+    [
+        ("", {"truth": 1, "cost": 0.5}, "'north' has no cost-columns, and learns no costs"),
+        (COSTS, {"truth": 1, "cost": 1.5}, "the cost is 1.5; it must lie in [0, 1]"),
+        (COSTS, {"truth": 1, "cost": [0.5]}, "cost must be a list where there are rows"),
+        (COSTS, {"rows": [0], "truth": [1], "cost": 0.5}, "cost must be a list where there are"),
+        (COSTS, {"rows": [0], "truth": [1], "cost": [0.5, 0.5]}, "costs"),
+    ],
+)
+def test_a_cost_that_cannot_be_learnt_is_refused_and_the_label_can_be_sent_again(
+    learner: str, feedback: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        status, body = await client.post(FEEDBACK, {"id": "a", **feedback})
+
+        assert status == 422
+        assert sentence in body["detail"]
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 1}))[0] == 202
+
+    served(tmp_path, site(learner=learner), story)
+
+
+def test_a_row_of_many_may_have_a_cost(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        feedback = {"id": "a", "rows": [0], "truth": [1], "cost": [0.25]}
+
+        assert (await client.post(FEEDBACK, feedback))[0] == 202
+
+    served(tmp_path, site(learner=COSTS), story)
+
+
+def test_a_missed_class_that_is_dear_makes_a_site_prefer_false_alarms(tmp_path: Path) -> None:
+    loss = 'loss = { kind = "classes", bound = 1.0, errors = { 1 = 1.0, 0 = 0.1 } }'
+    arms: dict[str, list[str]] = {}
+
+    async def story(client: Client, name: str) -> None:
+        arms[name] = [await chosen(client, f"a{k}", int(k % 4 == 0)) for k in range(40)]
+
+    for name, data in (("usual", ""), ("loss", loss)):
+        folder = tmp_path / name
+        folder.mkdir()
+        served(folder, site(data=data), lambda client, name=name: story(client, name))
+
+    assert set(arms["usual"][20:]) == {"zero"}  # which is right in three of four
+    assert set(arms["loss"][20:]) == {"one"}
+
+
+def test_a_loss_of_numbers_takes_labels_that_are_numbers(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        status, body = await client.post(FEEDBACK, {"id": "a", "truth": "high"})
+
+        assert status == 422
+        assert "truth is 'high', which is not a number, as the loss of the site" in body["detail"]
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 0.75}))[0] == 202
+
+    served(tmp_path, site(data='loss = { kind = "squared", bound = 1.0 }'), story)
+
+
+@pytest.mark.parametrize(
+    ("node", "data", "sentence"),
+    [
+        (
+            "classes = [0, 1]",
+            'loss = { kind = "absolute", bound = 1.0 }',
+            '[node] classes cannot be combined with [data] loss of kind = "absolute"',
+        ),
+        ("", 'loss = { kind = "classes", bound = 1.0 }', "and 0 errors; write errors ="),
+        ("", 'loss = { kind = "absolute", bound = 1.0, errors = { a = 1.0 } }', "and 1 errors"),
+        (
+            "",
+            'loss = { kind = "classes", bound = 1.0, errors = { a = { b = 2.0 } } }',
+            "an error of class 'a' costs 2; it must lie from 0 to bound = 1",
+        ),
+    ],
+)
+def test_a_loss_that_makes_no_sense_is_refused_at_the_start(
+    node: str, data: str, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(site(data=data).replace("dimension = 1", f"dimension = 1\n{node}"))
+
+    with pytest.raises(ConfigError) as raised:
+        config.load(path)
+
+    assert sentence in str(raised.value)
+
+
+def test_a_reward_beside_the_file_that_fails_is_a_problem_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "rewards_of_north.py").write_text(
+        "def worth(accuracy, cost, context):\n"
+        "    if context[0] < 0.4 and accuracy == 1.0 and cost > 0:\n"
+        "        raise ValueError('no value')\n"
+        "    return accuracy - cost\n"
+    )
+
+    async def story(client: Client) -> None:
+        statuses = []
+        for k in range(10):
+            status, body = await client.post(INFER, infer(f"a{k}"))
+            statuses.append(status)
+            if status != 200:
+                break
+            await client.post(FEEDBACK, {"id": f"a{k}", "truth": 1})
+
+        assert (status, body["code"]) == (500, "policy_failed")
+        assert "reward 'rewards_of_north:worth' raised ValueError for accuracy 1" in body["detail"]
+        assert statuses[:2] == [200, 200]
+
+    served(
+        tmp_path,
+        site(policy='reward = "rewards_of_north:worth"', learner="function-costs = [0.1, 0.1]"),
+        story,
+    )
+
+
+def test_prices_and_rewards_change_while_a_site_serves_and_what_it_has_learnt_stays(
+    tmp_path: Path,
+) -> None:
+    base = site(learner="function-costs = [0.0, 0.0]", base=WITH_TOKENS)
+    dear = base.replace("function-costs = [0.0, 0.0]", "function-costs = [0.9, 0.0]")
+    fair = dear.replace("slices = 1", "slices = 1\nreward = { cost = 0.001 }")
+
+    async def story(client: Client) -> None:
+        await labelled(client, 20)
+        before = await arms_of(client)
+        assert await chosen(client, "x0", 0) == "zero"
+
+        (tmp_path / "site.toml").write_text(dear)
+        assert (await client.post(RELOAD, {}))[0] == 200
+        status, answer = await client.post(INFER, infer("x1"))
+        assert (status, answer["parameters"]["arm"]) == (200, "one")
+
+        (tmp_path / "site.toml").write_text(fair)
+        assert (await client.post(RELOAD, {}))[0] == 200
+        _, answer = await client.post(INFER, infer("x2"))
+        assert (answer["parameters"]["arm"], answer["parameters"]["price"]) == ("zero", 0.9)
+        now = await arms_of(client)
+        assert {arm: now[arm][0] - before[arm][0] for arm in now} == {"zero": 1, "one": 0}
+
+    told(tmp_path, story, base)
