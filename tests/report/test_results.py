@@ -173,3 +173,9 @@ def test_baselines_are_compared_in_the_summary() -> None:
 
     assert isinstance(summary.baselines, dict)
     assert summary.baselines["follow-the-leader"].errors == summary.learners["north"].errors
+
+
+def test_predictions_that_are_never_labels_get_a_warning() -> None:
+    data = {"label": [1, 0, 1], "nb": [0.37, 0.81, 0.64]}
+    with pytest.warns(UserWarning, match="no prediction of 'nb' is a label of the log"):
+        covey.replay(CONFIG, data).summary()

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store
 import argparse
 import contextlib
 import sys
+import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from covey import config, files, kernel
 from covey.bandit import bounds
 from covey.bandit.policies import PRESET_NAMES
 from covey.bandit.theorems import FORMS, Problem
-from covey.cli import demo, keys, serve
+from covey.cli import demo, init, keys, serve
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
 from covey.replay import baselines
@@ -34,6 +35,11 @@ from covey.simulation import comparison, scenario
 from covey.simulation import runner as simulator
 
 PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
+INIT_EXAMPLES = """\
+examples:
+  covey init log.csv
+  covey init log.parquet --label truth --at station --out stations.toml
+"""
 REPLAY_EXAMPLES = """\
 examples:
   covey replay log.csv --config sites.toml
@@ -105,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_command = partial(keys.command, commands)
+    _add_init(add_command)
     _add_replay(add_command)
     _add_demo(add_command)
     _add_simulate(add_command)
@@ -113,6 +120,21 @@ def _parser() -> argparse.ArgumentParser:
     _add_reproduce(commands)
     serve.add(commands, finish=_add_common)
     return parser
+
+
+def _add_init(add_command: keys.AddCommand) -> None:
+    command = add_command(
+        "init",
+        "write a first configuration for a log",
+        "Guess which columns of a log are labels, predictions, sites and contexts, say so, and "
+        "write a configuration to check and change.",
+        INIT_EXAMPLES,
+    )
+    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
+    command.add_argument("--label", metavar="COLUMN", help="the column of true labels")
+    command.add_argument("--at", metavar="COLUMN", help="the column that names the site of a row")
+    command.add_argument("--out", type=Path, default=Path("sites.toml"), metavar="FILE")
+    _add_common(command, _init)
 
 
 def _add_replay(add_command: keys.AddCommand) -> None:
@@ -239,6 +261,24 @@ def _add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
     command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     command.set_defaults(run=run)
+
+
+def _init(options: argparse.Namespace) -> None:
+    if options.out.exists():
+        raise ConfigError(f"{options.out} exists; move it, or name another file with --out")
+    found = init.guess(options.log, label=options.label, at=options.at)
+    written = init.text(found, log=options.log.name)
+    config.load(tomllib.loads(written))
+    files.replace(options.out, written.encode())
+    if options.json:
+        print(msgspec.json.encode(found._asdict()).decode())
+        return
+    for note in found.notes:
+        print(note)
+    for warning in found.warnings:
+        print(f"covey: warning: {warning}", file=sys.stderr)
+    print(f"\n{options.out} is written; check it, then:", file=sys.stderr)
+    print(f"  covey replay {options.log} --config {options.out}", file=sys.stderr)
 
 
 def _replay(options: argparse.Namespace) -> None:

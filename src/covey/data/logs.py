@@ -1,5 +1,6 @@
 """Logs of predictions and labels that are read, and traces of decisions that are written."""
 
+import contextlib
 import csv
 import gzip
 import io
@@ -7,7 +8,7 @@ import os
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self, cast
@@ -81,8 +82,17 @@ def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
     raise DataError(f"log {path.name} must be .csv, .csv.gz or .parquet; convert it")
 
 
+def header(path: Path) -> list[str]:
+    """Return the names of the columns of a log."""
+    reader = open_log(path, [])
+    return reader.header()
+
+
+SEPARATORS = ",;\t|"
+
+
 class CsvLog:
-    """A CSV log with a header."""
+    """A CSV log with a header; columns are separated by a comma, semicolon, tab or bar."""
 
     is_typed = False  # numbers are text
     rows_total: int | None = None  # unknown before the end
@@ -96,15 +106,27 @@ class CsvLog:
     def share_read(self) -> float:
         return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
 
+    def header(self) -> list[str]:
+        """Return the names of the columns."""
+        with contextlib.closing(self._rows()) as rows:
+            return next(rows, [])
+
     def chunks(self) -> Generator[Columns, None, None]:
         """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
+        with contextlib.closing(self._rows()) as rows:
+            yield from self._chunks(rows)
+
+    def _rows(self) -> Generator[list[str], None, None]:
+        """Yield the header and the rows as lists of text."""
         try:
             with self._path.open("rb") as self._raw:
                 is_packed = self._path.suffix == ".gz"
                 plain = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
                 text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
-                rows = csv.reader(text, strict=True)
-                yield from self._chunks(rows)
+                first = text.readline()
+                separator = max(SEPARATORS, key=first.count)  # a comma if there is none
+                rows = csv.reader(chain([first], text), strict=True, delimiter=separator)
+                yield from rows if first else ()
         except csv.Error as error:
             where = f"{self._path.name}, line {rows.line_num}"
             raise DataError(f"{where}: invalid CSV ({error})") from None
@@ -139,6 +161,10 @@ class ParquetLog:
         check_columns(wanted, self._file.schema_arrow.names, path.name)
         self.rows_total: int | None = self._file.metadata.num_rows
         self._read = 0
+
+    def header(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self._file.schema_arrow.names)
 
     def share_read(self) -> float:
         return self._read / max(1, self.rows_total or 1)

@@ -165,6 +165,8 @@ class OutcomeBuilder:
         ]
         self._owners = np.array(owners + [-1] * len(sites))
         self._wrong = np.zeros(len(self._functions))
+        self._labels: set[int] = set()
+        self._answers: list[set[int]] = [set() for _ in self._functions]
         self._slots = self._judged = 0
 
     def add(self, together: Trace, alone: Trace) -> None:
@@ -187,8 +189,17 @@ class OutcomeBuilder:
         if log.gains is not None:
             self._wrong += (1.0 - np.asarray(log.gains)[:, judged] / self._unit).sum(axis=1)
             return
+        self._labels.update(_present(labels))
         for k, row in enumerate(np.asarray(log.predictions)[: len(self._wrong)]):
             self._wrong[k] += np.count_nonzero((row != labels) & judged)
+            self._answers[k].update(_present(row))
+
+    def unfit(self) -> list[str]:
+        """Return the functions none of whose answers is a label of the log."""
+        if len(self._labels) < 2:  # too few to tell
+            return []
+        pairs = zip(self._functions, self._answers, strict=True)
+        return [name for name, answers in pairs if answers and not answers & self._labels]
 
     def outcome(
         self,
@@ -340,6 +351,12 @@ class _Learner:
             gain=gain_of(gained, counted),
             pairs=self._pairs(),
         )
+
+
+def _present(codes: Array) -> list[int]:
+    """Return the codes that occur, but for -1."""
+    found: list[int] = np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()
+    return found
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:

@@ -189,6 +189,12 @@ class ReplayRun:
     def outcome(self) -> Outcome:
         """Return the outcome of all judged rows."""
         setup, together = self._setup, self._together
+        for name in self._tally.unfit():
+            warnings.warn(
+                f"no prediction of {name!r} is a label of the log; if it holds probabilities, log "
+                "the predicted labels",
+                stacklevel=3,
+            )
         views = [
             [_with_units(cell, setup.context) for cell in together.cells(index)]
             for index in range(len(setup.sites))

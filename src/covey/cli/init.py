@@ -1,0 +1,274 @@
+"""`covey init`: a first configuration for a log, guessed from its columns."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from covey.data import logs
+from covey.errors import DataError
+
+LABELS = ("label", "labels", "truth", "true_label", "target", "class", "y", "y_true", "outcome")
+SITES = ("site", "at", "learner", "location", "place", "station", "branch")
+REVEALED = ("revealed", "is_labelled", "labelled")
+DELAYS = ("delay", "label_delay", "delay_slots")
+TIMES = ("time", "timestamp", "date", "datetime")
+PRICE = 0.05  # of a first try; 0.05 is worth 5 right answers in 100
+MOST_ROWS = 100_000  # read to guess; later values may lie outside of low and high
+MOST_SITES = 50
+HEAVY = 20  # a column is heavy-tailed if its largest value is so many times the median
+
+
+class ColumnFacts(NamedTuple):
+    """What the rows that were read say of a column."""
+
+    name: str
+    values: Counter[str]
+    numbers: list[float] | None  # sorted; None if a value is not a number
+    missing: int
+
+    @property
+    def is_constant(self) -> bool:
+        return len(self.values) <= 1
+
+
+class Guess(NamedTuple):
+    """A guessed configuration, and what was noticed."""
+
+    label: str
+    at: str | None
+    revealed: str | None
+    delay: str | None
+    context: list[str]  # entries, as TOML
+    learners: dict[str, list[str]]
+    notes: list[str]
+    warnings: list[str]
+
+
+def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Guess:
+    """Return a configuration for the log at `path`; raise `DataError` if none can be guessed."""
+    facts = _facts(path)
+    truth = _label(facts, label, path)
+    if at is not None and at not in facts:
+        raise DataError(f"{path.name} has no column {at!r}; known: {', '.join(facts)}")
+    optional = {key: _named(facts, names) for key, names in (("r", REVEALED), ("d", DELAYS))}
+    site = at or _site(facts, {truth, *filter(None, optional.values())})
+    used = {truth, *filter(None, [site, *optional.values()])}
+    functions, warnings = _functions(facts, truth, used)
+    if not functions:
+        raise DataError(
+            f"no column of {path.name} holds the same values as {truth!r}, so no predictions were "
+            "found; name the column of true labels with --label"
+        )
+    rest = [facts[name] for name in facts if name not in used and name not in functions]
+    context, context_notes, context_warnings = _contexts(rest)
+    sites = sorted(facts[site].values) if site else []
+    notes = [
+        f"true labels: {truth} ({len(facts[truth].values)} classes)",
+        f"predictions: {', '.join(functions)}",
+        f"sites: {site} ({len(sites)})" if site else "sites: every site gets every row",
+        *context_notes,
+    ]
+    return Guess(
+        label=truth,
+        at=site,
+        revealed=optional["r"],
+        delay=optional["d"],
+        context=context,
+        learners=_learners(functions, sites),
+        notes=notes,
+        warnings=[*warnings, *context_warnings],
+    )
+
+
+def text(found: Guess, *, log: str) -> str:
+    """Return the configuration as TOML with comments."""
+    keys = {"label": found.label, "at": found.at, "revealed": found.revealed, "delay": found.delay}
+    data = [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
+    entries = "".join(f"\n    {entry}," for entry in found.context)
+    lines = [
+        f"# Guessed by `covey init {log}`; check every line, then: covey replay {log} --config ...",
+        "[data]",
+        *data,
+        f"context = [{entries}\n]" if entries else "context = []",
+        "",
+        "# The default policy needs no settings; docs/guide/policies.md has others.",
+        "[policy]",
+        "",
+        f"# A price of {PRICE} is paid for an answer that is right {PRICE:.0%} more often.",
+    ]
+    for name, functions in found.learners.items():
+        peers = [f"{_toml(peer)} = {PRICE}" for peer in found.learners if peer != name]
+        lines += [
+            "[[learner]]",
+            f"name = {_toml(name)}",
+            f"functions = {_toml(functions)}",
+            f"peers = {{ {', '.join(peers)} }}" if peers else "peers = {}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    """Return a string or a list of strings as TOML, which quotes them as JSON does."""
+    return msgspec.json.encode(value).decode()
+
+
+def _facts(path: Path) -> dict[str, ColumnFacts]:
+    header = logs.header(path)
+    reader = logs.open_log(path, header)
+    columns: dict[str, list[Any]] = {name: [] for name in header}
+    for chunk in islice(reader.chunks(), 1 + (MOST_ROWS - 1) // logs.ROWS_PER_CHUNK):
+        for name, values in chunk.items():
+            columns[name] += list(values)
+    if not header or not columns[header[0]]:
+        raise DataError(f"{path.name} has no rows; a log needs at least one")
+    return {name: _fact(name, values[:MOST_ROWS]) for name, values in columns.items()}
+
+
+def _fact(name: str, values: Sequence[Any]) -> ColumnFacts:
+    shown = [_shown(value) for value in values]
+    present = [value for value in shown if value != ""]
+    try:
+        numbers: list[float] | None = sorted(map(float, present))
+    except ValueError:
+        numbers = None
+    if numbers and not all(map(math.isfinite, numbers)):
+        numbers = None
+    return ColumnFacts(name, Counter(present), numbers, len(shown) - len(present))
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text; whole floats as integers, nothing for a missing one."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _named(facts: Mapping[str, ColumnFacts], names: Sequence[str]) -> str | None:
+    by_lower = {name.lower(): name for name in facts}
+    return next((by_lower[name] for name in names if name in by_lower), None)
+
+
+def _label(facts: Mapping[str, ColumnFacts], given: str | None, path: Path) -> str:
+    if given is not None:
+        if given not in facts:
+            raise DataError(f"{path.name} has no column {given!r}; known: {', '.join(facts)}")
+        return given
+    found = _named(facts, LABELS)
+    if found is None:
+        raise DataError(
+            f"which column of {path.name} holds the true labels? Name it with --label; known: "
+            f"{', '.join(facts)}"
+        )
+    return found
+
+
+def _site(facts: Mapping[str, ColumnFacts], used: set[str]) -> str | None:
+    found = _named({name: fact for name, fact in facts.items() if name not in used}, SITES)
+    if found is None or not 2 <= len(facts[found].values) <= MOST_SITES:
+        return None
+    return found
+
+
+def _functions(
+    facts: Mapping[str, ColumnFacts], label: str, used: set[str]
+) -> tuple[list[str], list[str]]:
+    """Return the columns whose values are labels, and warnings of those that look like scores."""
+    classes = set(facts[label].values)
+    functions, warnings = [], []
+    for name, fact in facts.items():
+        if name in used or not fact.values:
+            continue
+        values = set(fact.values)
+        if values <= classes or (len(values & classes) > 1 and len(values) <= 2 * len(classes)):
+            functions.append(name)
+            if fact.missing:
+                warnings.append(f"{name} lacks {fact.missing:,} predictions; remove those rows")
+        elif _is_score(fact) and _looks_like_function(name, facts, classes):
+            warnings.append(
+                f"{name} holds numbers from 0 to 1, not labels; if it is a model's probability, "
+                "log the predicted label"
+            )
+    return functions, warnings
+
+
+def _is_score(fact: ColumnFacts) -> bool:
+    numbers = fact.numbers
+    return bool(numbers) and numbers is not None and numbers[0] >= 0 and numbers[-1] <= 1
+
+
+def _looks_like_function(name: str, facts: Mapping[str, ColumnFacts], classes: set[str]) -> bool:
+    """Return whether a column is named like one that holds predictions."""
+    prefix = name.split("_", maxsplit=1)[0]
+    return any(
+        other != name and other.split("_")[0] == prefix and set(fact.values) <= classes
+        for other, fact in facts.items()
+        if "_" in name and fact.values
+    )
+
+
+def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:
+    entries, notes, warnings = [], [], []
+    for fact in rest:
+        if fact.is_constant:
+            warnings.append(f"{fact.name} is constant in the log; it is left out")
+        elif fact.missing:
+            warnings.append(f"{fact.name} lacks {fact.missing:,} values; it is left out")
+        elif fact.numbers is not None:
+            entry = _scaled(fact.name, fact.numbers)
+            entries.append(entry)
+            notes.append(f"context: {entry}")
+        elif _is_time(fact):
+            entry = f'{{ column = {_toml(fact.name)}, scale = "hour" }}'
+            entries.append(entry)
+            notes.append(f"context: {entry} (hour of the day, in UTC)")
+        else:
+            warnings.append(f"{fact.name} holds text, which cannot be a context; it is left out")
+    return entries, notes, warnings
+
+
+def _scaled(name: str, numbers: Sequence[float]) -> str:
+    low, high, median = numbers[0], numbers[-1], numbers[len(numbers) // 2]
+    if low >= 0 and high <= 1:
+        return _toml(name)
+    column = f"column = {_toml(name)}"
+    if low >= 0 and high > HEAVY * max(median, 1e-300):
+        return f'{{ {column}, scale = "log", low = {low:g}, high = {_above(high)}, clip = true }}'
+    return f'{{ {column}, scale = "linear", low = {low:g}, high = {_above(high)}, clip = true }}'
+
+
+def _above(value: float) -> str:
+    """Return a number of six digits that is not below `value`."""
+    shown = f"{value:g}"
+    return shown if float(shown) >= value else f"{value:.17g}"
+
+
+def _is_time(fact: ColumnFacts) -> bool:
+    is_named = any(fact.name.lower().endswith(name) for name in TIMES)
+    return is_named and all("T" in value or ":" in value for value in islice(fact.values, 100))
+
+
+def _learners(functions: Sequence[str], sites: Sequence[str]) -> dict[str, list[str]]:
+    """Return the functions of each site: by the name of the site at their start, or by turns."""
+    if sites:
+        owned = {site: [name for name in functions if _belongs(name, site)] for site in sites}
+        if all(owned.values()) and sum(map(len, owned.values())) == len(functions):
+            return owned
+        return {site: list(functions[k :: len(sites)]) for k, site in enumerate(sites)}
+    prefixes: dict[str, list[str]] = {}
+    for name in functions:
+        prefixes.setdefault(name.split("_")[0], []).append(name)
+    if len(prefixes) > 1 and len(prefixes) < len(functions):
+        return prefixes
+    return {f"site-of-{name}": [name] for name in functions}
+
+
+def _belongs(function: str, site: str) -> bool:
+    return function == site or any(function.startswith(site + mark) for mark in "_-. ")

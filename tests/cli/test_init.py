@@ -1,0 +1,162 @@
+"""`covey init` guesses a configuration that replays, says what it guessed, and warns."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from covey import cli
+from covey.cli import demo
+
+ROWS = 400
+
+
+def columns() -> dict[str, list[Any]]:
+    """A log of two sites with a constant column, text, a gap and a column of scores."""
+    rng = np.random.default_rng(4)
+    truth = rng.choice(["yes", "no"], ROWS)
+    site = rng.choice(["east", "west"], ROWS)
+
+    def predicted(share: float) -> list[str]:
+        other = np.where(truth == "yes", "no", "yes")
+        return np.where(rng.random(ROWS) < share, truth, other).tolist()
+
+    load = rng.lognormal(3, 2, ROWS).round(3)
+    return {
+        "when": [f"2026-03-01T{hour:02}:30:00" for hour in rng.integers(0, 24, ROWS)],
+        "time": [f"2026-03-01T{hour:02}:30:00" for hour in rng.integers(0, 24, ROWS)],
+        "truth": truth.tolist(),
+        "site": site.tolist(),
+        "east_tree": predicted(0.9),
+        "west_bayes": predicted(0.7),
+        "west_proba": rng.random(ROWS).round(4).tolist(),
+        "temperature": rng.normal(10, 5, ROWS).round(2).tolist(),
+        "bytes": load.tolist(),
+        "version": ["1.2"] * ROWS,
+        "pressure": ["" if k == 7 else k for k in range(ROWS)],
+    }
+
+
+def write(path: Path, table: dict[str, list[Any]], *, separator: str = ",") -> Path:
+    rows = [
+        separator.join(table),
+        *(separator.join(map(str, r)) for r in zip(*table.values(), strict=True)),
+    ]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def init(log: Path, out: Path, *more: str) -> int:
+    return cli.main(["init", str(log), "--out", str(out), *more])
+
+
+def test_a_guessed_configuration_replays_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = write(tmp_path / "log.csv", columns()), tmp_path / "sites.toml"
+
+    assert init(log, out) == 0
+    printed, warned = capsys.readouterr()
+    assert "true labels: truth (2 classes)" in printed
+    assert "predictions: east_tree, west_bayes" in printed
+    assert "sites: site (2)" in printed
+    assert 'context: { column = "time", scale = "hour" } (hour of the day, in UTC)' in printed
+    assert '"bytes", scale = "log"' in printed
+    assert '"temperature", scale = "linear"' in printed
+    for sentence in (
+        "version is constant in the log; it is left out",
+        "pressure lacks 1 values; it is left out",
+        "when holds text, which cannot be a context",
+        "west_proba holds numbers from 0 to 1, not labels",
+    ):
+        assert sentence in warned
+    assert cli.main(["replay", str(log), "--config", str(out), "--quiet"]) == 0
+    assert "east" in capsys.readouterr().out
+
+
+def test_functions_belong_to_the_site_whose_name_they_begin_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = write(tmp_path / "log.csv", columns()), tmp_path / "sites.toml"
+
+    assert init(log, out, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["learners"] == {"east": ["east_tree"], "west": ["west_bayes"]}
+
+
+def test_the_log_of_the_demo_gets_its_four_sites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, _ = demo.write(tmp_path, slots=300, seed=2)
+
+    assert init(log, tmp_path / "new.toml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["learners"]) == {"campus", "hospital", "bank", "branch"}
+    assert cli.main(["replay", str(log), "--config", str(tmp_path / "new.toml"), "--quiet"]) == 0
+
+
+def test_parquet_logs_are_guessed_as_csv_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {name: values for name, values in columns().items() if name != "pressure"}
+    write(tmp_path / "log.csv", table)
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    found = []
+    for kind in ("csv", "parquet"):
+        assert init(tmp_path / f"log.{kind}", tmp_path / f"{kind}.toml", "--json") == 0
+        found.append(json.loads(capsys.readouterr().out))
+
+    assert found[0] == found[1]
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, out = write(tmp_path / "log.csv", columns()), tmp_path / "sites.toml"
+    out.write_text("mine")
+
+    assert init(log, out) == 2
+    assert "exists; move it, or name another file with --out" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "sentence"),
+    [
+        ({"a": [1, 0], "b": [1, 0]}, [], "which column of log.csv holds the true labels?"),
+        ({"a": [1, 0], "b": [1, 0]}, ["--label", "c"], "has no column 'c'; known: a, b"),
+        ({"label": ["x", "y"], "b": [1, 0]}, [], "no predictions were found"),
+        ({"label": [1, 0], "b": [1, 0]}, ["--at", "z"], "has no column 'z'"),
+        ({"label": []}, [], "has no rows"),
+    ],
+)
+def test_what_cannot_be_guessed_is_asked_for(
+    table: dict[str, list[Any]],
+    more: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = write(tmp_path / "log.csv", table)
+
+    assert init(log, tmp_path / "sites.toml", *more) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "sites.toml").exists()
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators_are_recognised(
+    separator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = []
+    for name, mark in (("comma", ","), ("other", separator)):
+        log = write(tmp_path / f"{name}.csv", columns(), separator=mark)
+        assert init(log, tmp_path / f"{name}.toml", "--json") == 0
+        capsys.readouterr()
+        arguments = ["replay", str(log), "--config", str(tmp_path / f"{name}.toml")]
+        assert cli.main([*arguments, "--json", "--quiet"]) == 0
+        outcomes.append(capsys.readouterr().out)
+
+    assert outcomes[0] == outcomes[1]
