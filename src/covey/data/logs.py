@@ -104,7 +104,9 @@ class CsvLog:
         self._raw: io.BufferedReader | None = None
 
     def share_read(self) -> float:
-        return 0.0 if self._raw is None or self._raw.closed else self._raw.tell() / self._bytes
+        if self._raw is None:
+            return 0.0
+        return 1.0 if self._raw.closed else self._raw.tell() / self._bytes
 
     def header(self) -> list[str]:
         """Return the names of the columns."""
