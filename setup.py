@@ -16,7 +16,7 @@ WISH = os.environ.get("COVEY_BUILD", "")
 KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
 PARTS = (
-    *("memory", "thresholds", "cells", "history", "counters", "table"),
+    *("memory", "thresholds", "cells", "history", "counters", "pending", "table"),
     *("phases", "index", "tree", "custom", "spaces", "tickets", "arena", "batches"),
 )
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 MODULES = {  # old module -> new module, both below covey
-    "accounts": "replay.outcome",
+    "accounts": "bandit.accounts",
     "backtest": "replay.replay",
     "baselines": "replay.baselines",
     "boosting": "replay.baselines",
@@ -43,8 +43,8 @@ MODULES = {  # old module -> new module, both below covey
     "worlds": "simulation.world",
 }
 NAMES = {  # names that have also changed, or that have left a module which is still there
-    "accounts.settle": "replay.outcome.settle_accounts",
-    "accounts.system": "replay.outcome.system_utility",
+    "accounts.settle": "replay.outcome.accounts_of",
+    "accounts.system": "bandit.accounts.system_utility",
     "classifiers.as_label": "data.inputs.as_label",
     "classifiers.fresh": "functions.function.untrained",
     "contest.Contest": "replay.outcome.BaselineRun",

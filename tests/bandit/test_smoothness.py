@@ -91,6 +91,28 @@ def test_alpha_is_recovered(curve: Any, alpha: float, side: int) -> None:
     assert abs(np.mean(alphas) - alpha) < 0.1
 
 
+@pytest.mark.parametrize(("alpha", "most"), [(0.3, 0.5), (0.5, 0.9), (1.0, 1.0)])
+@pytest.mark.parametrize("side", [32, 64])
+def test_a_single_corner_is_on_the_safe_side(alpha: float, most: float, side: int) -> None:
+    """The mean over all pairs takes it for smooth; the theorems hold at the corner, too."""
+    x = (np.arange(200 * side) + 0.5) / (200 * side)
+    safe, mean = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        curve = 0.95 - 0.6 * np.abs(x - rng.uniform(0.2, 0.8)) ** alpha
+        right = rng.binomial(2_000, curve.reshape(side, 200).mean(axis=1))
+        found = estimate([[Seen(side, (k,), 2_000, int(n)) for k, n in enumerate(right)]])
+        if found is not None:
+            safe.append(found.safe_alpha)
+            mean.append(found.alpha)
+
+    assert len(safe) > 6
+    assert max(safe) <= most
+    assert np.mean(safe) >= 0.5 * alpha
+    if alpha < 1:
+        assert np.mean(safe) < np.mean(mean) - 0.05  # so the mean alone would not do
+
+
 def test_alpha_is_recovered_from_the_levels_of_cells_that_zoom() -> None:
     rng = np.random.default_rng(5)
     curves = [brownian(rng) for _ in range(4)]

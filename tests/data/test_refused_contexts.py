@@ -32,7 +32,7 @@ WRONG_ENTRIES = [
     ),
     (
         {**SLOT, "clip": True},
-        "context[1]: unknown key 'clip' of scale 'slot'; known: horizon",
+        "context[1]: unknown key 'clip' of scale 'slot'; known: after, horizon",
     ),
     ({"column": "x", "scale": "log"}, "context[1]: scale 'log' needs the key 'high'"),
     ({**LOG, "high": "big"}, "context[1].high: Expected `float`, got `str`"),
@@ -70,6 +70,10 @@ WRONG_ENTRIES = [
     ({**RANK, "sample": 3}, "context[1].sample: expected one or more finite numbers"),
     ({"scale": "slot"}, "context[1]: scale 'slot' needs the key 'horizon'"),
     ({"scale": "slot", "horizon": 0}, "context[1].horizon: Expected `int` >= 1"),
+    (
+        {"scale": "slot", "horizon": 2, "after": "stop"},
+        "context[1].after: Invalid enum value 'stop'",
+    ),
     ({"scale": "slot", "horizon": 2.5}, "context[1].horizon: Expected `int`, got `float`"),
     ({**CLASSES, "classes": ["a"]}, "context[1]: classes must be two or more different labels"),
     (
@@ -222,14 +226,6 @@ def test_a_delay_below_zero_is_refused(delay):
     sentence = sentence_of(previous, ["attack", "normal"], delay=[0, delay])
 
     assert sentence == f"slot 2: the delay is {delay}; it must be 0 slots or more"
-
-
-def test_slots_past_the_horizon_are_refused():
-    reader = contexts.parse([SLOT])
-    with pytest.raises(ContextError) as caught:
-        reader.extract({"x": [0, 0, 0]}, first_slot=7)
-
-    assert str(caught.value) == "slot 9 is after the horizon of 8 slots; set a longer horizon"
 
 
 def test_ranks_need_a_sample():

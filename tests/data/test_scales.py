@@ -155,6 +155,33 @@ def test_fractions_of_a_second_count():
     assert coordinate(HOUR, ["1970-01-01T00:00:00.864"]) == pytest.approx([1e-5])
 
 
+def test_after_the_horizon_slots_are_divided_by_epochs_of_twice_the_length_each():
+    reader = contexts.parse([SLOT])
+
+    found = reader.extract({"x": [0] * 60}, first_slot=1)[:, 0].tolist()
+
+    assert found == [
+        k / length for length in (8, 16, 32, 64) for k in range(1, min(length, 4 + length % 64) + 1)
+    ]
+
+
+def test_a_clock_that_wraps_begins_again_after_the_horizon():
+    reader = contexts.parse([{**SLOT, "after": "wrap"}])
+
+    found = reader.extract({"x": [0] * 20}, first_slot=5)[:, 0].tolist()
+
+    assert found == [((slot - 1) % 8 + 1) / 8 for slot in range(5, 25)]
+
+
+@pytest.mark.parametrize("after", ["doubling", "wrap"])
+def test_a_slot_at_any_distance_from_the_horizon_has_a_place(after):
+    reader = contexts.parse([{"scale": "slot", "horizon": 1000, "after": after}])
+
+    for slot in (1, 1000, 1001, 3000, 3001, 10**9, 2**52):
+        (place,) = reader.extract_one({}, slot=slot)
+        assert 0 < place <= 1
+
+
 def test_slots_are_divided_by_the_horizon():
     reader = contexts.parse([SLOT])
 

@@ -4,6 +4,9 @@ Run as `python -m frozen.write` in the folder `tests`. The file holds what versi
 may be written anew only with the code of 0.1.0, when configurations are added, or when a release
 deliberately decides otherwise than 0.1.0; the changelog then says which decisions are others, and
 why. It is never written anew to make a failing test pass.
+
+Six configurations with `pending` and late labels are those of 0.2.0: a pending label counts in the
+tests of the phases by the share of labels that arrive.
 """
 
 import collections

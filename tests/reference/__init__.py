@@ -18,12 +18,15 @@ from reference.records import (
     Record,
     Setup,
     Site,
+    SourceWaits,
     Tally,
+    Waits,
     cell_at,
     cell_name,
     level_of,
     limit,
     lowest_of_largest,
+    short_of_labels,
     under_explored,
 )
 
@@ -176,6 +179,10 @@ class Network:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.known: list[dict[Cell, Record]] = [{} for _ in setup.sites]
+        # By site and space.
+        self.waits: dict[tuple[int, int], SourceWaits] = defaultdict(
+            lambda: SourceWaits(Waits(), Waits())
+        )
 
     def functions_before(self, site: int) -> int:
         return sum(earlier.functions for earlier in self.setup.sites[:site])
@@ -255,7 +262,8 @@ class Network:
     def forced(self, site: int, cell: Cell, slot: int) -> tuple[str, int] | None:
         """Run the three tests in the cell; None: there is nothing left to try, so exploit."""
         record = self.known[site][cell]
-        own = self.setup.sites[site].functions
+        own, waits = self.setup.sites[site].functions, self.waits[site, cell.space]
+        waits.own.look(slot)
         for step in self.setup.order.split("-"):
             if step == "own":
                 arm = under_explored(record, range(own), limit(self.setup.explore, slot))
@@ -266,7 +274,11 @@ class Network:
                 arm = under_explored(record, others, limit(self.setup.explore_peers, slot))
             if arm is not None:
                 return ("train" if step == "train" else "explore"), arm
-        return None
+        enough = dict.fromkeys(range(own), limit(self.setup.explore, slot))
+        others = range(own, len(record.arms))
+        enough |= dict.fromkeys(others, limit(self.setup.explore_peers, slot))
+        arm = short_of_labels(record, enough, waits)
+        return None if arm is None else ("explore", arm)
 
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
@@ -357,11 +369,14 @@ class Network:
         """Pick the helper's own function for a request in the asker's cells."""
         records = [self.record(helper, cell, slot) for cell in cells]
         own_arms = range(self.setup.sites[helper].functions)
-        if self.setup.helper == "explore-first":
-            for record in records:
-                function = under_explored(record, own_arms, limit(self.setup.explore, slot))
-                if function is not None:
-                    return function
+        for cell, record in zip(cells, records, strict=True):
+            enough, waits = limit(self.setup.explore, slot), self.waits[helper, cell.space]
+            waits.peers.look(slot)
+            function = under_explored(record, own_arms, enough)
+            if function is None:
+                function = short_of_labels(record, dict.fromkeys(own_arms, enough), waits)
+            if function is not None and self.setup.helper == "explore-first":
+                return function
         best = [self.most_accurate(record, own_arms) for record in records]
         accuracies = [r.arms[f].accuracy for r, f in zip(records, best, strict=True)]
         return best[lowest_of_largest(accuracies)]
@@ -404,8 +419,15 @@ class Network:
         if self.setup.count == "arrivals":
             self.count_arrival(decision)
         if self.setup.pending:
-            for tally in self.tallies_in_cells(decision):
+            for tally, is_served in self.tallies_in_cells(decision):
                 tally.under_way += 1
+                tally.for_peers += is_served
+            for waits in self.waits_for(decision):
+                waits.pending += 1
+        for cell in decision.cells:
+            self.waits[decision.site, cell.space].own.instances += 1
+            if decision.asks_for_data:
+                self.waits[decision.owner, cell.space].peers.instances += 1
         for cell in decision.cells:
             leaf = self.known[decision.site][cell]
             leaf.own_arrivals += 1
@@ -417,6 +439,7 @@ class Network:
     def learn(self, decision: Decision, lesson: Lesson) -> None:
         """Take in the label of a decision, at the site and at whom it asked."""
         self.stop_waiting(decision)
+        self.has_come(decision)
         if self.setup.count != "arrivals":
             self.count_arrival(decision)
         for record, tally in self.moved_at_site(decision):
@@ -453,8 +476,25 @@ class Network:
 
     def stop_waiting(self, decision: Decision) -> None:
         if self.setup.pending:
-            for tally in self.tallies_in_cells(decision):
+            for tally, is_served in self.tallies_in_cells(decision):
                 tally.under_way -= 1
+                tally.for_peers -= is_served
+            for waits in self.waits_for(decision):
+                waits.pending -= 1
+
+    def has_come(self, decision: Decision) -> None:
+        for waits in self.waits_for(decision):
+            waits.come(decision.slot)
+
+    def waits_for(self, decision: Decision) -> list[Waits]:
+        """What the label of the decision is waited for in."""
+        found = []
+        for cell in decision.cells:
+            if decision.phase != "train" or decision.is_own:
+                found.append(self.waits[decision.site, cell.space].own)
+            if decision.asks_for_data:
+                found.append(self.waits[decision.owner, cell.space].peers)
+        return found
 
     def count_arrival(self, decision: Decision) -> None:
         # What another site was asked has used none of the site's own functions. That holds by
@@ -466,13 +506,14 @@ class Network:
             for record in self.records_asked(decision):
                 record.arrivals += 1
 
-    def tallies_in_cells(self, decision: Decision) -> list[Tally]:
-        """The tallies that the decision concerns in its own cells, at the site and at the peer."""
+    def tallies_in_cells(self, decision: Decision) -> list[tuple[Tally, bool]]:
+        """The tallies that the decision concerns in its own cells: the site's, then the peer's."""
         here = self.known[decision.site]
-        at_site = [here[cell].arms[decision.arm] for cell in decision.cells]
+        at_site = [(here[cell].arms[decision.arm], False) for cell in decision.cells]
         if not decision.asks_for_data:
             return at_site
-        at_peer = [record.arms[decision.function] for record in self.records_asked(decision)]
+        asked = self.records_asked(decision)
+        at_peer = [(record.arms[decision.function], True) for record in asked]
         # A peer in training answers worse than it will later: the asker does not hold it to that.
         return at_peer if decision.phase == "train" else [*at_site, *at_peer]
 

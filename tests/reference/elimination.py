@@ -3,7 +3,7 @@
 import math
 
 from reference.owners import OnceNetwork
-from reference.records import Cell, Curve, limit
+from reference.records import Cell, Curve, limit, short_of_labels
 
 
 class CosCe(OnceNetwork):
@@ -60,6 +60,7 @@ class CosCe(OnceNetwork):
         if not self.setup.sites[site].supervised:
             return super().choose(site, cells, slot)
         (cell,) = cells
+        self.waits[site, cell.space].own.look(slot)
         active = self.active(site, cell, slot)
         own = [arm for arm in active if arm < self.setup.sites[site].functions]
         peers = [arm for arm in active if arm not in own]
@@ -71,6 +72,10 @@ class CosCe(OnceNetwork):
             return "train", arm, cell
         enough = self.capped(self.setup.explore_peers, cell, slot)
         arm = self.under_explored(site, peers, cell, enough)
+        if arm is None:
+            explore = self.capped(self.setup.explore, cell, slot)
+            limits = dict.fromkeys(own, explore) | dict.fromkeys(peers, enough)
+            arm = short_of_labels(self.known[site][cell], limits, self.waits[site, cell.space])
         if arm is not None:
             return "explore", arm, cell
         estimates = self.estimates(site, cell)

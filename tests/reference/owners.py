@@ -112,18 +112,20 @@ class OnceNetwork(Network):
         """The cells in which an asker counts the labels of its requests."""
         return [cell]
 
-    def tallies_in_cells(self, decision: Decision) -> list[Tally]:
+    def tallies_in_cells(self, decision: Decision) -> list[tuple[Tally, bool]]:
         tallies = []
         for cell in self.cells_around(decision.cell):
             if decision.phase != "train":
-                tallies.append(self.known[decision.site][cell].arms[decision.arm])
+                tallies.append((self.known[decision.site][cell].arms[decision.arm], False))
             if not decision.is_own:
                 assert decision.function is not None
-                tallies.append(self.known[decision.owner][cell].arms[decision.function])
+                arm = self.known[decision.owner][cell].arms[decision.function]
+                tallies.append((arm, True))
         return tallies
 
     def learn(self, decision: Decision, lesson: Lesson) -> None:
         self.stop_waiting(decision)
+        self.has_come(decision)
         self.learn_at_site(decision, lesson)
         if not decision.is_own:
             self.learn_by_serving(decision, lesson)

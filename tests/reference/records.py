@@ -99,6 +99,7 @@ class Tally:
     labels: int = 0
     right: int = 0
     under_way: int = 0  # uses whose label may still come; stays 0 unless the setup minds them
+    for_peers: int = 0  # those of them that peers asked for
     recent: int = 0  # labels that still weigh, where the setup forgets
     recent_right: int = 0
     spent: int = 0  # in millionths, on top of the fixed cost; never forgotten
@@ -107,6 +108,11 @@ class Tally:
     @property
     def tried(self) -> int:
         return self.labels + self.under_way
+
+    def expected(self, waits: "SourceWaits") -> int:
+        """The labels there are, and those under way that come if they come as they did so far."""
+        own = waits.own.arriving(self.under_way - self.for_peers)
+        return self.labels + own + waits.peers.arriving(self.for_peers)
 
     @property
     def accuracy(self) -> float:
@@ -122,6 +128,44 @@ class Tally:
         if self.times:
             cost = cost + self.spent / (self.times * MILLION)
         return accuracy - cost
+
+
+class Waits:
+    """How many labels of one source a site waits for in a space, and how many of such came.
+
+    At the first instance of a period all pending labels are the pool; what counts is how many of
+    the pool of the period before came until this one began.
+    """
+
+    def __init__(self) -> None:
+        self.instances = 0
+        self.pending = 0
+        self.next_period = 0
+        self.began = 0  # the slot
+        self.pool = self.came = 0
+        self.last_pool = self.last_came = 0
+
+    def look(self, slot: int) -> None:
+        """Begin a period, if it is time to."""
+        if self.instances >= self.next_period:
+            self.next_period = self.instances + min(4096, max(16, self.instances))
+            self.last_pool, self.last_came = self.pool, self.came
+            self.pool, self.came, self.began = self.pending, 0, slot
+
+    def come(self, decided: int) -> None:
+        """Note the label of a decision of that slot."""
+        if decided < self.began:
+            self.came += 1
+
+    def arriving(self, labels: int) -> int:
+        return labels * self.last_came // max(1, self.last_pool)
+
+
+class SourceWaits(NamedTuple):
+    """Of the site's own clients, and of the peers that it helps."""
+
+    own: Waits
+    peers: Waits
 
 
 class History:
@@ -204,6 +248,12 @@ class Record:
 
 def under_explored(record: Record, arms: Iterable[int], enough: float) -> int | None:
     return next((arm for arm in arms if record.arms[arm].tried <= enough), None)
+
+
+def short_of_labels(record: Record, enough: dict[int, float], waits: SourceWaits) -> int | None:
+    """The arm of the fewest tries, of those that have too few labels by the share that comes."""
+    short = [arm for arm in enough if record.arms[arm].expected(waits) <= enough[arm]]
+    return min(short, key=lambda arm: record.arms[arm].tried, default=None)
 
 
 def lowest_of_largest(values: list[float]) -> int:

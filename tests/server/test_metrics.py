@@ -198,6 +198,20 @@ def test_documented_metrics_and_metrics_agree() -> None:
     virtual.run(main())
 
 
+def test_the_account_of_a_site_with_a_serving_cost_is_in_its_metrics() -> None:
+    learners = [{**one, "serving-cost": 0.25} for one in CONFIG["learner"]]
+
+    async def main() -> str:
+        world = World({**CONFIG, "learner": learners}, FUNCTIONS, dimension=1)
+        metrics = Metrics({})
+        metrics.follow(world.nodes["site0"])
+        return metrics.page().body.decode()
+
+    page = virtual.run(main())
+    assert "\ncovey_served_cost_total 0.0\n" in page
+    assert "\ncovey_utility 0.0\n" in page
+
+
 def test_what_strangers_send_makes_no_new_series() -> None:
     metrics = Metrics({"/v2": "/v2"})
     metrics.answer("front", "/v2", 200, 0.1)
@@ -250,6 +264,8 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "budget": None,
             "alarms_total": 0,
             "alarm_slots": [],
+            "account": None,
+            "horizon": None,
         }
 
     run(tmp_path, story)

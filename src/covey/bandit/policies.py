@@ -79,6 +79,7 @@ class Policy(NamedTuple):
             explores_to_help=reading.helper == "explore-first",
             counted=COUNTS.index(reading.count),
             is_pending=bool(settings.pending),
+            weighs_pending=not (self.by_index or self.tree or self.custom),
             seed=seed if reading.ties == "random" else None,
             inherits=settings.inherit,
             window=settings.forget.window or 0,

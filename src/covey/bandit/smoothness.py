@@ -19,6 +19,8 @@ LEAST_LEVELS = 3
 LOWEST_ALPHA = 0.25
 ERROR_ALONE = 0.1  # largest standard error of alpha for an estimate from one function
 ERROR_TOGETHER = 0.3  # and for a pooled estimate from several
+LEAST_PEAK_PAIRS = 7  # per level, for the roughest place
+PEAK_SURE = 2.0  # standard deviations of the largest difference beyond what chance alone makes
 
 Means = dict[tuple[int, ...], tuple[float, float]]  # cell -> accuracy, variance of the estimate
 
@@ -46,6 +48,7 @@ class Spread(NamedTuple):
     square: float  # mean squared difference, corrected for sampling noise
     chance: float  # sampling noise in the mean squared difference
     pairs: int
+    peak: float = 0.0  # largest squared difference, if no chance explains it; else 0
 
 
 class Smoothness(NamedTuple):
@@ -55,6 +58,13 @@ class Smoothness(NamedTuple):
     lipschitz: float
     error: float  # standard error of alpha before clipping
     levels: tuple[Spread, ...]  # data of the fit, finest first
+
+    corner: float = 1.0  # alpha at the pairs of cells that differ most
+
+    @property
+    def safe_alpha(self) -> float:
+        """Alpha that also holds at the roughest place: bounds need one that is not too large."""
+        return max(LOWEST_ALPHA, min(self.alpha, self.corner))
 
 
 def epochs(first: int, until: int | None = None) -> Iterator[Epoch]:
@@ -84,8 +94,10 @@ def estimate(arms: Iterable[Iterable[Seen]], *, lowest: float = LOWEST_ALPHA) ->
     """
     judged: list[Smoothness] = []
     rest: list[list[Spread]] = []
+    corners: list[float] = []
     for cells in arms:
         levels = spreads(cells)
+        corners.append(_corner(levels))
         alone = _fit(_visible(levels)[:LEAST_LEVELS], lowest)
         if alone is not None and alone.error <= ERROR_ALONE:
             judged.append(alone)
@@ -94,7 +106,8 @@ def estimate(arms: Iterable[Iterable[Seen]], *, lowest: float = LOWEST_ALPHA) ->
     levels = _visible(_pooled(rest))
     fits = (_fit(levels[:count], lowest) for count in range(LEAST_LEVELS, len(levels) + 1))
     together = next((one for one in fits if one and one.error <= ERROR_TOGETHER), None)
-    return min([*judged, *([together] if together else [])], default=None)
+    found = min([*judged, *([together] if together else [])], default=None)
+    return found and found._replace(corner=min(corners))
 
 
 def spreads(cells: Iterable[Seen]) -> list[Spread]:
@@ -131,7 +144,7 @@ def _coarser(grid: Means) -> Means:
 
 
 def _spread(width: float, grid: Means) -> Spread | None:
-    squares, chances = [], []
+    squares, chances = list[float](), list[float]()
     for cell, (accuracy, chance) in grid.items():
         for k in range(len(cell)):
             beside = grid.get((*cell[:k], cell[k] + 1, *cell[k + 1 :]))
@@ -141,7 +154,10 @@ def _spread(width: float, grid: Means) -> Spread | None:
     pairs = len(squares)
     if not pairs:
         return None
-    return Spread(width, (sum(squares) - sum(chances)) / pairs, sum(chances) / pairs, pairs)
+    least = (math.sqrt(2 * math.log(2 * pairs)) + PEAK_SURE) ** 2
+    seen = [square for square, by in zip(squares, chances, strict=True) if square > least * by]
+    mean = (sum(squares) - sum(chances)) / pairs
+    return Spread(width, mean, sum(chances) / pairs, pairs, max(seen, default=0.0))
 
 
 def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
@@ -155,6 +171,22 @@ def _pooled(arms: Sequence[list[Spread]]) -> list[Spread]:
         chance = sum(level.chance * level.pairs for level in levels) / pairs
         pooled.append(Spread(width, square, chance, pairs))
     return pooled
+
+
+def _corner(levels: Sequence[Spread]) -> float:
+    """Fit log(peak) = 2 alpha log(width) + a constant over the finest widths; return alpha.
+
+    Means over all pairs hardly see a single corner. Without clear differences it is 1.
+    """
+    many = [level for level in levels if level.pairs >= LEAST_PEAK_PAIRS]
+    clear = [level for level in many if level.peak > 0.0][:LEAST_LEVELS]
+    if len(clear) < LEAST_LEVELS:
+        return 1.0
+    across = [math.log(level.width) for level in clear]
+    up = [math.log(level.peak - level.chance) for level in clear]
+    middle = sum(across) / len(clear)
+    lever = sum((x - middle) ** 2 for x in across)
+    return sum((x - middle) * y for x, y in zip(across, up, strict=True)) / lever / 2
 
 
 def _fit(levels: Sequence[Spread], lowest: float) -> Smoothness | None:

@@ -159,10 +159,29 @@ def _head(state: Status) -> str:
         ("open tickets of peers", _count(state.for_peers.open_tickets)),
         ("extra cells for peers", _count(state.for_peers.cells)),
         ("spent today", _of(state.spent_today, state.budget)),
+        ("horizon (passed)", _count(_passed(state))),
+        *_account(state),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
     return "\n".join([title, "", *(f"{what:<22}{value}" for what, value in facts if value)])
+
+
+def _passed(state: Status) -> int | None:
+    """Return the horizon of the policy, if the slots have passed it."""
+    horizon = getattr(state, "horizon", None)
+    return horizon if horizon is not None and (state.slot or 0) > horizon else None
+
+
+def _account(state: Status) -> list[tuple[str, str]]:
+    account = getattr(state, "account", None)
+    if account is None or account.utility is None:
+        return []
+    return [
+        ("answers to peers*", _count(account.served)),
+        ("cost of these*", number(account.served_cost, ",.2f")),
+        ("utility*", number(account.utility, ",.2f")),
+    ]
 
 
 def _phases(state: Status) -> Sequence[Sequence[str]]:

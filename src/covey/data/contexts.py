@@ -5,7 +5,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -381,20 +381,30 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """The elapsed fraction of the horizon."""
+    """The elapsed fraction of the horizon; after it another begins."""
 
     column: ClassVar[None] = None
     name: ClassVar[str] = "slot / horizon"
     horizon: Annotated[int, msgspec.Meta(gt=0)]
+    # What comes after the horizon: epochs of twice the slots each (also None), or the same again.
+    after: Literal["doubling", "wrap"] | None = None
+
+    @property
+    def sequel(self) -> str:
+        """What happens after the horizon, as text."""
+        if self.after == "wrap":
+            return f"after slot {self.horizon} the clock begins again, every {self.horizon} slots"
+        again = f"{2 * self.horizon} slots, then {4 * self.horizon}, and so on"
+        return f"after slot {self.horizon} the clock begins again with epochs of {again}"
 
     def place(self, rows: Rows) -> Floats:
-        end = rows.first_slot + rows.count
-        if rows.count and end - 1 > self.horizon:
-            late = max(rows.first_slot, self.horizon + 1)
-            raise ContextError(
-                f"slot {late} is after the horizon of {self.horizon} slots; set a longer horizon"
-            )
-        return np.arange(rows.first_slot, end, dtype=np.float64) / self.horizon
+        before = np.arange(rows.first_slot, rows.first_slot + rows.count) - 1
+        if self.after == "wrap":
+            return np.asarray((before % self.horizon + 1) / self.horizon)
+        # Epoch k has horizon * 2**k slots and begins after horizon * (2**k - 1) of them.
+        epoch = np.frexp(before // self.horizon + 1.0)[1] - 1
+        length = self.horizon * (1 << epoch.astype(np.int64))
+        return np.asarray((before - (length - self.horizon) + 1) / length)
 
     def value_at(self, coordinate: float) -> float | str:
         return coordinate * self.horizon

@@ -130,6 +130,7 @@ def _kind_of_phases(rule: Rule) -> str:
         rule.window > 0
         or rule.discount < 1.0
         or rule.learns_costs
+        or (rule.is_pending and rule.weighs_pending)
         or rule.floors_training
         or rule.seed is not None
         or len(rule.rewards) > 0

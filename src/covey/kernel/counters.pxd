@@ -3,22 +3,24 @@ from covey.kernel.cells cimport Cells
 from covey.kernel.history cimport History
 
 cdef long long TRAIN, EXPLORE, EXPLOIT, SERVE, ARRIVED, LABELLED, USED
-cdef long long ONE, KEEP_BITS, MILLIONTHS, UNPAID
+cdef long long ONE, KEEP_BITS, WAITS, MILLIONTHS, UNPAID
 cdef double CLOSED, FOREVER
 
 
 cdef class CellCounters(Cells):
     cdef int functions, arms, asked, counted, right, untrained, last, trained
-    cdef int underway, spent, times, recent, recent_right, ring, info, replied
+    cdef int underway, underway_served, spent, times, recent, recent_right, ring, info, replied
     cdef long long state, window, keep, unit, blind, decided
-    cdef bint explores_to_help, is_pending, is_random, forgets, is_closing, learns_costs
+    cdef bint explores_to_help, weighs, is_random, forgets, is_closing, learns_costs
     cdef bint adds_costs, remembers, ignores_prices, has_rewards, has_custom_rewards, once
     cdef bint dates_labels
+    cdef readonly bint is_pending
     cdef double largest
     cdef History memory
     cdef list custom_rewards
     cdef double[::1] costs, prices, rewards, told
     cdef int[::1] active
+    cdef long long[::1] pending_of, waits, waits_there
     cdef int _has_changed(self, long long row, long long arm) except -1
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1
@@ -30,8 +32,6 @@ cdef class CellCounters(Cells):
     cdef double _cost_of(self, double cost) noexcept
     @cython.final
     cdef int _remember_around(self, label, answer, long long slot) except -1
-    @cython.final
-    cdef inline long long _tried(self, long long base, long long arm) noexcept
     @cython.final
     cdef inline int _best(self, long long base) except -1
     @cython.final
@@ -61,10 +61,6 @@ cdef class CellCounters(Cells):
     cdef inline void _count_own(self, long long row, long long by) noexcept
     @cython.final
     cdef inline void _count_served(self, long long row, long long by) noexcept
-    @cython.final
-    cdef inline void _expect(self, long long row, long long arm, long long phase, long long by) noexcept
-    @cython.final
-    cdef void _release(self, long long row, long long arm, long long phase) noexcept
     @cython.final
     cdef inline void _spend(self, long long base, long long arm, long long paid) noexcept
     @cython.final

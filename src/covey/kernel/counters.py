@@ -36,6 +36,8 @@ USED = 2
 ONE = 1 << 16
 KEEP_BITS = 30
 
+WAITS = 14  # numbers that are kept of the labels of own clients and of peers
+
 MILLIONTHS = 1000000  # unit of costs
 UNPAID = -(1 << 60)  # no observed cost
 CLOSED = 1e300  # cost of an unavailable arm
@@ -57,6 +59,11 @@ class CellCounters(Cells):
         self.explores_to_help = rule.explores_to_help
         self.counted = rule.counted
         self.is_pending = rule.is_pending
+        self.weighs = rule.is_pending and rule.weighs_pending
+        # How many labels are pending, of own clients and of peers, and what is known of earlier
+        # ones. The last array has that of a combined table.
+        self.pending_of = array("q", bytes(8 * 2))
+        self.waits, self.waits_there = [array("q", bytes(8 * WAITS)) for _ in range(2)]
         self.learns_costs = rule.learns_costs
         # Learnt costs are added to the price, unless they are the widths of answers.
         self.adds_costs = rule.learns_costs and not (rule.index and rule.index.is_balanced)
@@ -86,7 +93,8 @@ class CellCounters(Cells):
         self.right = self.labels + self.arms
         self.untrained = self.right + self.arms  # of peers only
         self.underway = self.untrained + self.asked - self.functions
-        self.spent = self.underway + (self.arms if self.is_pending else 0)
+        self.underway_served = self.underway + (self.arms if self.is_pending else 0)
+        self.spent = self.underway_served + (self.functions if self.weighs else 0)
         self.times = self.spent + (self.arms if self.learns_costs else 0)
         self.recent = self.times + (self.arms if self.learns_costs else 0)
         self.recent_right = self.recent + (self.arms if self.forgets else 0)
@@ -189,7 +197,7 @@ class CellCounters(Cells):
         counters = self.counters(row)
         if self.is_pending:
             first = 3 + self.underway - self.labels
-            counters[first : first + self.arms] = []
+            counters[first : first + self.spent - self.underway] = []
         return counters
 
     def load_stored(self, cell: Cell, stored: list[int], labels: list[tuple[Any, int]]) -> int:
@@ -197,7 +205,7 @@ class CellCounters(Cells):
         counters = list(stored)
         if self.is_pending:
             first = 3 + self.underway - self.labels
-            counters[first:first] = [0] * self.arms
+            counters[first:first] = [0] * (self.spent - self.underway)
         row = self.load(cell, counters)
         self.know(row, labels)
         return row
@@ -308,6 +316,8 @@ class CellCounters(Cells):
         """
         if other.stride != self.stride:
             raise DataError("tables of different rules cannot be combined")
+        for k in range(WAITS):
+            self.waits_there[k] += by * other.waits[k]
         while row >= 0:
             base = row * self.stride
             for k in range(self.dimension):
@@ -326,6 +336,8 @@ class CellCounters(Cells):
             self._combine_at(base + self.right + function, other, there - base, by)
             if self.is_pending:
                 self._combine_at(base + self.underway + function, other, there - base, by)
+            if self.weighs:
+                self._combine_at(base + self.underway_served + function, other, there - base, by)
             if self.learns_costs:
                 self._combine_at(base + self.spent + function, other, there - base, by)
                 self._combine_at(base + self.times + function, other, there - base, by)
@@ -363,11 +375,6 @@ class CellCounters(Cells):
         return 0
 
     # -- estimates -----------------------------------------------------------------------------
-
-    def _tried(self, base: int, arm: int) -> int:
-        if self.is_pending:
-            return self.rows[base + self.labels + arm] + self.rows[base + self.underway + arm]
-        return self.rows[base + self.labels + arm]
 
     def _best(self, base: int) -> int:
         if self.is_closing:
@@ -504,6 +511,8 @@ class CellCounters(Cells):
         Cells of a tree have no use for the arrivals in the finer ones.
         """
         self.rows[row * self.stride + OWN] += by
+        if self.weighs:
+            self.waits[0] += by
         if self.has_tree:
             self.decided += by
             self.rows[row * self.stride + ARRIVALS] += by * (self.counted == ARRIVED)
@@ -512,23 +521,10 @@ class CellCounters(Cells):
                 self.rows[self.path[k] * self.stride + ARRIVALS] += by
 
     def _count_served(self, row: int, by: int) -> None:
+        if self.weighs:
+            self.waits[WAITS // 2] += by
         if self.counted == ARRIVED:
             self.rows[row * self.stride + ARRIVALS] += by
-
-    def _expect(self, row: int, arm: int, phase: int, by: int) -> None:
-        """Count a pending label; training labels of the asking learner do not count for the arm."""
-        if not self.is_pending or phase == TRAIN:
-            return
-        while row >= 0:
-            base = row * self.stride
-            self.rows[base + self.underway + arm] += by
-            self._has_changed(row, arm)
-            row = self.marks[2 * base + PARENT]
-
-    def _release(self, row: int, arm: int, phase: int) -> None:
-        """Remove a pending label; the arm can become underexplored again."""
-        self._expect(row, arm, phase, -1)
-        self.rows[row * self.stride + NEXT_TEST] = 0
 
     def _spend(self, base: int, arm: int, paid: int) -> None:
         """Record the variable cost of a decision, in millionths."""

@@ -3,7 +3,7 @@ from covey.kernel.table cimport Table
 
 
 cdef class PhaseTable(Table):
-    cdef bint trains_first
+    cdef bint trains_first, is_sure
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
     cdef int _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) except? -2
@@ -14,6 +14,9 @@ cdef class PhaseTable(Table):
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
     @cython.final
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
+    @cython.final
+    @cython.locals(fewest=cython.longlong, tried=cython.longlong, limit=cython.longlong)
+    cdef long long _doubtful(self, long long base, long long end, long long explore, long long explore_peers) noexcept
     @cython.final
     @cython.locals(sent=cython.longlong)
     cdef void _refresh(self, long long row, long long peer, long long arrivals) noexcept

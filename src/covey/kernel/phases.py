@@ -23,6 +23,7 @@ else:
 
 from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, COORDINATES, LEVEL, NEXT_TEST, OWN
 from covey.kernel.counters import ARRIVED, CLOSED, EXPLOIT, EXPLORE, FOREVER, TRAIN
+from covey.kernel.pending import OF_PEERS
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
 from covey.kernel.thresholds import FAR, Clock
@@ -34,9 +35,12 @@ class PhaseTable(Table):
     def __init__(self, clock: Clock, rule: Rule) -> None:
         Table.__init__(self, clock, rule)
         self.trains_first = rule.trains_first
+        self.is_sure = True  # no test of this decision was passed by labels that may never arrive
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
+        if self.weighs:
+            self._begin_period(0, slot)
         # CellCounters never decrease: a passed test stays passed until a threshold rises.
         if slot < self.rows[base + NEXT_TEST]:
             return self._best(base) << 2 | EXPLOIT
@@ -44,13 +48,14 @@ class PhaseTable(Table):
         choice = self._test(
             row, self.clock.floors[0], self.clock.floors[1], self.clock.floors[2], is_fresh
         )
-        if choice >= 0 and choice & 3 == EXPLOIT and not self.is_closing:
+        if choice >= 0 and choice & 3 == EXPLOIT and self.is_sure and not self.is_closing:
             self.rows[base + NEXT_TEST] = self.clock.end
         return choice
 
     def _test(self, row: int, explore: int, train: int, explore_peers: int, is_fresh: bool) -> int:
         """Return the first arm below its threshold, else the best one."""
         base = row * self.stride
+        self.is_sure = True
         if not self.trains_first:
             arm = self._wanting(base, self.labels, 0, self.functions, explore)
             if arm >= 0:
@@ -64,6 +69,8 @@ class PhaseTable(Table):
             if arm >= 0:
                 return arm << 2 | EXPLORE
         arm = self._wanting(base, self.labels, self.functions, self.arms, explore_peers)
+        if arm < 0 and self.weighs:
+            arm = self._doubtful(base, self.arms, explore, explore_peers)
         if arm >= 0:
             return arm << 2 | EXPLORE
         return self._best(base) << 2 | EXPLOIT
@@ -84,20 +91,47 @@ class PhaseTable(Table):
                     chosen = arm
         return chosen
 
+    def _doubtful(self, base: int, end: int, explore: int, explore_peers: int) -> int:
+        """Return the arm of the fewest trials that has too few labels by those that arrive.
+
+        Pending labels say which arm is explored; the share that arrives says whether one is.
+        """
+        chosen = -1
+        fewest = 0
+        for arm in range(end):
+            limit = explore if arm < self.functions else explore_peers
+            is_open = self.costs[arm] < CLOSED and self.active[arm]
+            if not is_open or self.rows[base + self.labels + arm] > limit:
+                continue
+            self.is_sure = False
+            tried = self._tried(base, arm)
+            if self._expected(base, arm) <= limit and (chosen < 0 or tried < fewest):
+                chosen = arm
+                fewest = tried
+        return chosen
+
     def _help(self, row: int) -> int:
         base = row * self.stride
+        if self.weighs:
+            self._begin_period(OF_PEERS, self.clock.now)
         # Where nothing is to be tested for a while, own functions are explored, too.
         function = self._unexplored(row) if self.clock.now >= self.rows[base + NEXT_TEST] else -1
         return function if function >= 0 else self._most_accurate(base)
 
     def _unexplored(self, row: int) -> int:
         """Return the own function that a helper explores next; -1: none."""
+        if self.weighs:
+            self._begin_period(OF_PEERS, self.clock.now)
         if not self.explores_to_help:
             return -1
         base = row * self.stride
         for arm in range(self.functions):
             self.active[arm] = 1  # for a peer's request, any function can be explored
-        return self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
+        limit = self.clock.floors[0]
+        function = self._wanting(base, self.labels, 0, self.functions, limit)
+        if function < 0 and self.weighs:
+            function = self._doubtful(base, self.functions, limit, limit)
+        return function
 
     def _needs_report(self, row: int, peer: int) -> bool:
         at = row * self.stride + self.untrained + peer
@@ -177,9 +211,12 @@ class OneQueryTable(PhaseTable):
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         base = row * self.stride
+        if self.weighs:
+            self._begin_period(0, slot)
         if slot < self.rows[base + NEXT_TEST]:
             return self._best(base) << 2 | EXPLOIT
         self.clock.move(slot)
+        self.is_sure = True
         if not self.trains_first:
             arm = self._wanting(base, self.labels, 0, self.functions, self.clock.floors[0])
             if arm >= 0:
@@ -200,9 +237,11 @@ class OneQueryTable(PhaseTable):
             if arm >= 0:
                 return arm << 2 | EXPLORE
         arm = self._wanting(base, self.labels, self.functions, self.arms, self.clock.floors[2])
+        if arm < 0 and self.weighs:
+            arm = self._doubtful(base, self.arms, self.clock.floors[0], self.clock.floors[2])
         if arm >= 0:
             return arm << 2 | EXPLORE
-        if is_trained and not self.is_closing:
+        if is_trained and self.is_sure and not self.is_closing:
             self.rows[base + NEXT_TEST] = self.clock.end
         return self._best(base) << 2 | EXPLOIT
 
@@ -302,6 +341,8 @@ class EliminationTable(PhaseTable):
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         self.clock.move(slot)
+        if self.weighs:
+            self._begin_period(0, slot)
         if not is_fresh and self.asked > self.functions:
             return -1
         most = self._eliminate(row, slot)

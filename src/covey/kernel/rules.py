@@ -168,6 +168,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     counted: int  # arrivals in reports: 0 all arrivals, 1 labelled ones, 2 labelled uses
     is_pending: bool
     seed: int | None  # None: ties go to the lowest index
+    weighs_pending: bool = False  # a pending label counts by the share of labels that arrive
     inherits: bool = False  # finer cells start with the counters of the cell they split
     window: int = 0  # latest labels per cell used by estimates; 0: all
     discount: float = 1.0  # factor on the weight of a label for each later one in its cell

@@ -1,9 +1,9 @@
 cimport cython
-from covey.kernel.counters cimport CellCounters
+from covey.kernel.pending cimport PendingCounters
 from covey.kernel.thresholds cimport Clock
 
 
-cdef class Table(CellCounters):
+cdef class Table(PendingCounters):
     cdef Clock clock
     cdef bint is_supervised, floors_training, tells_widths, ignores_reports
     cdef long long arrived, alarm, evidence, evidence_served

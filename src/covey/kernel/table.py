@@ -22,19 +22,20 @@ from covey.kernel.counters import (
     TRAIN,
     UNPAID,
     USED,
-    CellCounters,
+    WAITS,
 )
+from covey.kernel.pending import PendingCounters
 from covey.kernel.rules import Report, Rule
 from covey.kernel.thresholds import Clock
 
 LATEST_ALARMS = 10  # whose slots are stored
 
 
-class Table(CellCounters):
+class Table(PendingCounters):
     """One learner's counters and decisions in one context space."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
-        CellCounters.__init__(self, rule)
+        PendingCounters.__init__(self, rule)
         self.clock = clock
         self.is_supervised = rule.is_supervised
         self.floors_training = rule.floors_training
@@ -445,10 +446,20 @@ class Table(CellCounters):
             self.forgotten,
             self.alarm_count,
             *self.alarms[max(0, len(self.alarms) - LATEST_ALARMS) :],
+            *self._kept_waits(),
         ]
 
+    def _kept_waits(self) -> list[int]:
+        """Return what is known of the labels of each source, below 0; nothing: nothing is."""
+        kept = [-1 - self.waits[k] for k in range(WAITS)]
+        return kept if min(kept) < -1 else []
+
     def take_doubts(self, doubts: list[int]) -> None:
-        """Restore the result of `doubts`."""
+        """Restore the result of `doubts`; those below 0 are of pending labels."""
+        waits = [-1 - one for one in doubts[5:] if one < 0]
+        for k in range(len(waits)):
+            self.waits[k] = waits[k]
+        doubts = doubts[:5] + [one for one in doubts[5:] if one >= 0]
         self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
         self.ignores_reports = doubts[2] > 0
         # Version 0.1.0 knew only the last one.
@@ -506,6 +517,8 @@ class Table(CellCounters):
     ) -> None:
         """Record the label of an own decision; `path` holds the known cells around its context."""
         is_own = arm < self.functions
+        if self.weighs:
+            self._note_arrival(phase, slot)
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if self.alarm > 0 and not self._is_credible(row, arm, gain, slot, False):
             return
@@ -562,6 +575,8 @@ class Table(CellCounters):
 
     def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
         base = row * self.stride
+        if self.weighs:
+            self._note_arrival(SERVE, slot)
         if self.alarm > 0:
             if self.once and self.rows[base + self.last + function] == slot:
                 return

@@ -5,47 +5,31 @@ functions stand for things that classify.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.bandit.partitions import space_names
 from covey.config import LearnerSpec, NetworkConfig, load
+from covey.data.contexts import Contexts
 from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
-from covey.errors import ConfigError, DataError, FunctionError, PeerError
-from covey.functions.function import Function, Late, Later, as_function
-from covey.kernel.rules import Cell, Report
+from covey.errors import ConfigError, DataError
+from covey.functions.function import Function, Late, as_function
+from covey.node.at_once import LocalDriver, Wait, run
 from covey.node.handler import Handler
 from covey.node.requests import (
-    NO_INSTANCE,
-    AskRow,
-    Assistance,
     Draft,
     Prediction,
     Request,
     prediction_of,
 )
 from covey.node.rows import SETTLED, RowHandler, TicketState
-from covey.node.training import Trainer
 from covey.toml import nearest
 from covey.types import Context, Label
 
-Given = TypeVar("Given")
-Wait = Callable[[Later], object]
-
-
 KEPT = Settlement(False, False, is_kept=True)
-
-
-def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
-    """Run a coroutine of the handler that never suspends, and return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return cast("Given", stop.value)
-    coroutine.close()
-    raise RuntimeError("the driver of a network suspended a request")
 
 
 class LocalSite:
@@ -58,13 +42,16 @@ class LocalSite:
         functions: Sequence[Function],
         others: "Mapping[str, LocalSite]",
         wait: Wait | None = None,
+        contexts: Contexts | None = None,
     ) -> None:
+        """`contexts` makes the contexts of records; None: they are given."""
         self.name = site.name
         self.learner = learner
+        self._contexts = contexts
         self._is_supervised = learner.is_supervised
         self._state = TicketState(learner)
         self._tickets = self._state.tickets
-        self._driver = _Driver(self, functions, others, wait)
+        self._driver = LocalDriver(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._driver)
         self.rows = RowHandler(
             self._state,
@@ -80,15 +67,18 @@ class LocalSite:
         return self.learner.alarms
 
     def predict(
-        self, instance: Any, context: Context = (), *, slot: int | None = None
+        self, instance: Any, context: Context | None = None, *, slot: int | None = None
     ) -> Prediction:
         """Return a label for `instance`, by an own function or by a peer, at its price.
 
+        Without `context` it is made as `[data] context` says, from the record `instance`.
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
         """
         if type(context) is not tuple:
-            context = tuple(context)
+            if context is None and self._contexts is not None:
+                return self._answer_records([instance], self._contexts, slot)[0]
+            context = () if context is None else tuple(context)
         answer = self.rows.predict(instance, context, slot)
         if type(answer) is Prediction:
             return answer
@@ -105,6 +95,9 @@ class LocalSite:
         `DataError` for rows that do not fit together; then every counter is as before.
         """
         rows = rows_of(instances)
+        if contexts is None and self._contexts is not None:
+            self._state.count_pending()
+            return self._answer_records(rows, self._contexts, slot)
         points: Any = contexts_of(contexts, rows)
         if not len(rows):
             return []
@@ -119,6 +112,34 @@ class LocalSite:
             points = points_of(contexts, rows, dimension=dimension)
         self._state.count_pending()
         request = run(self._handler.answer(rows, points, slot=slot))
+        first = request.number
+        return [prediction_of(request, row, first + row) for row in range(len(request))]
+
+    def _answer_records(
+        self, records: Any, contexts: Contexts, slot: int | None
+    ) -> list[Prediction]:
+        """Answer records; their contexts are made for the slots that they get."""
+        if not len(records):
+            return []
+
+        def points(first: int) -> Any:
+            latest = self._state.latest
+            previous = None if latest is None else latest[1]
+            if len(records) == 1:
+                record = records[0]
+                return [contexts.extract_one(record, slot=first, previous_label=previous)]
+            columns = {name: [record.get(name) for record in records] for name in contexts.columns}
+            return contexts.extract_rows(
+                columns, slot=first, count=len(records), previous_label=previous
+            )
+
+        for record in records:
+            if not isinstance(record, Mapping):
+                raise DataError(
+                    f"learner {self.name!r} makes contexts from records ([data] context); pass a "
+                    "mapping from columns to values, or pass the context"
+                )
+        request = run(self._handler.answer(records, points, slot=slot))
         first = request.number
         return [prediction_of(request, row, first + row) for row in range(len(request))]
 
@@ -234,125 +255,53 @@ class LocalSite:
         self.learner.check_costs(costs)
 
 
-class _Driver:
-    """Does at once what the handler of a site awaits."""
+class AccountedSite(LocalSite):
+    """A site that keeps account of what it gains, pays and asks."""
 
-    def __init__(
-        self,
-        site: LocalSite,
-        functions: Sequence[Function],
-        others: Mapping[str, LocalSite],
-        wait: Wait | None,
-    ) -> None:
-        self._site = site
-        self._functions = functions
-        self._others = others
-        self._wait = wait
-        self._trainer = Trainer(functions, _at_once)
-        self.trainable = self._trainer.trainable
-        self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
-        self.cell: Callable[[str, int], Cell] = site.learner.known_cell
+    def __init__(self, *site: Any) -> None:
+        super().__init__(*site)
+        self.dealings = Dealings()
 
-    def closed(self) -> bytes | None:
-        return None
+    def predict(
+        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+    ) -> Prediction:
+        answer = super().predict(instance, context, slot=slot)
+        self._count([answer])
+        return answer
 
-    def new_id(self) -> str:
-        return ""
+    def predict_batch(
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+    ) -> list[Prediction]:
+        answers = super().predict_batch(instances, contexts, slot=slot)
+        self._count(answers)
+        return answers
 
-    async def run(
-        self, function: int, rows: Any, *, is_served: bool = False
-    ) -> list[Label] | FunctionError:
-        if len(rows) > 1:
-            return self._functions[function].answer_many(rows)
-        label = self._functions[function].ask(rows[0])
-        if type(label) is Late and not is_served:
-            label = label.label()
-        return [label]
+    def _count(self, answers: Sequence[Prediction]) -> None:
+        peers = {peer for peer, is_by_context in self.learner.behind() if not is_by_context}
+        for answer in answers:
+            self.dealings.paid += answer.price
+            if answer.arm in peers:
+                self.dealings.asked[answer.arm] = self.dealings.asked.get(answer.arm, 0) + 1
 
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        other = self._others[peer]
-        cells, slots = [cast("Cell", row.cell) for row in rows], [row.slot for row in rows]
-        instances = None
-        if rows[0].instance is not NO_INSTANCE:
-            instances = [row.instance for row in rows]
-            if len(rows) > 1:
-                other.state.count_pending()
-        request = await other.handler.assist(instances, cells, slots, source=self._site.name)
-        return [
-            Assistance(
-                request.answers[row],
-                request.function(row),
-                request.width(row),
-                request.number + row,
-            )
-            for row in range(len(rows))
-        ]
+    def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
+        settled = super().learn(ticket, label, cost)
+        self._gain([ticket], [settled])
+        return settled
 
-    async def report(self, peer: str, cell: Cell, slot: int) -> Report:
-        return self._others[peer].state.report(self._site.name, cell, slot)
+    def learn_batch(
+        self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
+    ) -> list[Settlement]:
+        settled = super().learn_batch(tickets, labels, costs)
+        self._gain(tickets, settled)
+        return settled
 
-    async def estimate(
-        self, peer: str, cell: Cell, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        state = self._others[peer].state
-        return state.estimate(self._site.name, cell, slot, is_by_context=is_by_context)
-
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        results, waiting = [], iter(calls)
-        try:
-            for call in waiting:
-                results.append(await call)
-        except BaseException:
-            for call in waiting:
-                cast("Coroutine[Any, Any, Any]", call).close()
-            raise
-        return results
-
-    async def has_come(self, late: Late) -> bool:
-        if self._wait is not None:
-            self._wait(late.handle)
-        return late.is_there()
-
-    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
-        self._others[peer].state.withdraw(id)
-
-    def note_alone(self, rows: int, reason: PeerError) -> None:
-        raise reason
-
-    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
-        await self._trainer.train(request, rows, truths)
-
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Prepare labels at the peers that answered; they are settled with the own ones."""
-        shares: dict[str, dict[int, Any]] = {}
-        for row, label in truths.items():
-            answer = request.peer_answers.get(row)
-            if answer is not None and answer.id:
-                shares.setdefault(request.group(row).peer, {})[cast("int", answer.id)] = label
-        for peer, share in shares.items():
-            other = self._others[peer]
-            known = {ticket: one for ticket, one in share.items() if other.state.knows(ticket)}
-            try:
-                for found, rows in other.parts(known):
-                    await other.handler.prepare(found, rows)
-                    self._prepared.append((other, found, rows))
-            except BaseException:
-                self.discard()
-                raise
-
-    def discard(self) -> None:
-        """Settle nothing of what peers have prepared."""
-        self._prepared = []
-
-    def settle_peers(self) -> None:
-        """Settle the labels that peers have prepared."""
-        prepared, self._prepared = self._prepared, []
-        for other, request, rows in prepared:
-            other.state.settle(request, rows)
-
-
-async def _at_once(function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
-    return call(*arguments)
+    def _gain(self, tickets: Sequence[int], settled: Sequence[Settlement]) -> None:
+        """Count what the answers that clients got are worth: not those of late peers."""
+        for ticket, one in zip(tickets, settled, strict=True):
+            if one.is_new:
+                request, row = self._state.find_ticket(ticket)
+                gain = self.learner.gain_of(request.answers[row], request.truths[row])
+                self.dealings.right += gain / self.learner.unit
 
 
 def _checked(label: Any) -> Label:
@@ -399,14 +348,35 @@ class Network(Mapping[str, LocalSite]):
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
         self._members: dict[str, LocalSite] = {}
+        self._serving_costs = {site.name: site.serving_cost for site in setup.sites}
+        self._are_carried = setup.settings.carry_serving_costs
+        kind = AccountedSite if any(self._serving_costs.values()) else LocalSite
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
         for place, site in enumerate(setup.sites):
             learner = learner_of(setup, place, width)
             own = functions_of(site, functions)
-            self._members[site.name] = LocalSite(site, learner, own, self._members, wait)
+            contexts = setup.contexts_of(place) if dimension is None else None
+            if contexts is not None and not contexts.dimension:
+                contexts = None  # they are given, and have no coordinates
+            self._members[site.name] = kind(site, learner, own, self._members, wait, contexts)
         _check_all_used(setup, functions)
+
+    @property
+    def accounts(self) -> dict[str, Account] | None:
+        """The account of each site, by the labels so far; None: there is no serving-cost.
+
+        The utility of the system is the sum of theirs.
+        """
+        dealings = {
+            name: site.dealings
+            for name, site in self._members.items()
+            if isinstance(site, AccountedSite)
+        }
+        if not dealings:
+            return None
+        return settle_accounts(dealings, self._serving_costs, are_carried=self._are_carried)
 
     def reprice(self, asker: str, peer: str, price: float | None) -> None:
         """Let `asker` pay another price for asking `peer` from now on; None: the link is gone.

@@ -7,7 +7,6 @@ network can run in one process under a virtual one.
 import asyncio
 import logging
 import random
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -29,6 +28,7 @@ from covey.kernel.rules import Report
 from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
+from covey.node.horizon import HorizonWatch
 from covey.node.peers import (
     OUTCOME_OF,
     REPEATED,
@@ -40,6 +40,7 @@ from covey.node.peers import (
     PeerTimeouts,
     peers_of,
 )
+from covey.node.questions import ROW_ID, Question, checked_slot, other_request
 from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
@@ -67,8 +68,6 @@ from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, S
 from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
-MOST_SLOTS = 2**53
-ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 
 
 class NodeDependencies(msgspec.Struct, frozen=True):
@@ -82,14 +81,6 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     payees: Mapping[str, Payee] = {}  # peers that payments are stated to
     # A paused node of the same store, which is stopped when the new one starts.
     before: "Node | None" = None
-
-
-class Question(msgspec.Struct, frozen=True):
-    """The source and id of a request; an equal digest means the same request again."""
-
-    source: str
-    id: str
-    digest: str = ""
 
 
 class Node:
@@ -118,6 +109,8 @@ class Node:
         """
         self.name = site.name
         self.learner = learner
+        self._serving_cost = site.serving_cost
+        self._horizon = HorizonWatch(learner.policies[learner.space].settings.horizon)
         self._started_s: float | None = None
         self._labels = labels
         self._dependencies = dependencies
@@ -220,6 +213,8 @@ class Node:
             for_peers=served,
             spent_today=ledger.total() / MILLIONTHS,
             budget=in_units(ledger.budgets.total),
+            account=self.counters.account(self._serving_cost),
+            horizon=self._horizon.slots,
         )
 
     def start(self) -> None:
@@ -431,7 +426,7 @@ class Node:
         """Answer rows of a peer by own functions, or from labels seen; never passed on."""
         names = self.learner.names
         cells = [names.parse(str(row.cell)) for row in rows]
-        slots = [_checked_slot(row.slot) for row in rows]
+        slots = [checked_slot(row.slot) for row in rows]
         if any(cell.space != cells[0].space for cell in cells):
             raise DataError("the cells of one request must lie in one context space")
         instances = None
@@ -448,7 +443,7 @@ class Node:
         asked = Question(source, ids[0])
         request = await self._once(asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:])
         if (request.row_ids or [request.id]) != ids:
-            raise _other_request(asked)
+            raise other_request(asked)
         return [
             Assistance(request.answers[row], request.function(row), request.width(row))
             for row in range(len(rows))
@@ -456,13 +451,13 @@ class Node:
 
     async def report(self, cell: str, slot: int, *, source: str) -> Report:
         """Return the arrivals in a cell, which is known from now on."""
-        return self._state.report(source, self.learner.names.parse(cell), _checked_slot(slot))
+        return self._state.report(source, self.learner.names.parse(cell), checked_slot(slot))
 
     async def estimate(
         self, cell: str, slot: int, *, source: str, is_by_context: bool
     ) -> tuple[float, int]:
         """Return the accuracy of answers in a cell, and the labels behind it."""
-        where, at = self.learner.names.parse(cell), _checked_slot(slot)
+        where, at = self.learner.names.parse(cell), checked_slot(slot)
         return self._state.estimate(source, where, at, is_by_context=is_by_context)
 
     async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
@@ -542,7 +537,7 @@ class Node:
                     await self._check_unused(keys[1:])
                     request = await answer()
         if request.digest != asked.digest or len(request) != rows:
-            raise _other_request(asked)
+            raise other_request(asked)
         await self._journal.flush()
         return request
 
@@ -550,10 +545,10 @@ class Node:
         """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
         for key in keys:
             if self._state.find(*key) is not None:
-                raise _other_request(Question(*key))
+                raise other_request(Question(*key))
         found = await self._stored(keys[0][0], [id_ for _, id_ in keys]) if keys else {}
         for id_ in found:
-            raise _other_request(Question(keys[0][0], id_))
+            raise other_request(Question(keys[0][0], id_))
 
     async def _stored(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         """Return what the store has for ids."""
@@ -573,6 +568,7 @@ class Node:
         await self._dependencies.workers.commit(commit)
         if self.counters.is_alarmed():
             log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
+        self._horizon.look(self.learner.slot)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             if one.peer in self._recipients:  # else it stays in the store, should it come back
@@ -587,13 +583,3 @@ class Node:
     async def _mark_stated(self, payments: Sequence[Payment]) -> None:
         self._state.mark_stated(payments)
         await self._journal.flush()
-
-
-def _other_request(asked: Question) -> ConflictingLabel:
-    return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
-
-
-def _checked_slot(slot: int) -> int:
-    if not 1 <= slot <= MOST_SLOTS:
-        raise DataError(f"the slot is {slot}; it must lie from 1 to 2**53")
-    return slot

@@ -13,7 +13,15 @@ from covey.errors import UnknownTicket
 from covey.functions.function import Function, Late
 from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
 from covey.kernel.rules import Cell
-from covey.node.requests import NONE, Assistance, Draft, PeerAnswer, Prediction, Request
+from covey.node.requests import (
+    NONE,
+    Assistance,
+    Draft,
+    PeerAnswer,
+    Prediction,
+    Request,
+    is_own,
+)
 from covey.node.state import RECALL, SiteState, codes_of
 from covey.types import Context, Label
 
@@ -39,6 +47,8 @@ class TicketState(SiteState):
             remembers=learner.remembers,
         )
         self.tickets.count_in(learner.table, learner.is_pending)
+        # The slot and the label of the latest own instance in a request that has a label.
+        self.latest: tuple[int, Label] | None = None
 
     @property
     def pending_rows(self) -> int:
@@ -94,6 +104,18 @@ class TicketState(SiteState):
         self._learn_row(request, row, label, None)
         request.truths[row] = label
         self.tickets.pending -= 1
+        self._note_latest(request, row, label)
+
+    def _settled(
+        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
+    ) -> None:
+        for row, label in zip(rows, labels, strict=True):
+            self._note_latest(request, row, label)
+
+    def _note_latest(self, request: Request, row: int, label: Label) -> None:
+        slot = request.slot_of(row)
+        if is_own(request.source) and (self.latest is None or slot >= self.latest[0]):
+            self.latest = (slot, label)
 
     def withdraw(self, ticket: int) -> None:
         """Take back the latest request, which has this ticket; nothing if it is gone already."""

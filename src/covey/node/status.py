@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
+from covey.bandit.accounts import Account
 from covey.bandit.learner import Learner
 from covey.node.requests import FEW, Arm, ArmKind, Counts, Request, is_own
 
@@ -47,6 +48,16 @@ class ServedState(msgspec.Struct, frozen=True):
     cells: int  # opened by isolated peers only
 
 
+class AccountState(msgspec.Struct, frozen=True):
+    """What the site gained and what it paid since the start, with its serving costs."""
+
+    right: int  # own clients' labels that the arm got right
+    paid: float  # for own functions and for asking
+    served: int  # rows of peers that own functions answered
+    served_cost: float
+    utility: float
+
+
 class State(msgspec.Struct, frozen=True):
     """The status of a site."""
 
@@ -68,6 +79,8 @@ class State(msgspec.Struct, frozen=True):
     budget: float | None = None  # for these, per day
     alarms_total: int = 0  # of the change detection, over all starts
     alarm_slots: list[int] = []  # of the latest ones, over all starts
+    account: AccountState | None = None  # None: it has no serving-cost
+    horizon: int | None = None  # slots that the policy was chosen for; None: any number
 
 
 class Payments(Protocol):
@@ -108,6 +121,7 @@ class Counters:
         self.waited_slots = 0
         self.alone = 0  # rows decided without peers because one of them failed
         self._add_labels(counters)
+        self._right_before = self.right.total()
 
     def count_decisions(self, request: Request) -> None:
         """Count the rows of a request."""
@@ -154,9 +168,25 @@ class Counters:
         """Continue what is counted since the start."""
         self.decisions, self.spent, self.alone = old.decisions, old.spent, old.alone
         self.waits, self.waited_slots = old.waits, old.waited_slots
+        self._right_before = old._right_before
         self.asked.update(old.asked)
         self.alarms.update(old.alarms)  # in place: the change detection counts here
         self._alarms_seen += old._alarms_seen
+
+    def account(self, serving_cost: float) -> AccountState | None:
+        """Return the account since the start; a peer's price may carry the serving cost or not."""
+        if not serving_cost:
+            return None
+        served = sum(rows for (phase, _), rows in self.decisions.items() if phase == "serve")
+        mine = Account(
+            self.right.total() - self._right_before,
+            sum(self.spent.values()),
+            served,
+            0.0,
+            served * serving_cost,
+        )
+        right = int(mine.right)
+        return AccountState(right, mine.paid, served, mine.served_cost, mine.utility)
 
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""

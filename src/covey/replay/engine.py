@@ -405,7 +405,7 @@ class EpochedReplay:
         self._alarms = self.alarms()
         seen = estimate(self._engine.seen()) if self._is_estimated else None
         if seen is not None:
-            self._alpha = seen.alpha
+            self._alpha = seen.safe_alpha
         self._start(self._engine.sites)
 
     def _start(self, sites: Sequence[LearnerSpec]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
 from covey.data.logs import EncodedLog, Trace, until_end_of_batch
@@ -86,21 +87,6 @@ class BaselineOutcome(msgspec.Struct, frozen=True):
         return 100 * self.errors / self.judged if self.judged else None
 
 
-class Account(msgspec.Struct, frozen=True):
-    """Utility account of one learner."""
-
-    right: float
-    paid: float  # for own functions and for asking
-    served: int  # requests of others that it answered
-    received: float  # serving costs that prices passed on to it
-    served_cost: float  # its serving costs
-
-    @property
-    def utility(self) -> float:
-        """Gains minus payments, plus received serving costs minus own serving costs."""
-        return self.right - self.paid + self.received - self.served_cost
-
-
 class Outcome(msgspec.Struct, frozen=True):
     """Results of a replay."""
 
@@ -118,31 +104,20 @@ class Outcome(msgspec.Struct, frozen=True):
     context_ticks: list[list[float | str]] = []  # per context: its values at 0, 1/4, ..., 1
 
 
-def settle_accounts(
+def accounts_of(
     learners: Sequence[LearnerOutcome], serving_costs: Mapping[str, float], *, are_carried: bool
 ) -> dict[str, Account]:
-    """Return the account of every learner by name; utilities sum to the system's."""
-    served = {learner.name: 0 for learner in learners}
-    for learner in learners:
-        for arm, times in learner.arms.items():
-            if arm in served and arm not in learner.functions:
-                served[arm] += times
-    served_cost = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
-    return {
-        learner.name: Account(
-            right=learner.judged - learner.errors,
-            paid=learner.cost_total,
-            served=served[learner.name],
-            received=served_cost[learner.name] if are_carried else 0.0,
-            served_cost=served_cost[learner.name],
+    """Return the account of every learner by name."""
+    names = [learner.name for learner in learners]
+    dealings = {
+        learner.name: Dealings(
+            learner.judged - learner.errors,
+            learner.cost_total,
+            asked_of(learner.arms, learner.functions, names),
         )
         for learner in learners
     }
-
-
-def system_utility(accounts: Mapping[str, Account]) -> float:
-    """Return the utility of all learners together."""
-    return sum(account.utility for account in accounts.values())
+    return settle_accounts(dealings, serving_costs, are_carried=are_carried)
 
 
 MOST_BUCKETS = 256

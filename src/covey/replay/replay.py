@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey.bandit.accounts import Account
 from covey.bandit.ensemble import Ensemble, Weighing
 from covey.config import NetworkConfig, in_batches, load
 from covey.data import logs, tables
@@ -25,14 +26,13 @@ from covey.replay.baselines import make
 from covey.replay.encoding import Encoder, Vocabulary, runs_of
 from covey.replay.engine import CellView, start
 from covey.replay.outcome import (
-    Account,
     BaselineRun,
     EnsembleOutcome,
     LearnerOutcome,
     Outcome,
     OutcomeBuilder,
+    accounts_of,
     label_delays,
-    settle_accounts,
 )
 from covey.toml import nearest
 from covey.types import Phase
@@ -333,7 +333,7 @@ def _accounts(setup: NetworkConfig, outcome: Outcome) -> dict[str, Account] | No
     if not any(serving.values()):
         return None
     is_carried = setup.settings.carry_serving_costs
-    return settle_accounts(outcome.learners, serving, are_carried=is_carried)
+    return accounts_of(outcome.learners, serving, are_carried=is_carried)
 
 
 def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from covey import files
+from covey.bandit.accounts import system_utility
 from covey.replay.gains import Gain
 from covey.replay.outcome import (
     HINDSIGHT,
@@ -16,7 +17,6 @@ from covey.replay.outcome import (
     EnsembleOutcome,
     LearnerOutcome,
     Outcome,
-    system_utility,
 )
 from covey.report import page
 from covey.report import text as report_text

@@ -9,8 +9,9 @@ from importlib.metadata import version
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from covey.bandit.accounts import system_utility
 from covey.replay.gains import Gain, PairOutcome
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome, system_utility
+from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
 from covey.report.text import percent
 
 LATEST = 100  # alarms whose slots are listed

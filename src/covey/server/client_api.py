@@ -17,7 +17,8 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.node.change import Plan
-from covey.node.node import Node, Question
+from covey.node.node import Node
+from covey.node.questions import Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
 from covey.server import oip, tensors

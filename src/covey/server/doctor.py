@@ -16,6 +16,7 @@ import msgspec
 
 from covey import config as network_config
 from covey import toml
+from covey.data.contexts import Slot
 from covey.data.inputs import ALL, cut, plain_label, shown
 from covey.errors import (
     ConfigError,
@@ -28,6 +29,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
+from covey.node.horizon import after_horizon
 from covey.server import config, keys, peer_client, planning, tokens
 from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig
 from covey.server.http import Address, SiteLimits
@@ -316,6 +318,28 @@ def _kept(site: SiteConfig) -> Finding:
     return Finding("store", OK, text)
 
 
+def _clock_of_contexts(site: SiteConfig) -> Iterator[Finding]:
+    """Say what happens where slots are contexts, or thresholds are for a number of slots."""
+    for scale in site.contexts.scales:
+        if isinstance(scale, Slot):
+            yield Finding("context slot", OK, scale.sequel)
+    horizon = site.setup.settings.horizon
+    if isinstance(horizon, int):
+        yield Finding("horizon", OK, after_horizon(horizon))
+
+
+def _account(site: SiteConfig) -> Iterator[Finding]:
+    cost = site.site.serving_cost
+    if not cost:
+        return
+    if any(peer.may_ask for peer in site.neighbours.values()):
+        text = f"each answer to a peer costs this site {cost:g}; `covey status` has the utility"
+        yield Finding("serving-cost", OK, text)
+    else:
+        text = "there is a serving-cost, but no [[peer]] has may-ask = true, so nothing is served"
+        yield Finding("serving-cost", WARNING, text)
+
+
 def _functions(site: SiteConfig) -> Iterator[Finding]:
     return (_answering(site, function) for function in site.functions)
 
@@ -431,6 +455,8 @@ LOOKS: dict[str, Look] = {
     "address": _ports,
     "open files": _files,
     "store": _store,
+    "contexts": _clock_of_contexts,
+    "serving-cost": _account,
     "functions": _functions,
     "peers": _peers,
 }

@@ -279,6 +279,15 @@ class _NodeCollector(Collector):
         ):
             family = CounterMetricFamily(name, says, labels=["arm", "arm_kind"])
             yield _filled(family, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms})
+        account = state.account
+        served = CounterMetricFamily(
+            "covey_served_cost", "What answers to peers have cost this site since the start."
+        )
+        yield _filled(served, {} if account is None else {(): account.served_cost})
+        utility = GaugeMetricFamily(
+            "covey_utility", "Right answers since the start, less what was paid and serving costs."
+        )
+        yield _filled(utility, {} if account is None else {(): account.utility})
         failures = CounterMetricFamily(
             "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
         )

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey.bandit.accounts import Account, system_utility
 from covey.bandit.settings import Settings
 from covey.config import NetworkConfig
 from covey.data.contexts import Slot
 from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.replay.engine import start
-from covey.replay.outcome import Account, system_utility
 from covey.replay.replay import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle
