@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret picture prove teeth kills flips clean
+.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -60,6 +60,10 @@ load: $(VENV)/.tools
 # Recompute the tables of regret; DATA is a folder of recorded streams (default: COVEY_DATA).
 regret: $(VENV)/.covey
 	$(BIN)/python experiments/regret/run.py $(if $(DATA),--data $(DATA))
+
+# Measure trust that is earned: honest sources, and sources with false labels.
+trust: $(VENV)/.covey
+	$(BIN)/python experiments/trust/run.py
 
 # Recompute the paper's tables; DATA is the folder of its data (default: COVEY_DATA).
 paper: $(VENV)/.tools

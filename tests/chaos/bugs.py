@@ -14,7 +14,8 @@ import pytest
 from chaos import message_bugs
 from covey.bandit.learner import UNKNOWN
 from covey.errors import LateLabel, PeerError, StoreError, StoreFull
-from covey.node import tables
+from covey.node import pool, tables
+from covey.node.earned import EarnedTrust
 from covey.node.handler import Draft, Handler
 from covey.node.node import Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery
@@ -320,7 +321,14 @@ def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
 
 
 def leaves_own_counts_in_an_overlay(patch: Patch) -> None:
-    def combined(self: Any, overlay: Any, space: str, row: int, call: Callable[[Any], Any]) -> Any:
+    def combined(
+        self: Any,
+        overlay: Any,
+        space: str,
+        row: int,
+        call: Callable[[Any], Any],
+        pooled: Sequence[Any] = (),
+    ) -> Any:
         site = self._learner.tables[space]
         if overlay is None:
             return call(site)
@@ -328,6 +336,19 @@ def leaves_own_counts_in_an_overlay(patch: Patch) -> None:
         return call(overlay.tables[space])
 
     patch.setattr(SourceStatistics, "_combined", combined)
+
+
+def leaves_pooled_labels_in_own_counters(patch: Patch) -> None:
+    def with_added(table: Any, row: int, others: Sequence[Any], call: Callable[[], Any]) -> Any:
+        for other in others:
+            table.combine(row, other, 1)
+        return call()
+
+    patch.setattr(pool, "with_added", with_added)
+
+
+def forgets_at_start_which_peers_agree(patch: Patch) -> None:
+    patch.setattr(EarnedTrust, "load", lambda self, lines: None)
 
 
 def forgets_overlays_at_start(patch: Patch) -> None:
@@ -446,6 +467,8 @@ BUGS: tuple[Bug, ...] = (
     believes_what_peers_report,
     counts_labels_of_isolated_peers_as_own,
     leaves_own_counts_in_an_overlay,
+    leaves_pooled_labels_in_own_counters,
+    forgets_at_start_which_peers_agree,
     forgets_overlays_at_start,
     trusts_all_peers_like_the_most_trusted,
     syncs_now_and_then,

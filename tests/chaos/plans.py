@@ -21,9 +21,9 @@ LIES = ("low", "low", "high", "garbage", "silent", "poison", "flood", "scribble"
 TRUSTS: tuple[tuple[Trust, ...], ...] = (
     ("isolated",),
     ("full",),
-    ("isolated", "robust"),
-    ("isolated", "isolated", "robust", "full"),
-    ("isolated", "full"),
+    ("earned", "robust"),
+    ("earned", "isolated", "robust", "full"),
+    ("earned", "full"),
 )
 
 

@@ -9,7 +9,7 @@ from covey.node.requests import OWN
 
 def picture(state: RecordedState) -> dict[str, Any]:
     """Return all that decides how a node continues, by name."""
-    overlays = state.sources._overlays
+    overlays, earned = state.sources._overlays, state.sources.earned
     tables = {OWN: state.learner.tables} | {name: one.tables for name, one in overlays.items()}
     slots = {OWN: state.learner.slot} | {name: one.slot for name, one in overlays.items()}
     return {
@@ -28,6 +28,7 @@ def picture(state: RecordedState) -> dict[str, Any]:
         "answers of peers": {where: count for where, count in state._answered.items() if count},
         "pending rows": state.pending_rows,
         "latest label": state._latest_label,
+        "trust": {} if earned is None else earned._relations,
     }
 
 

@@ -12,6 +12,7 @@ from covey.bandit.policies import ALARMED, PRESETS
 from covey.errors import LimitError
 from covey.kernel import NOT_DECIDED, SERVE, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell
+from covey.node.medians import RobustMedians
 from covey.node.requests import (
     OWN,
     CellLine,
@@ -22,7 +23,7 @@ from covey.node.requests import (
     RowGroup,
     SourceState,
 )
-from covey.node.trust import DirtyCells, RobustMedians, SourceStatistics, Trust
+from covey.node.trust import DirtyCells, SourceStatistics, Trust
 from support.presets import policy_of, sides, with_seeds
 
 SOUTH, EAST = "south", "east"

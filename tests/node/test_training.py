@@ -218,8 +218,11 @@ def test_training_stops_after_three_batches_that_failed_at_once() -> None:
     assert lived(story).seen == []
 
 
-@pytest.mark.parametrize(("trust", "trained"), [("isolated", []), ("robust", []), ("full", ["x"])])
-def test_only_labels_of_peers_with_full_trust_train(trust: Trust, trained: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("trust", "trained"),
+    [("isolated", []), ("robust", []), ("earned", ["x"]), ("full", ["x"])],
+)
+def test_only_labels_that_count_for_the_site_train(trust: Trust, trained: list[str]) -> None:
     async def story(node: Node, world: World) -> None:
         await node.assist([AskRow("a", "g1:0", 1, "x")], source="south")
         await node.learn("a", 0, source="south")

@@ -14,10 +14,11 @@ from test_state import Site, everything, overlays
 from covey.bandit.policies import PRESETS, resolve, settings_from
 from covey.errors import FunctionError, LateLabel, LimitError, UnknownTicket
 from covey.kernel.rules import Cell
+from covey.node.medians import FEWEST_LABELS, RobustMedians
 from covey.node.node import Node, Question
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, is_own
 from covey.node.store import Store
-from covey.node.trust import FEWEST_LABELS, RobustMedians, Trust
+from covey.node.trust import Trust
 from covey.node.workers import Limits
 from support import virtual
 from support.virtual import World
@@ -150,10 +151,11 @@ def test_with_full_trust_the_same_flood_does_harm(preset: str) -> None:
     assert flooded.honest != clean.honest
 
 
+@pytest.mark.parametrize("trust", ["isolated", "earned"])
 @pytest.mark.parametrize("preset", ["auto", "cos"])
-def test_a_source_with_false_labels_harms_itself_only(preset: str) -> None:
+def test_a_source_with_false_labels_harms_itself_only(preset: str, trust: Trust) -> None:
     scale = {"explore": {"scale": 3.0, "power": 0.0}} if preset == "cos" else {}
-    apart, _ = live(preset, "isolated", lies=8, **scale)
+    apart, _ = live(preset, trust, lies=8, **scale)
     pooled, _ = live(preset, "full", lies=8, **scale)
 
     assert apart.good_for_honest > 0.7
@@ -161,7 +163,7 @@ def test_a_source_with_false_labels_harms_itself_only(preset: str) -> None:
     assert pooled.good_for_honest < 0.1
 
 
-@pytest.mark.parametrize("trust", ["isolated", "robust"])
+@pytest.mark.parametrize("trust", ["isolated", "earned", "robust"])
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_restarted_site_decides_and_serves_as_one_that_was_not(preset: str, trust: Trust) -> None:
     whole, _ = live(preset, trust, lies=2)
@@ -170,10 +172,13 @@ def test_a_restarted_site_decides_and_serves_as_one_that_was_not(preset: str, tr
     assert broken == whole
 
 
+@pytest.mark.parametrize("trust", ["isolated", "earned"])
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_pending_labels_of_all_sources_are_the_same_after_a_restart(preset: str) -> None:
-    whole, _ = live(preset, "isolated", lies=2, pending=True)
-    broken, _ = live(preset, "isolated", lies=2, restart_every=5, pending=True)
+def test_pending_labels_of_all_sources_are_the_same_after_a_restart(
+    preset: str, trust: Trust
+) -> None:
+    whole, _ = live(preset, trust, lies=2, pending=True)
+    broken, _ = live(preset, trust, lies=2, restart_every=5, pending=True)
 
     assert broken == whole
 

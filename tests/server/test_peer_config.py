@@ -53,7 +53,7 @@ def test_the_default_permissions_deny() -> None:
     (one,) = config.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
 
     assert one == PeerConfig(
-        name="south", key=KEY, url=None, share="none", trust="isolated", may_ask=False
+        name="south", key=KEY, url=None, share="none", trust="earned", may_ask=False
     )
     assert not one.asks_by_context
 

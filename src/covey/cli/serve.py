@@ -106,7 +106,8 @@ def token_in(path: Path) -> str:
 def status_text(body: bytes) -> str:
     """Return a state as tables."""
     state = _read(body)
-    parts = [_head(state), *map(_table, (_phases(state), _arms(state), _peers(state)))]
+    tables = (_phases(state), _arms(state), _peers(state), _trust(state))
+    parts = [_head(state), *map(_table, tables)]
     text = "\n\n".join(part for part in parts if part)
     return f"{text}\n\n{SINCE}" if "*" in text else text
 
@@ -230,6 +231,22 @@ def _peers(state: Status) -> Sequence[Sequence[str]]:
         for peer in state.peers
     ]
     return [(*titles, "spent today", "budget") if is_paid else titles, *lines]
+
+
+def _trust(state: Status) -> Sequence[Sequence[str]]:
+    return [
+        ("labels of", "are", "since slot", "compared", "why"),
+        *(
+            (
+                _plain(one.source),
+                _plain(one.state),
+                number(one.since, ",d"),
+                number(one.pairs, ",d"),
+                _plain(one.why),
+            )
+            for one in state.trust
+        ),
+    ]
 
 
 def _is_paid(state: Status) -> bool:

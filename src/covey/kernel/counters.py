@@ -330,7 +330,8 @@ class CellCounters(Cells):
     def _combine(self, row: int, other: CellCounters, there: int, by: int) -> None:
         base = row * self.stride
         self.rows[base + ARRIVALS] += by * other.rows[there + ARRIVALS]
-        self.marks[2 * base + BEST_OWN] = -1
+        self.rows[base + NEXT_TEST] = 0
+        self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         for function in range(self.functions):
             self._combine_at(base + self.labels + function, other, there - base, by)
             self._combine_at(base + self.right + function, other, there - base, by)

@@ -158,6 +158,11 @@ class Table(PendingCounters):
         self._follow_on()
         return self._begin(row, choice)
 
+    def locate(self, context: tuple[float, ...], slot: int) -> int:
+        """Return the row of the own cell around `context`, which `decide` decides at `slot`."""
+        self._read(context)
+        return self._locate(slot)
+
     def stale(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the peers whose report is needed before `row` is decided."""
         if closed is not None:

@@ -94,6 +94,7 @@ class Handler:
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
         self._state = state
         self._learner = state.learner
+        self._judge = state.judge
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._views = views
         self._driver = driver
@@ -167,9 +168,9 @@ class Handler:
         begin, count = draft.done, len(draft.codes)
         if begin == count:
             return -1
-        learner = self._learner
+        judge = self._judge
         if count == 1:
-            code = learner.decide(draft.context(0), draft.slot, draft.closed)
+            code = judge.decide(draft.context(0), draft.slot, draft.closed)
             if code < 0:
                 return -1 - code
             draft.codes[0] = code
@@ -177,7 +178,7 @@ class Handler:
             return -1
         codes = draft.codes[begin:]
         try:
-            draft.done += learner.decide_rows(
+            draft.done += judge.decide_rows(
                 draft.contexts[begin:], draft.slot + begin, codes, draft.closed
             )
         except BaseException:
@@ -205,11 +206,11 @@ class Handler:
         undo: list[tuple[int, int, int]] = []
         try:
             while True:
-                peers = learner.peers_to_query(row, slot, draft.closed)
+                peers = self._judge.peers_to_query(row, slot, draft.closed)
                 reports = await self._reports(draft, row, slot, peers)
                 for peer, report in zip(peers, reports, strict=True):
                     undo.append((row, peer, learner.receive_report(row, peer, report, slot)))
-                code = learner.resume(row, context, slot, draft.closed)
+                code = self._judge.resume(row, context, slot, draft.closed)
                 if code >= 0:
                     break
         except BaseException:
@@ -248,7 +249,7 @@ class Handler:
         ]
         found = zip(peers, await driver.gather(calls), strict=True)
         estimates = {k: one for k, one in found if not isinstance(one, PeerError)}
-        return learner.consult(row, context, estimates, draft.closed)
+        return self._judge.consult(row, context, estimates, draft.closed)
 
     async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         """Return the results of calls to peers; raise the first failure."""
@@ -348,7 +349,7 @@ class Handler:
             while code < 0:
                 row = -1 - code
                 if learner.is_supervised:
-                    code = learner.resume(row, context, slot, closed)
+                    code = self._judge.resume(row, context, slot, closed)
                 else:
                     code = learner.consult(row, context, {}, closed)
             draft.codes[place] = code
@@ -533,7 +534,7 @@ class Handler:
             state.retract_served(source, cells[0].space, codes)
             raise
         training: dict[int, tuple[int, Any]] = {}
-        if state.is_pooled(source):
+        if state.teaches(source):
             for function, places in groups.items():
                 if function in self._driver.trainable:
                     training |= {place: (function, rows[place]) for place in places}
@@ -584,7 +585,7 @@ class Handler:
             if request.truths[row] is UNKNOWN and row not in kept
         }
         rows = [row for row in new if row in request.training]
-        if rows:
+        if rows and self._state.teaches(request.source):
             await self._driver.train(request, rows, new)
         if request.peer_answers:
             await self._driver.pass_on(request, new)

@@ -62,7 +62,13 @@ SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ti
 
 
 def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) -> None:
-    """Migrate what a connection has open, within its transaction; `create` makes new tables."""
+    """Migrate what a connection has open, within its transaction; `create` makes new tables.
+
+    A store of the present version may lack a table that came later.
+    """
+    if version == tables.VERSION:
+        _run(base, tables.SCHEMA)
+        return
     if version == 1:
         _migrate_tickets(base)
     _add_arms(base)

@@ -215,6 +215,7 @@ class Node:
             budget=in_units(ledger.budgets.total),
             account=self.counters.account(self._serving_cost),
             horizon=self._horizon.slots,
+            trust=self._state.trust_states(),
         )
 
     def start(self) -> None:
@@ -569,6 +570,8 @@ class Node:
         if self.counters.is_alarmed():
             log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
         self._horizon.look(self.learner.slot)
+        for turned in self._state.turned():
+            log.warning("labels of peer %s", turned)
         # Not where the label arrived: its sender may have disconnected since.
         for one in commit.deliveries:
             if one.peer in self._recipients:  # else it stays in the store, should it come back

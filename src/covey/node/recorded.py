@@ -12,6 +12,8 @@ import numpy as np
 from covey.bandit.learner import Learner, Snapshot
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.earned import TrustState
+from covey.node.pool import PoolingLearner
 from covey.node.requests import (
     DETACHED,
     OWN,
@@ -61,6 +63,8 @@ class RecordedState(SiteState):
         self.sources = SourceStatistics(
             learner, trust or {}, most_cells=most_cells, ids=self.arm_ids
         )
+        if self.sources.earned is not None:
+            self.judge = PoolingLearner(learner, self.sources)
         self.counters = Counters(loaded.counters)
         self._detached: set[int] = set()  # numbers of open requests with rows of retired arms
         self._commit = Commit()
@@ -204,8 +208,12 @@ class RecordedState(SiteState):
     # -- rows of peers --------------------------------------------------------------------------
 
     def is_pooled(self, source: str) -> bool:
-        """Return whether labels of a source count for the site itself."""
+        """Return whether labels of a source are counted in the learner's own tables."""
         return is_own(source) or self.sources.is_pooled(source)
+
+    def teaches(self, source: str) -> bool:
+        """Return whether labels of a source count for the site itself now."""
+        return is_own(source) or self.sources.teaches(source)
 
     def answered(self, cell: Any, peer: str) -> int:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
@@ -253,6 +261,17 @@ class RecordedState(SiteState):
         """The slot of the latest alarm of the change detection; 0: there was none."""
         return self.learner.alarms[-1] if self.learner.alarms else 0
 
+    def trust_states(self) -> list[TrustState]:
+        """Return which peers with earned trust are pooled, and why."""
+        return [] if self.sources.earned is None else self.sources.earned.states()
+
+    def turned(self) -> list[TrustState]:
+        """Return the peers that were parted or pooled again since this was last asked."""
+        if self.sources.earned is None:
+            return []
+        turned, self.sources.earned.turned = self.sources.earned.turned, []
+        return turned
+
     def served_state(self) -> ServedState:
         """Return what there is of peers that ask this site."""
         pending = sum(
@@ -283,6 +302,8 @@ class RecordedState(SiteState):
             rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
             if not rows:
                 return
+        if self.sources.earned is not None:
+            self.sources.compare(request, rows, labels)
         if self.is_pooled(request.source):
             super()._learn(request, rows, labels, costs)
             self._note(request, rows)
@@ -394,6 +415,8 @@ class RecordedState(SiteState):
         sources, cells = self.sources.take()
         commit.sources += sources
         commit.cells += cells
+        if self.sources.earned is not None:
+            commit.relations = self.sources.earned.changes()
         return commit
 
     def is_written(self, commit: Commit) -> None:

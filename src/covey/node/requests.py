@@ -354,6 +354,14 @@ class CellLine(msgspec.Struct, frozen=True):
     seen: list[tuple[Any, int]] = []
 
 
+class RelationLine(msgspec.Struct, frozen=True):
+    """What is known of the agreement of two sources of labels, as text that `node.earned` reads."""
+
+    source: str
+    other: str  # OWN: the site itself
+    state: str
+
+
 ArmKind = Literal["own", "peer", "context_only"]
 
 
@@ -417,6 +425,7 @@ class Commit(msgspec.Struct):
     delivered: list[Delivery] = []
     payments: list[Payment] = []
     stated: list[Payment] = []  # that the peer knows of
+    relations: list[RelationLine] = []  # that have changed
 
     def add_labels(
         self, request: Request, rows: list[int], truths: list[Label], right: list[bool]
@@ -447,6 +456,7 @@ class Loaded(msgspec.Struct, frozen=True):
     latest_number: int
     fingerprint: str = ""  # what the counters mean
     arms: list[Arm] = []  # retired ones, too
+    relations: list[RelationLine] = []
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

@@ -11,6 +11,7 @@ from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.free import scored_gains
+from covey.node.pool import PoolingLearner
 from covey.node.requests import (
     DETACHED,
     FEW,
@@ -49,6 +50,7 @@ class SiteState:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
+        self.judge: Learner | PoolingLearner = learner  # decides own rows
         self.arm_ids: dict[str, str] = {}  # of arms whose labels are not counted under their name
         self._latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
@@ -194,7 +196,7 @@ class SiteState:
 
     # -- rows of peers --------------------------------------------------------------------------
 
-    def is_pooled(self, source: str) -> bool:
+    def teaches(self, source: str) -> bool:
         """Return whether labels of a source count for the site itself."""
         return True
 

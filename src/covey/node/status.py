@@ -10,6 +10,7 @@ import numpy as np
 
 from covey.bandit.accounts import Account
 from covey.bandit.learner import Learner
+from covey.node.earned import TrustState
 from covey.node.requests import FEW, Arm, ArmKind, Counts, Request, is_own
 
 FOR_PEERS = ("serve", "recall")  # phases of rows that peers ask
@@ -81,6 +82,7 @@ class State(msgspec.Struct, frozen=True):
     alarm_slots: list[int] = []  # of the latest ones, over all starts
     account: AccountState | None = None  # None: it has no serving-cost
     horizon: int | None = None  # slots that the policy was chosen for; None: any number
+    trust: list[TrustState] = []  # of peers with earned trust that have sent labels
 
 
 class Payments(Protocol):

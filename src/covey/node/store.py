@@ -27,6 +27,7 @@ from covey.node.requests import (
     Loaded,
     Payment,
     Regrouped,
+    RelationLine,
     Request,
     SetAside,
     SourceState,
@@ -334,8 +335,8 @@ class Store:
             if version < tables.VERSION:
                 self._tell(f"{self._path} has form {version}: it is copied and migrated")
                 self.copy = store_file.copied(self._base, Path(self._path), version)
-                with self._transaction():
-                    migration.migrate(self._base, version, self._create)
+            with self._transaction():
+                migration.migrate(self._base, version, self._create)
         self._base.execute("PRAGMA foreign_keys = ON")
 
     def _check_files(self) -> None:
@@ -431,6 +432,7 @@ class Store:
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
             fingerprint,
             self.arms(),
+            [RelationLine(*row) for row in self._all("relations")],
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
@@ -457,6 +459,10 @@ class Store:
         base.executemany(
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?)",
             [sealed(tables.cell_columns(one)) for one in commit.cells],
+        )
+        base.executemany(
+            "INSERT OR REPLACE INTO relations VALUES (?, ?, ?, ?)",
+            [sealed((one.source, one.other, one.state)) for one in commit.relations],
         )
         requests = map(tables.request_columns, commit.requests)
         self._execute(tables.INSERT_REQUEST, map(sealed_flagged, requests))

@@ -141,6 +141,12 @@ CREATE TABLE IF NOT EXISTS set_aside (
   counters TEXT NOT NULL,{SUM}
   PRIMARY KEY (id, source, cell)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS relations (
+  source TEXT NOT NULL,
+  other TEXT NOT NULL,
+  state TEXT NOT NULL,{SUM}
+  PRIMARY KEY (source, other)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payments (
   is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
   at_ms INTEGER NOT NULL,

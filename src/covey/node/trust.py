@@ -1,11 +1,11 @@
 """Statistics per source: what an isolated peer is served from, and which cells have changed.
 
-Labels of own clients and of pooled peers (trust "full") are counted in the learner's own tables.
+Labels of own clients and of peers with trust "full" are counted in the learner's own tables.
 Each other peer has an overlay: tables of the same layout that hold only what that peer caused. It
-is served from the sum of both, and nothing it says changes what others receive.
+is served from the sum of both. Overlays of peers with trust "earned" that are pooled now are added
+wherever a function is chosen, for the site itself, too; nothing else of a peer reaches others.
 """
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -17,7 +17,9 @@ from covey.bandit.learner import NO_ANSWER, Learner
 from covey.errors import LimitError
 from covey.kernel import LATEST_ALARMS, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.earned import EarnedTrust, is_audit
 from covey.node.free import scored_gains
+from covey.node.medians import RobustMedians
 from covey.node.requests import (
     DETACHED,
     OWN,
@@ -28,17 +30,14 @@ from covey.node.requests import (
     Request,
     RowGroup,
     SourceState,
-    add_counts,
     holder,
     is_own,
     said_in,
 )
 from covey.types import Context, Label
 
-Trust = Literal["isolated", "robust", "full"]
+Trust = Literal["isolated", "earned", "robust", "full"]
 T = TypeVar("T")
-FEWEST_SOURCES = 3
-FEWEST_LABELS = 20  # of every function, for a source to count in medians
 NO_LIMIT = 1 << 60  # cells of an overlay: the cap per source is checked before they are opened
 RECALL = "recall"
 
@@ -192,10 +191,30 @@ class SourceStatistics:
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._functions = [(ids or {}).get(arm, arm) for arm in own]
         self._medians = RobustMedians(self._functions) if "robust" in trust.values() else None
+        self.earned: EarnedTrust | None = None
+        earning = [source for source, how in trust.items() if how == "earned"]
+        if earning:
+            self.earned = EarnedTrust(earning, learner.policies)
 
     def is_pooled(self, source: str) -> bool:
-        """Return whether labels of a source count for the site itself."""
+        """Return whether labels of a source are counted in the learner's own tables."""
         return self._trust.get(source) == "full" or is_own(source)
+
+    def teaches(self, source: str) -> bool:
+        """Return whether labels of a source count for the site itself now."""
+        is_earned = self.earned is not None and self.earned.is_pooled(source)
+        return is_earned or self.is_pooled(source)
+
+    def added(self, space: str, source: str = OWN) -> list[Table]:
+        """Return what is added to the site's table of a space for a source: pooled overlays."""
+        if self.earned is None:
+            return []
+        tables = []
+        for name, overlay in self._overlays.items():
+            if name != source and self.earned.is_pooled(name):
+                self._follow(overlay, space)
+                tables.append(overlay.tables[space])
+        return tables
 
     def slot(self, source: str) -> int:
         """Return the latest slot of a source; pooled ones share the learner's."""
@@ -236,22 +255,27 @@ class SourceStatistics:
         overlay, row = self._meet(source, cell, slot)
         if overlay is not None:
             overlay.note(cell.space, code_of(row, 0, SERVE))
+        pooled = [] if is_audit(slot) else self.added(cell.space, source)
         return self._combined(
-            overlay, cell.space, row, lambda table: table.serve(row, slot, choice)
+            overlay, cell.space, row, lambda table: table.serve(row, slot, choice), pooled
         )
 
     def width(self, source: str, space: str, code: int) -> int:
         """Return how far a function just served may be from its best, in millionths."""
         if not self._learner.keeps_widths:
             return 0
-        overlay = self._overlay_if_isolated(source)
-        return self._combined(overlay, space, row_of(code), lambda table: table.width(code))
+        overlay, pooled = self._overlay_if_isolated(source), self.added(space, source)
+        return self._combined(overlay, space, row_of(code), lambda table: table.width(code), pooled)
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
         overlay, row = self._meet(source, cell, slot)
         arrivals, low, high = self._combined(
-            overlay, cell.space, row, lambda table: table.report(row, slot)
+            overlay,
+            cell.space,
+            row,
+            lambda table: table.report(row, slot),
+            self.added(cell.space, source),
         )
         # A decision from before the cell was foreign may have been taken back since.
         return max(0, arrivals), low, high
@@ -261,39 +285,46 @@ class SourceStatistics:
     ) -> tuple[float, int]:
         """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
         overlay, row = self._meet(source, cell, slot)
+        pooled = self.added(cell.space, source)
         if is_by_context:
-            _, count, labels = self._recall(overlay, cell.space, row)
+            _, count, labels = self._recall(overlay, cell.space, row, pooled)
             return (count / labels if labels else 0.0), labels
-        return self._combined(overlay, cell.space, row, lambda table: table.estimate(row))
+        return self._combined(overlay, cell.space, row, lambda table: table.estimate(row), pooled)
 
     def recall(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         """Return the label seen most in a cell (`NO_ANSWER`: none was), and a code for `settle`."""
         overlay, row = self._meet(source, cell, slot)
-        label, _, labels = self._recall(overlay, cell.space, row)
+        pooled = self.added(cell.space, source)
+        label, _, labels = self._recall(overlay, cell.space, row, pooled)
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
-    def _recall(self, overlay: _Overlay | None, space: str, row: int) -> tuple[Any, int, int]:
-        """Return the answer by what the site itself and the source know, as `Table.recall`."""
+    def _recall(
+        self, overlay: _Overlay | None, space: str, row: int, pooled: Sequence[Table] = ()
+    ) -> tuple[Any, int, int]:
+        """Return the answer by what the site, pooled ones and the source know: `Table.recall`."""
         site = self._learner.tables[space]
-        if overlay is None:
+        if overlay is None and not pooled:
             return site.recall(row)
-        table = overlay.tables[space]
-        own, theirs = dict(site.known(site.find(table.cell(row)))), dict(table.known(row))
+        table = site if overlay is None else overlay.tables[space]
+        own, theirs = dict(site.known(site.find(table.cell(row)))), Counter[Any]()
+        for other in (*pooled, *(() if overlay is None else (table,))):
+            theirs.update(dict(other.known(other.find(table.cell(row)))))
         return site.recall_sum(own, theirs)
 
     def _combined(
-        self, overlay: _Overlay | None, space: str, row: int, call: Callable[[Table], T]
+        self,
+        overlay: _Overlay | None,
+        space: str,
+        row: int,
+        call: Callable[[Table], T],
+        pooled: Sequence[Table] = (),
     ) -> T:
-        """Call with the overlay's table while the site's counters are added to the row."""
+        """Call with the overlay's table while the site's counters, and pooled ones, are added."""
         site = self._learner.tables[space]
         if overlay is None:
-            return call(site)
+            return with_added(site, row, pooled, lambda: call(site))
         table = overlay.tables[space]
-        table.combine(row, site, 1)
-        try:
-            return call(table)
-        finally:
-            table.combine(row, site, -1)
+        return with_added(table, row, (site, *pooled), lambda: call(table))
 
     # -- labels ---------------------------------------------------------------------------------
 
@@ -330,6 +361,25 @@ class SourceStatistics:
             return True
         leader, _, _ = self._recall(overlay, space, row)
         return bool(label == (leader or 0))
+
+    def compare(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
+        """Compare labels with those of other sources, for trust that is earned."""
+        earned, learner = self.earned, self._learner
+        assert earned is not None
+        for row, label in zip(rows, labels, strict=True):
+            group = request.group(row)
+            function = arm_of(group.code)
+            if group.phase == RECALL or function >= len(self._functions):
+                continue
+            gain = learner.gain_of(request.predictions[row], label) / learner.unit
+            name = self._functions[function]
+            if is_own(request.source):
+                context = request.context(row)
+                earned.take_own(request.space, context, name, gain, learner.slot)
+            else:
+                cell = learner.names.parse(group.cell)
+                source = OWN if self.is_pooled(request.source) else request.source
+                earned.take(source, cell, name, gain, learner.slot)
 
     def forget(self, source: str, space: str, codes: Iterable[int]) -> None:
         """Wait no longer for labels of an isolated source."""
@@ -432,6 +482,8 @@ class SourceStatistics:
         for source, state in loaded.sources.items():
             if not self.is_pooled(source):
                 self._load(source, state, loaded.cells.get(source, []))
+        if self.earned is not None:
+            self.earned.load(loaded.relations)
         for key, pair in loaded.counters.items():
             self.count(key[1], {key: pair})
         for request in loaded.requests:
@@ -487,33 +539,12 @@ class SourceStatistics:
         return msgspec.structs.replace(group, code=code_of(row, arm_of(code), SERVE))
 
 
-class RobustMedians:
-    """Labels per cell, source and own function, so that a few sources that lie are outvoted.
-
-    Own clients are one source together.
-    """
-
-    def __init__(self, functions: Sequence[str]) -> None:
-        self._functions = functions
-        self._cells: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
-
-    def add(self, cell: str, source: str, arm: str, counted: tuple[int, int]) -> None:
-        """Count labels of an arm, and how many were right; only own functions matter."""
-        if arm in self._functions:
-            sources = self._cells.setdefault(cell, {})
-            add_counts(sources.setdefault(source, {}), {arm: counted})
-
-    def best(self, cell: str) -> int | None:
-        """Return the function with the largest median of accuracies; None: too few sources."""
-        heard = [
-            known
-            for known in self._cells.get(cell, {}).values()
-            if all(known.get(one, (0, 0))[0] >= FEWEST_LABELS for one in self._functions)
-        ]
-        if len(heard) < FEWEST_SOURCES:
-            return None
-        medians = [
-            statistics.median(known[function][1] / known[function][0] for known in heard)
-            for function in self._functions
-        ]
-        return medians.index(max(medians))
+def with_added(table: Table, row: int, others: Sequence[Table], call: Callable[[], T]) -> T:
+    """Call while the counters of other tables are added to those of a row; then take them out."""
+    for other in others:
+        table.combine(row, other, 1)
+    try:
+        return call()
+    finally:
+        for other in others:
+            table.combine(row, other, -1)

@@ -23,6 +23,7 @@ from covey.node.budgets import Budgets, prices_of
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
+from covey.node.trust import Trust
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits
 from covey.server.spaces import SpaceNames, names_of
@@ -54,7 +55,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     key: str  # the hash that `covey keys show` prints
     url: str | None = None  # None: it is never queried
     share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
-    trust: Literal["isolated", "robust", "full"] = "isolated"  # use of its labels
+    trust: Trust = "earned"  # use of its labels
     may_ask: bool = False
     asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number

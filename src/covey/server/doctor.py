@@ -248,6 +248,21 @@ def _near(address: Address) -> Address:
     return Address("127.0.0.1" if number.version == 4 else "::1", address.port)
 
 
+def _trust(site: SiteConfig) -> Iterator[Finding]:
+    asking = {name: one.trust for name, one in site.neighbours.items() if one.may_ask}
+    learns = [name for name, trust in asking.items() if trust in ("earned", "full")]
+    told = f"labels of {len(learns)} of {len(asking)} peers that may ask count for this site"
+    if site.learner.is_supervised or learns:
+        yield Finding("trust", OK, told)
+        return
+    why = "supervised = false and no peer with may-ask = true"
+    if asking:
+        kinds = " or ".join(sorted({f'trust = "{trust}"' for trust in asking.values()}))
+        why = f"supervised = false and {kinds} for every peer with may-ask = true"
+    text = f"{why}: no label ever counts for this site's own functions"
+    yield Finding("trust", WARNING, f'{text}; set trust = "earned" for peers that may ask')
+
+
 def _files(site: SiteConfig) -> Iterator[Finding]:
     import resource  # not on every system
 
@@ -459,4 +474,5 @@ LOOKS: dict[str, Look] = {
     "serving-cost": _account,
     "functions": _functions,
     "peers": _peers,
+    "trust": _trust,
 }

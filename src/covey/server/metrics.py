@@ -240,6 +240,12 @@ class _NodeCollector(Collector):
             "covey_peer_rows", "Rows that a peer has asked since the start.", labels=["peer"]
         )
         yield _filled(rows, {(peer.name,): peer.asked for peer in state.peers})
+        pooled = GaugeMetricFamily(
+            "covey_peer_pooled",
+            "0 while the labels of a peer with earned trust differ, and are kept apart.",
+            labels=["peer"],
+        )
+        yield _filled(pooled, {(one.source,): one.state == "pooled" for one in state.trust})
         yield from self._files()
 
     def _files(self) -> Iterator[Metric]:

@@ -1,0 +1,194 @@
+"""A site decides by the labels of sources that it pools, and nothing is left of a parted one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_overlay import ADDITIVE, POLICIES, drawn_cell, make, own_row, settle
+
+from covey.bandit.learner import Learner
+from covey.bandit.policies import ALARMED
+from covey.kernel import arm_of
+from covey.kernel.rules import Cell
+from covey.node.earned import is_audit
+from covey.node.pool import PoolingLearner
+from covey.node.trust import SourceStatistics, Trust
+from support.presets import with_seeds
+
+SOUTH, EAST, NEAR = "south", "east", "near"
+TRUST: dict[str, Trust] = {SOUTH: "earned", EAST: "earned", NEAR: "full"}
+
+
+def part(statistics: SourceStatistics, source: str) -> None:
+    """Let labels of a source differ from the site's own until it is parted."""
+    earned = statistics.earned
+    assert earned is not None
+    cell = Cell(0, (0,))
+    for slot in range(500):
+        earned.take(source, cell, "a", 0.0, slot)
+        earned.take_own("", (0.01,), "a", 1.0, slot)
+        if not earned.is_pooled(source):
+            return
+    raise AssertionError
+
+
+def own_labels(learner: Learner, rng: np.random.Generator, slots: int) -> None:
+    """Give a learner labels of its own: here those of a fully trusted peer."""
+    for slot in range(1, slots):
+        code = learner.serve(
+            learner.open(drawn_cell(rng, learner), slot), slot, "", int(rng.integers(3))
+        )
+        learner.settle(code, int(rng.random() < 0.3 + 0.2 * arm_of(code)), (), slot, space="")
+
+
+def labels_of(statistics: SourceStatistics, source: str, seed: int, right: float) -> None:
+    """Let a source ask and send labels."""
+    rng = np.random.default_rng(seed)
+    for slot in range(1, 60):
+        cell = drawn_cell(rng, statistics._learner)
+        (code,) = statistics.serve(source, [cell], [slot])
+        settle(statistics, source, code, slot, int(rng.random() < right))
+
+
+def decisions(judge: Any, learner: Learner) -> list[Any]:
+    """Return what own rows would choose, without counting them."""
+    found = []
+    for place in range(16):
+        context, slot = ((place + 0.5) / 16,), 200 + place
+        code = own_row(judge, context, slot)
+        found.append((arm_of(code), code & 3))
+        learner.retract(code, context, slot)
+    return found
+
+
+@with_seeds("policy", ADDITIVE)
+def test_own_rows_are_decided_as_if_pooled_labels_were_in_the_same_table(
+    policy: dict[str, Any], seed: int
+) -> None:
+    """Without change detection, and where a row is no audit."""
+    rng = np.random.default_rng(seed)
+    alarm = {"alarm": 0} if policy["preset"] in ALARMED else {}
+    site, both = make({**policy, **alarm}), make({**policy, **alarm})
+    apart, full = SourceStatistics(site, TRUST), SourceStatistics(both, {SOUTH: "full"})
+    judge: Any = PoolingLearner(site, apart)
+    for slot in range(1, 100):
+        context = (float(rng.integers(16)) / 16,)
+        for learner in (site, both):  # so that both know the cell from the same slot on
+            learner.table.locate(context, slot)
+        if is_audit(slot):
+            continue
+        cell = site.table.cell(site.table.locate(context, slot))
+        if rng.random() < 0.5:
+            a, b = own_row(judge, context, slot), own_row(both, context, slot)
+            assert (arm_of(a), a & 3) == (arm_of(b), b & 3)
+            gain = int(rng.random() < 0.5)
+            site.settle(a, gain, context, slot)
+            both.settle(b, gain, context, slot)
+        else:
+            (a,), (b,) = (one.serve(SOUTH, [cell], [slot]) for one in (apart, full))
+            assert arm_of(a) == arm_of(b)
+            label = int(rng.random() < 0.3 + 0.2 * arm_of(a))
+            settle(apart, SOUTH, a, slot, label)
+            both.settle(b, label, (), slot, space="")
+            both.remember(b, label, (), slot, space="")
+
+
+@with_seeds("policy", POLICIES, examples=3)
+def test_a_parted_source_leaves_exactly_what_the_others_gave(
+    policy: dict[str, Any], seed: int
+) -> None:
+    poisoned, clean = make(policy), make(policy)
+    for learner in (poisoned, clean):
+        own_labels(learner, np.random.default_rng(seed), 80)
+    statistics, never = SourceStatistics(poisoned, TRUST), SourceStatistics(clean, TRUST)
+    before = {
+        poisoned.name_at("", row): poisoned.table.stored(row) for row in range(len(poisoned.table))
+    }
+    labels_of(statistics, SOUTH, seed + 1, 0.0)
+    part(statistics, SOUTH)
+    for one in (statistics, never):
+        labels_of(one, EAST, seed + 2, 0.5)
+
+    found = decisions(PoolingLearner(poisoned, statistics), poisoned)
+
+    assert found == decisions(PoolingLearner(clean, never), clean)
+    table = poisoned.table
+    own = {
+        poisoned.name_at("", row): table.stored(row)
+        for row in range(len(table))
+        if not table.is_foreign(row)
+    }
+    known = 2 + len(poisoned.arms)  # what is after them holds caches of reports
+    for name, counters in before.items():
+        assert own[name][1:known] == counters[1:known]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_what_is_added_for_own_rows_is_that_of_pooled_sources(policy: dict[str, Any]) -> None:
+    statistics = SourceStatistics(make(policy), TRUST)
+    for source in (SOUTH, EAST):
+        labels_of(statistics, source, 1, 0.5)
+    south, east = (statistics._overlays[one].tables[""] for one in (SOUTH, EAST))
+
+    assert statistics.added("") == [south, east]
+    assert statistics.added("", SOUTH) == [east]
+    part(statistics, SOUTH)
+    assert statistics.added("") == statistics.added("", SOUTH) == [east]
+    assert [statistics.teaches(one) for one in (SOUTH, EAST, NEAR)] == [False, True, True]
+
+
+def test_a_site_without_pooled_sources_decides_batches_at_once() -> None:
+    learner = make({"preset": "cos", "slices": 4})
+    statistics = SourceStatistics(learner, TRUST)
+    judge = PoolingLearner(learner, statistics)
+    contexts, twin = np.random.default_rng(1).random((20, 1)), make({"preset": "cos", "slices": 4})
+    codes, others = np.full(20, -1, np.int64), np.full(20, -1, np.int64)
+
+    done = judge.decide_rows(contexts, 1, codes)
+
+    assert done == twin.decide_rows(contexts, 1, others)
+    assert codes.tolist() == others.tolist()
+
+
+@with_seeds("policy", POLICIES, examples=2)
+def test_rows_of_a_batch_are_decided_as_one_by_one(policy: dict[str, Any], seed: int) -> None:
+    sites = [make(policy), make(policy)]
+    judges = []
+    for learner in sites:
+        statistics = SourceStatistics(learner, TRUST)
+        labels_of(statistics, SOUTH, seed, 0.6)
+        judges.append(PoolingLearner(learner, statistics))
+    contexts = np.random.default_rng(seed).random((12, 1))
+    codes = np.full(12, -1, np.int64)
+
+    done = judges[0].decide_rows(contexts, 100, codes)
+    single = [judges[1].decide(tuple(contexts[k]), 100 + k) for k in range(done)]
+
+    assert codes[:done].tolist() == single
+    assert done == 12 or codes[done] < 0
+
+
+def test_labels_seen_are_those_of_the_site_of_pooled_sources_and_of_the_asker() -> None:
+    learner = make({"preset": "cos", "slices": 1})
+    statistics = SourceStatistics(learner, TRUST)
+    cell = Cell(0, (0,))
+    learner.remember(own_row(learner, (0.5,), 1), "own", (0.5,), 1)
+    for source, label in ((SOUTH, "x"), (EAST, "y")):
+        for _ in range(2):
+            _, code = statistics.recall(source, cell, 2)
+            settle(statistics, source, code, 2, label, phase="recall")
+    earned = statistics.earned
+    assert earned is not None
+
+    seen = {
+        source: statistics.estimate(source, cell, 3, is_by_context=True)[1]
+        for source in (SOUTH, EAST, NEAR)
+    }
+    part(statistics, EAST)
+    then = {
+        source: statistics.estimate(source, cell, 3, is_by_context=True)[1]
+        for source in (SOUTH, EAST, NEAR)
+    }
+
+    assert seen == {SOUTH: 5, EAST: 5, NEAR: 5}
+    assert then == {SOUTH: 3, EAST: 5, NEAR: 3}

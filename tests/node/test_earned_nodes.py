@@ -1,0 +1,122 @@
+"""Nodes whose trust in peers is earned: they learn from labels passed on, and part liars."""
+
+import logging
+import random
+from typing import Any
+
+import pytest
+from test_trust import config, instance_of, lie, world_of
+
+from covey.node.node import Node
+from covey.node.requests import AskRow
+from support import virtual
+from support.virtual import World
+
+
+async def passed_on(node: Node, source: str, rows: int, chance: random.Random) -> None:
+    """Let a peer ask rows and pass their labels on; the liar's make the bad function look best."""
+    for row in range(1, rows + 1):
+        instance = instance_of(chance)
+        (answer,) = await node.assist([AskRow(f"{row}", "g1:0", row, instance)], source=source)
+        label = lie(answer) if source == "liar" else instance[0]
+        await node.learn(f"{row}", label, source=source)
+
+
+async def arms_of_own_rows(node: Node, rows: int, *, labels: bool = True) -> list[str]:
+    chance, arms = random.Random(2), []  # noqa: S311
+    for _ in range(rows):
+        instance = instance_of(chance)
+        request = await node.answer([instance], [(0.5,)])
+        arms.append(request.group(0).arm)
+        if labels:
+            await node.learn(request.id, instance[0])
+    return arms
+
+
+def settings(**site: Any) -> dict[str, Any]:
+    setup = config("auto")
+    setup["learner"][2] |= site
+    return setup
+
+
+@pytest.mark.parametrize(
+    ("trust", "arms"), [("earned", ["good"] * 5), ("full", ["good"] * 5), ("isolated", ["bad"])]
+)
+def test_an_asked_site_learns_from_labels_passed_on(trust: Any, arms: list[str]) -> None:
+    """Row 3 of the extensions: its first own decision does not explore the bad function."""
+
+    async def main() -> list[str]:
+        node = world_of(settings(), trust).nodes["site"]
+        await passed_on(node, "honest", 111, random.Random(1))  # noqa: S311
+        return await arms_of_own_rows(node, len(arms))
+
+    assert virtual.run(main()) == arms
+
+
+@pytest.mark.parametrize(("trust", "arm"), [("earned", "good"), ("isolated", "bad")])
+def test_a_site_without_labels_of_its_own_learns_from_those_passed_on(trust: Any, arm: str) -> None:
+    async def main() -> list[str]:
+        node = world_of(settings(supervised=False), trust).nodes["site"]
+        await passed_on(node, "honest", 60, random.Random(1))  # noqa: S311
+        return await arms_of_own_rows(node, 10, labels=False)
+
+    assert virtual.run(main()) == [arm] * 10
+
+
+async def poisoned(world: World) -> Node:
+    """Return a site that has met a liar, and has labels of its own."""
+    chance, node = random.Random(3), world.nodes["site"]  # noqa: S311
+    for _ in range(40):
+        await arms_of_own_rows(node, 5)
+        for k in range(5):
+            instance = instance_of(chance)
+            row = AskRow(f"{node.learner.slot}-{k}", "g1:0", node.learner.slot, instance)
+            (answer,) = await node.assist([row], source="liar")
+            await node.learn(row.id, lie(answer), source="liar")
+    return node
+
+
+def test_a_parted_peer_is_in_the_state_and_in_the_log_before_and_after_a_restart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> list[Any]:
+        world = world_of(settings(), "earned")
+        with caplog.at_level(logging.WARNING, logger="covey"):
+            node = await poisoned(world)
+        states = [node.state().trust]
+        world.crash("site")
+        world.boot("site")
+        states.append(world.nodes["site"].state().trust)
+        assert world.stores["site"].check() == []
+        return states
+
+    before, after = virtual.run(main())
+
+    assert before == after
+    ((name, state, since, _, why),) = [
+        (one.source, one.state, one.since, one.pairs, one.why) for one in before
+    ]
+    assert (name, state) == ("liar", "parted")
+    assert since > 0
+    assert why.endswith("differ from the site's own")
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"labels of peer liar: parted since slot {since}, {why}"]
+
+
+def test_after_a_peer_is_parted_the_site_decides_as_if_it_had_never_been_there() -> None:
+    async def main() -> list[list[str]]:
+        found = []
+        for trust in ("earned", "isolated"):
+            world = world_of(settings(), "earned")
+            node = await poisoned(world)
+            if trust == "isolated":  # the same store, and nothing pooled
+                world.trust["site"]["liar"] = "isolated"
+                world.crash("site")
+                world.boot("site")
+                node = world.nodes["site"]
+            found.append(await arms_of_own_rows(node, 30))
+        return found
+
+    earned, isolated = virtual.run(main())
+
+    assert earned == isolated
