@@ -97,6 +97,22 @@ def test_a_state_is_printed_as_tables() -> None:
     assert serve.status_text(json.dumps(FULL).encode()) == SHOWN
 
 
+def test_peers_with_earned_trust_are_listed_with_the_reason() -> None:
+    trust = {"source": "west", "state": "parted", "since": 412, "pairs": 1_200, "why": "it lies"}
+    body = json.dumps({"name": "north", "trust": [trust]}).encode()
+
+    *_, head, _, line = [line.split("  ") for line in serve.status_text(body).splitlines() if line]
+
+    assert [one.strip() for one in head if one] == [
+        "labels of",
+        "are",
+        "since slot",
+        "compared",
+        "why",
+    ]
+    assert [one.strip() for one in line if one] == ["west", "parted", "412", "1,200", "it lies"]
+
+
 def test_a_state_with_missing_fields_is_printed() -> None:
     assert (
         serve.status_text(b'{"name": "north", "slot": 7}')
