@@ -201,13 +201,11 @@ class EarnedTrust:
     def changes(self) -> list[RelationLine]:
         """Return the relations that changed since the last call, as they are stored."""
         changed, self._changed = self._changed, {}
-        return [
-            RelationLine(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()
-        ]
+        return [(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()]
 
     def load(self, lines: Iterable[RelationLine]) -> None:
         """Continue from stored relations."""
-        relations = [RELATION.decode(line.state) for line in lines]
+        relations = [RELATION.decode(state) for _, _, state in lines]
         for relation in sorted(relations, key=lambda one: one.number):
             self._relations[relation.first, relation.second] = relation
             if relation.second == OWN and relation.first in self._sources:

@@ -22,6 +22,7 @@ from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
+RelationLine = tuple[str, str, str]  # two sources and what `node.earned` knows of them
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 CLIENT = "client/"  # precedes the names of own clients that have one
@@ -352,14 +353,6 @@ class CellLine(msgspec.Struct, frozen=True):
     name: str
     counters: list[int]
     seen: list[tuple[Any, int]] = []
-
-
-class RelationLine(msgspec.Struct, frozen=True):
-    """What is known of the agreement of two sources of labels, as text that `node.earned` reads."""
-
-    source: str
-    other: str  # OWN: the site itself
-    state: str
 
 
 ArmKind = Literal["own", "peer", "context_only"]

@@ -27,7 +27,6 @@ from covey.node.requests import (
     Loaded,
     Payment,
     Regrouped,
-    RelationLine,
     Request,
     SetAside,
     SourceState,
@@ -432,7 +431,7 @@ class Store:
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
             fingerprint,
             self.arms(),
-            [RelationLine(*row) for row in self._all("relations")],
+            [(one, other, state) for one, other, state in self._all("relations")],
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
@@ -462,7 +461,7 @@ class Store:
         )
         base.executemany(
             "INSERT OR REPLACE INTO relations VALUES (?, ?, ?, ?)",
-            [sealed((one.source, one.other, one.state)) for one in commit.relations],
+            [sealed(line) for line in commit.relations],
         )
         requests = map(tables.request_columns, commit.requests)
         self._execute(tables.INSERT_REQUEST, map(sealed_flagged, requests))
