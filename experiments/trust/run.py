@@ -114,7 +114,7 @@ def page(results: dict[tuple[str, str], list[Any]], seeds: int, slots: int) -> s
             "",
             *table(results, sites.HONEST, "full"),
             "",
-            "The same, with the change within the half that is measured (no goal; see below):",
+            "The same, with a change within the half that is measured:",
             "",
             *table(results, sites.CHANGING, "full"),
             "",
