@@ -213,3 +213,19 @@ def test_prices_and_rewards_change_while_a_site_serves_and_what_it_has_learnt_st
         assert {arm: now[arm][0] - before[arm][0] for arm in now} == {"zero": 1, "one": 0}
 
     told(tmp_path, story, base)
+
+
+def test_changes_of_links_by_slot_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    links = (
+        '\n[[learner]]\nname = "west"\nfunctions = ["x"]\n'
+        '[[link]]\nfrom = "north"\nto = "west"\ncost = 0.1\n'
+        '[[link-change]]\nslot = 9\nfrom = "north"\nto = "west"\ncost = 0.2\n'
+    )
+    path.write_text(site() + links)
+
+    with pytest.raises(ConfigError) as raised:
+        config.load(path)
+
+    assert "[[link-change]] tables, which are for replays and networks" in str(raised.value)
+    assert "reload the file (SIGHUP, or POST /admin/reload)" in str(raised.value)

@@ -158,6 +158,8 @@ class Learner:
             learns_costs=learns_costs,
             remembers=remembers,
         )
+        # By slot, those to come: slot, peer and cost; `change_prices` makes them.
+        self.price_changes: list[tuple[int, str, float]] = []
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
         self.names = CellNames(self.policies)
@@ -245,6 +247,12 @@ class Learner:
         self.choices = self._choices()
         for table in self.tables.values():
             table.set_cost(arm, cost)
+
+    def change_prices(self, slot: int) -> None:
+        """Make the changes of prices that are due at a slot."""
+        while self.price_changes and self.price_changes[0][0] <= slot:
+            _, peer, cost = self.price_changes.pop(0)
+            self.reprice(peer, cost)
 
     def advance(self, slot: int) -> None:
         """Advance to `slot` if it is later than the current one."""

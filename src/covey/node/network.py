@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
+from covey.bandit.links import price_changes
 from covey.bandit.partitions import space_names
 from covey.config import LearnerSpec, NetworkConfig, load
 from covey.data.contexts import Contexts
@@ -356,6 +357,7 @@ class Network(Mapping[str, LocalSite]):
         }
         for place, site in enumerate(setup.sites):
             learner = learner_of(setup, place, width)
+            learner.price_changes = _price_changes(setup, site)
             own = functions_of(site, functions)
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
@@ -440,6 +442,20 @@ def learner_of(
     )
 
 
+def _price_changes(setup: NetworkConfig, site: LearnerSpec) -> list[tuple[int, str, float]]:
+    """Return the changes of a site's prices that `[[link-change]]` tables make, by slot."""
+    if setup.wiring is None:
+        return []
+    is_carried = setup.settings.carry_serving_costs
+    carried = {one.name: one.serving_cost if is_carried else 0.0 for one in setup.sites}
+    peers = [setup.sites[peer].name for peer in site.peers]
+    return [
+        (slot, peer, math.inf if price is None else price + carried[peer])
+        for slot, asker, peer, price in price_changes(setup.wiring.links, setup.wiring.changes)
+        if asker == site.name and peer in peers
+    ]
+
+
 def check_can_run(setup: NetworkConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
     many = [site.name for site in setup.sites if len(site.spaces) > 1]
@@ -448,8 +464,8 @@ def check_can_run(setup: NetworkConfig) -> None:
         (waits, "answer-delay or answer-wait (give Network a wait instead)"),
         (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (
-            setup.wiring is not None and setup.wiring.is_moving,
-            "[[link-change]] or a [[link]] with cost-column (call reprice, or reload a site)",
+            setup.wiring is not None and setup.wiring.tolls,
+            "a [[link]] with cost-column (write cost-columns of the learner instead)",
         ),
         (setup.ensemble, "[ensemble]"),
         (setup.settings.reading.history == "asked", 'history = "asked"'),

@@ -70,7 +70,15 @@ class SiteState:
             latest = now
         first = latest + 1 if slot is None else max(slot, latest)
         self._latest_slot = first + rows - 1
+        if self.learner.price_changes:
+            self._change_prices(first)
         return first
+
+    def _change_prices(self, slot: int) -> None:
+        """Make what is due at a slot; the rows of a request have the prices of its first slot."""
+        if self.learner.price_changes[0][0] <= slot:
+            self.learner.change_prices(slot)
+            self.prices_changed()
 
     def return_slots(self, first: int, rows: int) -> None:
         """Give back the slots of a request that failed, unless later ones are in use."""

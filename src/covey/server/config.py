@@ -424,6 +424,11 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
     for is_there, what in (
+        (
+            setup.wiring is not None and setup.wiring.changes,
+            "[[link-change]] tables, which are for replays and networks in one process; change the "
+            "[[link]] tables and reload the file (SIGHUP, or POST /admin/reload)",
+        ),
         (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
         (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
