@@ -121,7 +121,9 @@ class Site:
             return FunctionError("no answer")
         return list(rows)
 
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+    async def ask(
+        self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
+    ) -> list[Assistance]:
         if rows[0].instance is None:
             raise FunctionError("no answer")
         return [Assistance(row.instance, "h") for row in rows]

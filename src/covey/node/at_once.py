@@ -62,7 +62,9 @@ class LocalDriver:
             label = label.label()
         return [label]
 
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
+    async def ask(
+        self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
+    ) -> list[Assistance]:
         other = self._others[peer]
         cells, slots = [cast("Cell", row.cell) for row in rows], [row.slot for row in rows]
         instances = None

@@ -55,8 +55,10 @@ class Driver(Protocol):
     ) -> list[Label] | FunctionError:
         """Run an own function; a failure is returned, or raised."""
 
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        """Ask a peer for labels; raise `PeerError`."""
+    async def ask(
+        self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
+    ) -> list[Assistance]:
+        """Ask a peer for labels, some of them `Late` if they may be; raise `PeerError`."""
 
     async def report(self, peer: str, cell: Any, slot: int) -> Report:
         """Ask a peer for its arrivals in a cell; raise `PeerError`."""
@@ -388,7 +390,8 @@ class Handler:
             )
             for place, instance in zip(places, shared, strict=True)
         ]
-        answers = await self._driver.ask(choice.peer, rows)
+        may_be_late = len(draft.codes) == 1 and not choice.is_by_context
+        answers = await self._driver.ask(choice.peer, rows, may_be_late=may_be_late)
         is_missing = False
         for place, row, one in zip(places, rows, answers, strict=True):
             draft.predictions[place] = one.label

@@ -29,6 +29,7 @@ from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.handler import Handler
 from covey.node.horizon import HorizonWatch
+from covey.node.late import LateAnswers
 from covey.node.peers import (
     OUTCOME_OF,
     REPEATED,
@@ -145,6 +146,7 @@ class Node:
         self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._driver)
         self._in_progress = InProgress(self._limits)
+        self._late = LateAnswers(self._state)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
@@ -258,6 +260,7 @@ class Node:
 
     def stop(self) -> None:
         """Stop immediately. Uncommitted work is dropped; it was never acknowledged."""
+        self._late.stop()
         self._delivery.stop()
         self._statements.stop()
         self._journal.stop()
@@ -305,7 +308,7 @@ class Node:
 
         async def answer() -> Request:
             self._driver.begin()
-            return await self._handler.answer(
+            request = await self._handler.answer(
                 rows,
                 points,
                 slot=slot,
@@ -313,6 +316,8 @@ class Node:
                 id=asked.id,
                 digest=asked.digest,
             )
+            self._late.watch(request)
+            return request
 
         return await self._once(asked, answer, is_new=question is None, rows=len(rows))
 
@@ -377,6 +382,7 @@ class Node:
     async def _take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
         """Train and settle; that is not durable yet."""
         key = (request.source, request.id)
+        await self._late.settled(request)
         await self._training.free(key)
         if request.training:
             await self._training.run(key, self._handler.prepare(request, truths))

@@ -94,6 +94,7 @@ class PeerTimeouts(msgspec.Struct, frozen=True):
     failures: int = 3  # in a row, after which the circuit opens
     open_s: float = 1.0  # the first time; doubled each time after that
     most_open_s: float = 60.0
+    late_s: float = 0.0  # after the timeout, for which an answer may still come and be learnt from
 
 
 class CircuitBreaker:
@@ -122,6 +123,40 @@ class CircuitBreaker:
         for one in answers:
             self._check_answer(one)
         return answers
+
+    async def ask_patiently(
+        self, rows: Sequence[AskRow]
+    ) -> "list[Assistance] | asyncio.Task[list[Assistance]]":
+        """Ask; if there is no answer in time, return the task that waits on for it."""
+        if self.is_open:
+            raise PeerError(f"peer {self.name!r} failed or was busy; its circuit is open")
+        deadline_s = min(DEADLINE_S.get(), self.deadline_s())
+        until_s = deadline_s + self._timeouts.late_s
+        task = asyncio.get_running_loop().create_task(self._ask_until(rows, until_s))
+        try:
+            return await self._try(lambda: asyncio.shield(task), deadline_s)
+        except PeerError:
+            if task.done():
+                raise
+            return task
+        except BaseException:
+            task.cancel()
+            raise
+
+    async def _ask_until(self, rows: Sequence[AskRow], until_s: float) -> list[Assistance]:
+        DEADLINE_S.set(until_s)
+        async with asyncio.timeout_at(until_s):
+            answers = await self._peer.ask(rows)
+        if len(answers) != len(rows):
+            raise PeerError(f"peer {self.name!r} gave {len(answers)} answers to {len(rows)} rows")
+        for one in answers:
+            self._check_answer(one)
+        return answers
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether answers may come after the timeout."""
+        return self._timeouts.late_s > 0
 
     async def report(self, cell: str, slot: int) -> Report:
         arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))

@@ -5,16 +5,18 @@ Nothing here reads or writes. A site that is loaded from the commits continues a
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 
-from covey.bandit.learner import Learner, Snapshot
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import TrustState
 from covey.node.pool import PoolingLearner
 from covey.node.requests import (
+    AWAITED_WIDTH,
     DETACHED,
     OWN,
     Asked,
@@ -67,6 +69,7 @@ class RecordedState(SiteState):
             self.judge = PoolingLearner(learner, self.sources)
         self.counters = Counters(loaded.counters)
         self._detached: set[int] = set()  # numbers of open requests with rows of retired arms
+        self.lost_answers = 0  # of busy peers, when the site was last stopped
         self._commit = Commit()
         self._has_changed = False
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
@@ -87,6 +90,8 @@ class RecordedState(SiteState):
 
     def _load(self, loaded: Loaded) -> None:
         learner = self.learner
+        for request in loaded.requests:
+            self.lost_answers += self._detach_awaited(request)
         own = loaded.sources[OWN]
         lines = loaded.cells.get(OWN, [])
         learner.restore(
@@ -115,6 +120,31 @@ class RecordedState(SiteState):
             self._keep(request)
             if any(group.code == DETACHED for group in request.groups):
                 self._detached.add(request.number)
+
+    # -- late answers ---------------------------------------------------------------------------
+
+    def join_answer(self, request: Request, label: Label, width: int) -> None:
+        """Record the late answer of a peer: the label of the row is compared with it."""
+        if request.is_open:
+            cast("list[Any]", request.predictions)[0] = label
+            request.peer_answers = {0: request.peer_answers[0]._replace(width=width)}
+            self._commit.joined.append(request)
+            self._has_changed = True
+
+    def drop_answer(self, request: Request) -> None:
+        """Note that a late answer never comes: the label of the row changes no counter."""
+        if request.is_open and _awaits(request):
+            self._forget(request, [0])
+            self._detach_awaited(request)
+            self._detached.add(request.number)
+
+    def _detach_awaited(self, request: Request) -> bool:
+        """Detach a request of one row that awaits an answer; return whether it is one."""
+        if not _awaits(request):
+            return False
+        cast("list[Any]", request.predictions)[0] = NO_ANSWER
+        request.groups = [msgspec.structs.replace(request.groups[0], code=DETACHED)]
+        return True
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -428,6 +458,17 @@ class RecordedState(SiteState):
     def _source_state(self) -> SourceState:
         learner = self.learner
         return SourceState(OWN, learner.slot, doubts_of(learner.tables), self._latest_label)
+
+
+def _awaits(request: Request) -> bool:
+    """Return whether a request of one row has no label, and awaits the answer of a peer."""
+    answer = request.peer_answers.get(0) if len(request) == 1 else None
+    return (
+        answer is not None
+        and answer.width == AWAITED_WIDTH
+        and request.truths[0] is UNKNOWN
+        and request.groups[0].code != DETACHED
+    )
 
 
 def _keys(request: Request) -> list[tuple[tuple[str, str], int | None]]:

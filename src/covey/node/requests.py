@@ -70,6 +70,9 @@ class RowGroup(msgspec.Struct, frozen=True, array_like=True):
         return self.phase not in NOT_COUNTED
 
 
+AWAITED_WIDTH = -1  # of an answer that has not come; an own function answered instead
+
+
 class PeerAnswer(NamedTuple):
     """What a row has beyond its group: the function that answered in the end, and its width.
 
@@ -414,6 +417,7 @@ class Commit(msgspec.Struct):
     labels: dict[int, LabelPart] = {}  # by the number of the request
     counts: Counts = {}
     closed: list[int] = []  # numbers of requests that accept labels no longer
+    joined: list[Request] = []  # whose late answer has come
     deliveries: list[Delivery] = []
     delivered: list[Delivery] = []
     payments: list[Payment] = []

@@ -467,6 +467,7 @@ class Store:
         self._execute(tables.INSERT_REQUEST, map(sealed_flagged, requests))
         row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
         self._execute(tables.INSERT_ROW_ID, map(sealed, row_ids))
+        base.executemany(tables.JOIN, map(tables.join_columns, commit.joined))
         self._write_labels(commit.labels.values())
         base.executemany(tables.ADD_LABELS.format(table="counters"), _rows(commit.counts))
         self._execute(tables.CLOSE, ((number,) for number in commit.closed))

@@ -20,6 +20,7 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
+from covey.functions.function import Late
 from covey.node.requests import (
     FEW,
     NONE,
@@ -170,6 +171,7 @@ CLOSE = (
     "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open AND number IN (VALUES {rows})",
     1,
 )
+JOIN = "UPDATE requests SET predictions = ?, peer_answers = ?, sum = ? WHERE is_open AND number = ?"
 REGROUP = "UPDATE requests SET groups = ?, group_of = ?, sum = ? WHERE number = ?"
 ADD_LABELS = """
 INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
@@ -389,6 +391,8 @@ def request_columns(request: Request) -> tuple[Any, ...]:
     if not isinstance(contexts, np.ndarray):
         contexts = array("d", chain.from_iterable(contexts))
     is_same = request.answers is request.predictions
+    # Before the predictions: an answer that comes meanwhile must not count as one that is known.
+    helped = as_text(dict(request.peer_answers)) if request.peer_answers else None
     return (
         request.number,
         request.source,
@@ -402,10 +406,17 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         contexts.tobytes(),
         _encoded(request.predictions, request.scored),
         None if is_same else _encoded(request.answers),
-        as_text(dict(request.peer_answers)) if request.peer_answers else None,
+        helped,
         None if request.row_ids is None else as_text(request.row_ids),
         int(request.is_open),
     )
+
+
+def join_columns(request: Request) -> tuple[Any, ...]:
+    """Return what `JOIN` writes of an open request whose late answer has come."""
+    *columns, _ = request_columns(request)
+    sealed_columns = sealed_flagged([*columns, 1])
+    return sealed_columns[11], sealed_columns[13], sealed_columns[-1], request.number
 
 
 def group_columns(request: Request | Regrouped) -> tuple[str, bytes | None]:
@@ -506,8 +517,8 @@ def row_numbers(content: bytes) -> list[int]:
 
 def _encoded(labels: Sequence[Any], scored: Mapping[int, Any] = NONE) -> str:
     """Return labels as text; answers of free functions follow as an object, which no label is."""
-    if NO_ANSWER in labels:
-        labels = [None if label is NO_ANSWER else label for label in labels]
+    if NO_ANSWER in labels or type(labels[0]) is Late:
+        labels = [None if label is NO_ANSWER or type(label) is Late else label for label in labels]
     return as_text([*labels, dict(scored)] if scored else labels)
 
 

@@ -32,6 +32,7 @@ from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
 from covey.node import threads
 from covey.node.budgets import PaymentLedger
+from covey.node.late import answered
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
@@ -319,8 +320,15 @@ class NodeDriver:
             return error
         return FunctionError(f"{function} returned an invalid label: {error}")
 
-    async def ask(self, peer: str, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._ledger.ask(peer, rows, lambda: self._breakers[peer].ask(rows))
+    async def ask(
+        self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
+    ) -> list[Assistance]:
+        breaker = self._breakers[peer]
+        if not (may_be_late and breaker.is_patient):
+            return await self._ledger.ask(peer, rows, lambda: breaker.ask(rows))
+        return await self._ledger.ask(
+            peer, rows, lambda: answered(peer, list(rows), breaker.ask_patiently(rows))
+        )
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""

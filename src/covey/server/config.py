@@ -226,7 +226,7 @@ TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
-_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600)}
+_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600), "late_answer_s": (0, 600)}
 FeatureType = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -249,6 +249,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     classes: list[Scalar] | None = None  # None: those of the functions, or any label
     slots: Literal["counted", "given"] = "counted"  # given: clients send slot numbers
     timeout_s: float = 1.0
+    late_answer_s: float = 0.0  # after the timeout, in which an answer is learnt from
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
 
 
@@ -383,7 +384,7 @@ def from_table(
         own,
         path.parent / serving.store,
         address,
-        PeerTimeouts(timeout_s=serving.timeout_s),
+        PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
         known,
         http.read_limits(bounds, label_wait=learner.label_wait),
         _labels(serving, contexts, own, setup.data.loss),

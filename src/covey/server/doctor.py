@@ -343,6 +343,18 @@ def _clock_of_contexts(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("horizon", OK, after_horizon(horizon))
 
 
+def _late_answers(site: SiteConfig) -> Iterator[Finding]:
+    late_s = site.serving.late_answer_s
+    if late_s and not site.site.peers:
+        text = "[node] late-answer-s is set, but the learner lists no peers; remove it"
+        yield Finding("late answers", WARNING, text)
+    elif site.site.peers:
+        text = f"dropped after {site.serving.timeout_s:g} s (timeout-s)"
+        if late_s:
+            text = f"learnt from for {late_s:g} s more (late-answer-s); labels wait for them"
+        yield Finding("late answers", OK, text)
+
+
 def _account(site: SiteConfig) -> Iterator[Finding]:
     cost = site.site.serving_cost
     if not cost:
@@ -472,6 +484,7 @@ LOOKS: dict[str, Look] = {
     "store": _store,
     "contexts": _clock_of_contexts,
     "serving-cost": _account,
+    "late answers": _late_answers,
     "functions": _functions,
     "peers": _peers,
     "trust": _trust,
