@@ -54,6 +54,20 @@ def test_nodes_decide_as_a_replay_where_most_labels_never_come(
     assert through_nodes(stream, config, restart_every=restart_every) == replayed(stream, config)
 
 
+@pytest.mark.parametrize("preset", PHASED)
+def test_restarted_nodes_with_isolated_peers_decide_as_those_that_are_not(
+    stream: FlowStream, preset: str
+) -> None:
+    """Each isolated peer has its own share of labels that arrive, which is stored, too."""
+    config = flow_config(policy_of(preset))
+    apart = {"trust": "isolated"}
+
+    restarted = through_nodes(stream, config, restart_every=10, **apart)
+
+    assert restarted == through_nodes(stream, config, **apart)
+    assert restarted != replayed(stream, config)  # all that is pooled there
+
+
 def alone(preset: str, **policy: Any) -> dict[str, Any]:
     table = {"preset": preset, "pending": True, "label-wait": 10_000, "slices": 1, **policy}
     return {"policy": table, "learner": [{"name": "north", "functions": ["a", "b", "c"]}]}

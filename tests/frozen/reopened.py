@@ -1,4 +1,8 @@
-"""A site that continues from a frozen store, among peers that begin anew."""
+"""A site that continues from a frozen store, among peers that begin anew.
+
+What has changed since on purpose is switched off: pending labels count as labels here, while sites
+now weigh them by the share that arrives.
+"""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -6,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from covey.bandit.learner import Learner
 from covey.kernel.rules import Cell
 from covey.node.node import Node
 from covey.node.requests import AskRow
@@ -33,6 +38,13 @@ def continued(path: Path, about: dict[str, Any], use: Callable[[Node], Awaitable
         def store(self, name: str) -> Store:
             known = self.stores.get(name)
             return known or (Store(path) if name == about["site"] else Store.memory())
+
+        def learner(self, place: int) -> Learner:
+            learner = super().learner(place)
+            learner.rule = msgspec.structs.replace(learner.rule, weighs_pending=False)
+            learner.tables = {space: learner.empty_table(space) for space in learner.spaces}
+            learner.table = learner.tables[learner.space]
+            return learner
 
     async def main() -> Any:
         world = Reopened(about["config"], FUNCTIONS, dimension=1, trust=about["trust"])

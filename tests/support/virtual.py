@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from covey.bandit.learner import Learner
 from covey.config import load
 from covey.data.inputs import ANY
 from covey.errors import PeerError
@@ -210,12 +211,16 @@ class World:
         """Return what runs the commits of a site, and whatever else blocks."""
         return Disk(self, name)
 
+    def learner(self, place: int) -> Learner:
+        """Return the learner of a site, before its store is loaded."""
+        return learner_of(self.setup, place, self.dimension)
+
     def boot(self, name: str) -> None:
         """Start the node of a site from its store."""
         place = self.names.index(name)
         site = self.setup.sites[place]
         self.stores[name] = self.store(name)
-        learner = learner_of(self.setup, place, self.dimension)
+        learner = self.learner(place)
         peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
         doors = NodeDependencies(
             self.stores[name],
