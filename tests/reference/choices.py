@@ -91,9 +91,9 @@ def regret(
     columns = trace.columns()
     names = [name for _, name in world.functions()]
     places = {learner["name"]: k for k, learner in enumerate(world.learners)}
-    first, lost = int(trace.slot[0]), []
-    for row in range(len(trace)):
-        slot, learner = columns["slot"][row] - first, places[columns["learner"][row]]
+    lost = []
+    for row, slot in enumerate(trace.row.tolist()):  # a batch may share a slot, but not its rows
+        learner = places[columns["learner"][row]]
         choices = {choice.arm: choice for choice in world.choices(learner, slot)}
         used, function = choices[columns["arm"][row]], columns["function"][row]
         if function in names:

@@ -66,3 +66,22 @@ def test_answers_from_stored_labels_are_marked_in_the_trace() -> None:
 
     assert ("south (context)", "(labels seen)", 1, 0.02) in rows
     assert {function for arm, function, *_ in rows if arm == "south (context)"} == {"(labels seen)"}
+
+
+def test_what_a_context_peer_answered_is_in_the_trace_of_every_epoch() -> None:
+    rng = np.random.default_rng(5)
+    labels, contexts = rng.integers(0, 2, 600), rng.random((600, 1))
+    policy = {"preset": "cos", "horizon": "doubling", "first-epoch": 100}
+    north = {**NORTH, "context-peers": {"south": 0.02}}
+    trace = covey.replay(
+        {"policy": policy, "learner": [north, SOUTH]},
+        predictions=answers(labels, 0.55, 0.5, 0.95),
+        labels=labels,
+        contexts=contexts,
+    ).columns()
+    rows = [row for row, name in enumerate(trace["function"]) if name == "(labels seen)"]
+
+    assert {trace["slot"][row] > 100 for row in rows} == {True, False}
+    assert all(
+        trace["correct"][row] == (trace["prediction"][row] == trace["label"][row]) for row in rows
+    )

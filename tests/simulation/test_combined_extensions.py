@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +13,12 @@ from covey.bandit.policies import DCZA, CoS
 from covey.bandit.settings import Reading, Settings
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
+from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import play
-from covey.simulation.sites import PolicyContext
+from covey.simulation.sites import PolicyContext, WorldLog, network
+from covey.simulation.world import World
+from reference import choices
 
 SLOTS = 180
 LINKS = [{"between": ["learner-1", "learner-2"], "cost": 0.1}]
@@ -73,35 +78,117 @@ POLICIES = [
 SEEN = [None, None, PolicyContext(context=["x1", {"scale": "slot", "horizon": SLOTS}])]
 
 
-@settings(max_examples=150)
-@given(
-    st.lists(st.sampled_from(KEYS), max_size=4),
-    st.lists(st.sampled_from(OF_LEARNERS), max_size=3),
-    st.lists(st.sampled_from(OF_LEARNERS), max_size=2),
-    st.sampled_from(POLICIES),
-    st.sampled_from(SEEN),
-)
-def test_a_combination_is_played_or_refused_by_a_sentence(
-    keys: list[dict[str, Any]],
-    first: list[dict[str, Any]],
-    second: list[dict[str, Any]],
-    policy: Settings,
-    seen: PolicyContext | None,
-) -> None:
-    table: dict[str, Any] = {"name": "mixed", "learners": 3}
-    for one in keys:
-        table |= one
-    tables = {"learner-1": first, "learner-2": second}
-    listed = [{key: one[key] for one in own for key in one} for own in tables.values()]
-    table["learner"] = [
-        {"name": name, **own} for name, own in zip(tables, listed, strict=True) if own
+def tables_of(keys: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Environments with up to four of these keys, and some of the keys of learners."""
+
+    def merged(parts: tuple[list[dict[str, Any]], ...]) -> dict[str, Any]:
+        whole, *own = ({key: one[key] for one in part for key in one} for part in parts)
+        named = zip(("learner-1", "learner-2"), own, strict=True)
+        learner = [{"name": name, **table} for name, table in named if table]
+        return {"name": "mixed", "learners": 3, **whole, "learner": learner}
+
+    some = [
+        st.lists(st.sampled_from(listed), max_size=most)
+        for listed, most in ((keys, 4), (OF_LEARNERS, 3), (OF_LEARNERS, 2))
     ]
-    how: dict[str, Any] = {"seed": 1, "horizon": SLOTS, "checkpoints": [90, SLOTS]}
+    return st.tuples(*some).map(merged)
+
+
+HOW: dict[str, Any] = {"seed": 1, "horizon": SLOTS, "checkpoints": [90, SLOTS]}
+
+
+@settings(max_examples=150)
+@given(tables_of(KEYS), st.sampled_from(POLICIES), st.sampled_from(SEEN))
+def test_a_combination_is_played_or_refused_by_a_sentence(
+    table: dict[str, Any], policy: Settings, seen: PolicyContext | None
+) -> None:
     try:
-        run = play(environment_from(table), policy, context=seen, **how)
+        run = play(environment_from(table), policy, context=seen, **HOW)
     except ConfigError:
         return
     assert all(math.isfinite(value) for curve in run.regret.values() for value in curve)
     assert 0 <= run.errors <= 1
     assert run.learners == len(environment_from(table).measured) or run.learners >= 1
     assert msgspec.json.decode(msgspec.json.encode(run), type=type(run)) == run
+
+
+# What the slow oracle below knows: no links, no parts of contexts, no practice.
+KNOWN = [
+    one
+    for one in KEYS
+    if not {"link", "dimension", "candidates", "measured"} & one.keys()
+    and one.get("drift", {}).get("kind") != "use"
+]
+
+
+def learners_of(table: dict[str, Any], policy: Settings) -> list[dict[str, Any]]:
+    """The learners as a replay's tables; prices with the serving costs that are carried."""
+    names = ["learner-1", "learner-2", "learner-3"]
+    own = {name: next((t for t in table["learner"] if t["name"] == name), {}) for name in names}
+    carried = {
+        name: own[name].get("serving-cost", 0.0) * policy.carry_serving_costs for name in names
+    }
+    found = []
+    for name in names:
+        usual = {other: table.get("prices", 0.0) for other in names if other != name}
+        peers = {} if "ensemble" in table else own[name].get("peers", usual)
+        context_peers = {} if "ensemble" in table else own[name].get("context-peers", {})
+        found.append(
+            {
+                **own[name],
+                "name": name,
+                "functions": [f"{name}.1", f"{name}.2"],
+                "function-costs": [table.get("function-costs", 0.0)] * 2,
+                "peers": {peer: price + carried[peer] for peer, price in peers.items()},
+                "context-peers": context_peers,
+            }
+        )
+    return found
+
+
+@settings(max_examples=100)
+@given(tables_of(KNOWN), st.sampled_from(POLICIES), st.sampled_from(SEEN))
+def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
+    table: dict[str, Any], policy: Settings, seen: PolicyContext | None
+) -> None:
+    try:
+        environment = environment_from(table)
+        run = play(environment, policy, context=seen, **HOW)
+    except ConfigError:
+        return
+    chunk = World(environment, seed=1, horizon=SLOTS).draw(SLOTS)
+    setup = network(seen.within(environment) if seen else environment, policy)
+    log = WorldLog(environment, setup).rows(chunk)
+    width = len(log.contexts) // SLOTS // len(chunk.accuracy)
+    trace = start(setup, setup.sites, width, environment.labels).play(log)
+    learners = learners_of(table, policy)
+    contexts = np.asarray(log.contexts).reshape(SLOTS, len(chunk.accuracy), width)
+    classes = table.get("classes", {"usual": 0.0})
+    number = classes.get("number", 2)
+
+    def worth(choice: choices.Choice) -> float:
+        site = learners[choice.learner]
+        fee = 0.15 if choice.arm in site.get("cost-columns", {}) else 0.0
+        cost = choice.cost + fee
+        reward = Reward(**site.get("rewards", {}).get(choice.arm, {}))
+        if choice.arm not in site.get("rewards", {}) and isinstance(policy.reward, Reward):
+            reward = policy.reward
+        place = contexts[choice.slot, choice.learner if len(chunk.accuracy) > 1 else 0]
+        slope = 1 + sum(c * x for c, x in zip(reward.context, place, strict=False))
+        return reward.accuracy * choice.accuracy**reward.power - reward.cost * cost * slope
+
+    def remembered(slot: int, label: int) -> float:
+        usual = min(int(chunk.points[slot, 0, 0] * number), number - 1)
+        return classes["usual"] if label == usual else (1 - classes["usual"]) / (number - 1)
+
+    late = {
+        (asker["name"], helper["name"]): 1.0
+        for asker in learners
+        for helper in learners
+        if asker.get("answer-wait", SLOTS) < helper.get("answer-delay", 0)
+    }
+    known = choices.World(learners, chunk.accuracy, usual=classes["usual"], late=late)
+    lost = choices.regret(known, trace, worth, remembered=remembered)
+    found = sum(curve[-1] for curve in run.regret.values())
+
+    assert found == pytest.approx(lost.sum(), abs=1e-3)

@@ -341,6 +341,7 @@ class EpochedReplay:
         self._width = width
         self._labels = labels
         self._links = links
+        self._has_memory = any(site.context_peers for site in sites)
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
         self._alpha = 1.0 if isinstance(alpha, str) else alpha
@@ -379,6 +380,9 @@ class EpochedReplay:
                 end = min(end, self._links.next_slot(slot) - 1 - self.slots)
             rows = _cut(log, starts[first], starts[end])
             pieces.append(self._engine.play(rows))
+            if self._has_memory:  # the kernel wrote answers into the piece
+                answers = np.asarray(log.predictions)
+                answers[:, starts[first] : starts[end]] = rows.predictions
             if self._links is not None:
                 self._links.charge(pieces[-1], rows)
             first = end

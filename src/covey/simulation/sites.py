@@ -170,6 +170,7 @@ class WorldLog:
             changes |= self._classes(stretch.labelled)
         if self._environment.loss is not None:
             changes["gains"] = log.predictions
+            changes["predictions"] = np.zeros(np.shape(log.predictions), np.int32).data
         if self._cost_columns:
             changes["costs"] = self._costs(stretch).data
         if self._environment.batch > 1:
