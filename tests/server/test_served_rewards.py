@@ -10,6 +10,7 @@ from test_reload import RELOAD, WITH_TOKENS, arms_of, labelled, told
 
 from covey.errors import ConfigError
 from covey.server import config
+from support.examined import examine
 from support.served import FEEDBACK, INFER, SITE, Client, infer, serving
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -146,6 +147,11 @@ def test_a_loss_of_numbers_takes_labels_that_are_numbers(tmp_path: Path) -> None
             'loss = { kind = "classes", bound = 1.0, errors = { a = { b = 2.0 } } }',
             "an error of class 'a' costs 2; it must lie from 0 to bound = 1",
         ),
+        (
+            "classes = [0, 1]",
+            'loss = { kind = "classes", bound = 1.0, errors = { 1 = { 2 = 0.5 } } }',
+            "[data] loss.errors names the class '2', which is not one of the site's classes",
+        ),
     ],
 )
 def test_a_loss_that_makes_no_sense_is_refused_at_the_start(
@@ -213,6 +219,19 @@ def test_prices_and_rewards_change_while_a_site_serves_and_what_it_has_learnt_st
         assert {arm: now[arm][0] - before[arm][0] for arm in now} == {"zero": 1, "one": 0}
 
     told(tmp_path, story, base)
+
+
+def test_the_doctor_finds_what_cannot_be_a_reward_and_answers_that_do_not_fit_a_loss(
+    tmp_path: Path,
+) -> None:
+    missing = examine(tmp_path, site(policy='reward = "no_such_module:worth"'))
+    fails = examine(tmp_path, site(policy='reward = "support.own_rewards:of_two"'))
+    text = site(data='loss = { kind = "squared", bound = 1.0 }').replace("label = 0", 'label = "a"')
+    said = examine(tmp_path, text)
+
+    assert any("cannot be imported" in one.message for one in missing.values())
+    assert any("raised TypeError for accuracy 0" in one.message for one in fails.values())
+    assert any("which is not a number, as the loss" in one.message for one in said.values())
 
 
 def test_changes_of_links_by_slot_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from covey.node.trust import Trust
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits
 from covey.server.spaces import SpaceNames, names_of
-from covey.types import MILLIONTHS, Loss
+from covey.types import MILLIONTHS, Label, Loss
 
 WHERE = "[[peer]]"
 MOST_FUNCTIONS = 10**6
@@ -483,6 +483,7 @@ def _labels(
                 "labels are numbers; remove one of them"
             )
         return NumberSet((), contexts)
+    _check_errors(loss, declared(functions) if serving.classes is None else serving.classes)
     if serving.classes is None:
         return LabelSet(declared(functions), contexts)
     classes = serving.classes
@@ -493,6 +494,19 @@ def _labels(
     except DataError as error:
         raise ConfigError(f"[node] classes: {error}") from None
     return LabelSet(classes, contexts)
+
+
+def _check_errors(loss: Loss | None, classes: Sequence[Label]) -> None:
+    """Raise `ConfigError` if a loss names a class that the site does not have."""
+    known = [str(label) for label in classes]
+    errors = {} if loss is None or not known else loss.errors
+    inner = [name for one in errors.values() if isinstance(one, dict) for name in one]
+    for name in (*errors, *inner):
+        if name not in known:
+            raise ConfigError(
+                f"[data] loss.errors names the class {name!r}, which is not one of the site's "
+                f"classes{toml.nearest(name, known)}"
+            )
 
 
 def _identity(serving: NodeTable, folder: Path) -> Identity | None:
