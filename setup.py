@@ -17,7 +17,8 @@ KERNEL = Path("src/covey/kernel")
 JOINED = Path("build/kernel")
 PARTS = (
     *("memory", "thresholds", "cells", "history", "counters", "pending", "table"),
-    *("phases", "index", "tree", "custom", "spaces", "tickets", "arena", "batches"),
+    *("phases", "index", "tree", "custom", "spaces", "candidates", "tickets", "arena"),
+    "batches",
 )
 
 

@@ -34,6 +34,10 @@ class ContextSpaces(NamedTuple):
     spaces: tuple[Space, ...]
     own: tuple[tuple[int, ...], ...]  # per learner, the indices of its candidate spaces
 
+    def coordinates_of(self, place: int) -> list[int]:
+        """Return the coordinates of a learner's own contexts, in the order of first mention."""
+        return list(dict.fromkeys(k for space in self.own[place] for k in self.spaces[space]))
+
     def of_width(self, width: int) -> tuple[Space, ...]:
         """Return the spaces for contexts of `width` coordinates; unnamed ones form one space."""
         return self.spaces if self.entries else (tuple(range(width)),)
@@ -157,8 +161,7 @@ class NetworkConfig(NamedTuple):
 
     def coordinates_of(self, place: int) -> list[int]:
         """Return the coordinates of a learner's own contexts, in the order of first mention."""
-        own = self.plan.own[place]
-        return list(dict.fromkeys(k for space in own for k in self.plan.spaces[space]))
+        return self.plan.coordinates_of(place)
 
     def contexts_of(self, place: int) -> contexts.Contexts:
         """Return the contexts that the learner at `place` sees."""
@@ -510,6 +513,7 @@ def _site(
 ) -> LearnerSpec:
     members, settings = tables.members, tables.settings
     member, own = members[place], plan.own[place]
+    coordinates = plan.coordinates_of(place)
     wanted = _peers(member, members, links)
     if settings.carry_serving_costs:
         serving = {other.name: other.serving_cost for other in members}
@@ -541,7 +545,7 @@ def _site(
             member.view,
             owner=f"learner {member.name!r}",
             arms=arms,
-            contexts=[context_names[k] for k in plan.spaces[own[0]]] if plan.entries else [],
+            contexts=[context_names[k] for k in coordinates] if plan.entries else [],
         ),
         free=_free(member),
     )

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from covey.bandit.ensemble import (
+    ABSTAINED,
+    Ensemble,
     EnsembleState,
     FixedShare,
     Gradient,
@@ -204,3 +206,32 @@ def test_label_order_matters_for_rules_that_update_weights(rule: Update) -> None
     rows = [([1, 0], 1), ([1, 1], 0), ([1, 0], 0)]
 
     assert weights_of(rule, *rows) != pytest.approx(weights_of(rule, *reversed(rows)))
+
+
+@pytest.mark.parametrize("update", ["gradient", "majority", "hedge", "fixed-share"])
+def test_a_learner_that_does_not_vote_decides_nothing_and_makes_no_mistake(update: str) -> None:
+    ensemble = Ensemble(["north", "south", "west"], update=update)
+    for _ in range(20):
+        ensemble.move([1, 0, ABSTAINED], 1)
+    weights = ensemble.weights()
+
+    assert ensemble.elect([1, ABSTAINED, ABSTAINED]) == 1
+    assert ensemble.elect([ABSTAINED, 0, ABSTAINED]) == 0
+    assert weights["west"] >= weights["south"]
+
+
+def test_a_sample_is_drawn_among_those_that_vote() -> None:
+    ensemble = Ensemble(["north", "south", "west"], update="hedge", predict="sample")
+
+    assert {ensemble.elect([ABSTAINED, 2, 3]) for _ in range(50)} == {2, 3}
+
+
+def test_an_ensemble_continues_its_draws_where_another_stopped() -> None:
+    first, second = (
+        Ensemble(["north", "south"], update="hedge", predict="sample", seed=4) for _ in range(2)
+    )
+    before = [first.elect([0, 1]) for _ in range(30)]
+    second.restore(first.standings(), first.draws)
+
+    assert [first.elect([0, 1]) for _ in range(30)] == [second.elect([0, 1]) for _ in range(30)]
+    assert len(set(before)) == 2

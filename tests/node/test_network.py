@@ -201,22 +201,12 @@ def test_functions_must_match_the_configuration(functions: dict[str, Any], messa
         covey.Network(CONFIG, functions=functions, dimension=1)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"ensemble": {}}, "has [ensemble]"),
-        (
-            {"data": {"candidates": ["x", "y"]}},
-            "has learner 'north' with several candidates",
-        ),
-    ],
-)
-def test_what_only_a_replay_can_do_is_refused_and_not_left_out_in_silence(
-    change: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(ConfigError) as raised:
-        covey.Network({**CONFIG, **change}, functions=FUNCTIONS, dimension=1)
-    assert sentence in str(raised.value)
+def test_a_vote_needs_a_base_class_and_a_network_without_a_vote_has_none() -> None:
+    with pytest.raises(ConfigError, match=r"\[ensemble\] needs base"):
+        covey.Network({**CONFIG, "ensemble": {}}, functions=FUNCTIONS, dimension=1)
+    network = covey.Network(CONFIG, functions=FUNCTIONS, dimension=1)
+    with pytest.raises(ConfigError, match=r"no \[ensemble\] table"):
+        _ = network.ensemble
 
 
 def test_rewards_count_in_a_network_too() -> None:

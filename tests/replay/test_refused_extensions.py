@@ -116,7 +116,6 @@ def test_an_invalid_answer_delay_is_rejected_with_its_row(slots: Any) -> None:
 @pytest.mark.parametrize(
     ("north", "what"),
     [
-        ({"candidates": ["x", "y"]}, "learner 'north' with several candidates"),
         ({"answer-wait": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
         ({"answer-delay": 3}, "answer-delay or answer-wait (give Network a wait instead)"),
     ],

@@ -89,9 +89,10 @@ async def through_nodes(
     restart_every: int,
     delay: int = 0,
     trust: Any = "full",
+    kind: type[virtual.World] = virtual.World,
 ) -> list[Row]:
     """Return the decisions of nodes over a slow network, which are restarted now and then."""
-    world = virtual.World(config, play.functions, dimension=len(play.coordinates), trust=trust)
+    world = kind(config, play.functions, dimension=len(play.coordinates), trust=trust)
     world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
     live: list[Row] = []
     for slot, name in enumerate(play.at[:slots]):
@@ -126,8 +127,8 @@ def through_processes(
         return [_through(clients[play.at[slot]], play, slot) for slot in slots]
 
 
-def _through(client: Client, play: Stream, slot: int) -> Row:
-    """Send one instance and its label to a site, and wait until its peers know the label."""
+def send(client: Client, play: Stream, slot: int) -> Any:
+    """Send one instance to a site, and return the answer."""
     inputs = [
         {"name": name, "shape": [1], "datatype": "FP64", "data": [float(play.contexts[slot, k])]}
         for k, name in enumerate(play.coordinates)
@@ -136,7 +137,12 @@ def _through(client: Client, play: Stream, slot: int) -> Row:
         {"name": f"f{k}", "shape": [1], "datatype": "INT64", "data": [int(said)]}
         for k, said in enumerate(play.predictions[:, slot])
     ]
-    told = client.infer(str(slot), inputs, slot=slot + 1)["parameters"]
+    return client.infer(str(slot), inputs, slot=slot + 1)
+
+
+def _through(client: Client, play: Stream, slot: int) -> Row:
+    """Send one instance and its label to a site, and wait until its peers know the label."""
+    told = send(client, play, slot)["parameters"]
     settled = client.label(str(slot), int(play.labels[slot]))
     client.drain()
     return told["phase"], told["arm"], told["function"], told["price"], settled["right"]

@@ -21,6 +21,7 @@ from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
 from covey.node.budgets import Budgets
+from covey.node.ensemble import ByArm
 from covey.node.network import functions_of, learner_of
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import PeerTimeouts
@@ -215,13 +216,19 @@ class World:
         """Return the learner of a site, before its store is loaded."""
         return learner_of(self.setup, place, self.dimension)
 
+    def answering(self, name: str) -> ByArm:
+        """Return how the clients of a site are answered."""
+        return ByArm()
+
     def boot(self, name: str) -> None:
         """Start the node of a site from its store."""
         place = self.names.index(name)
         site = self.setup.sites[place]
         self.stores[name] = self.store(name)
         learner = self.learner(place)
-        peers = {peer: self.link(self, name, peer) for peer, _ in learner.behind()}
+        answering = self.answering(name)
+        asked = [*(peer for peer, _ in learner.behind()), *answering.voters]
+        peers = {peer: self.link(self, name, peer) for peer in asked}
         doors = NodeDependencies(
             self.stores[name],
             peers,
@@ -229,6 +236,7 @@ class World:
             self.disk(name),
             lambda: self.noon_s + asyncio.get_running_loop().time(),
             {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
+            answering=answering,
         )
         own = functions_of(site, self.functions)
         node = Node(

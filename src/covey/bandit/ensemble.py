@@ -13,6 +13,8 @@ from covey.bandit.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
 from covey.errors import ConfigError, ConflictingLabel, DataError, UnknownTicket
 from covey.types import Label
 
+ABSTAINED = -1  # the code of a learner that does not vote
+
 
 class EnsembleState(NamedTuple):
     """State of an ensemble's weights, in one cell or global."""
@@ -57,9 +59,9 @@ class Gradient(msgspec.Struct, frozen=True):
         labels = standing.labels + 1
         step = self.step / labels if self.decay else self.step
         sums = sums_of(standing.weights, votes)
-        # Votes for the base class change no weight.
+        # Votes for the base class change no weight, nor do learners without a vote.
         weights = [
-            weight + step * ((vote == label) - sums[vote]) if vote else weight
+            weight + step * ((vote == label) - sums[vote]) if vote > 0 else weight
             for weight, vote in zip(standing.weights, votes, strict=True)
         ]
         return EnsembleState(tuple(weights), labels, standing.losses)
@@ -137,13 +139,14 @@ def sums_of(weights: Sequence[float], votes: Sequence[int]) -> dict[int, float]:
     """Return the total weight of the votes per class."""
     sums: dict[int, float] = {}
     for weight, vote in zip(weights, votes, strict=True):
-        sums[vote] = sums.get(vote, 0.0) + weight
+        if vote != ABSTAINED:
+            sums[vote] = sums.get(vote, 0.0) + weight
     return sums
 
 
 def _losses(standing: EnsembleState, votes: Sequence[int], label: int) -> tuple[float, ...]:
     pairs = zip(standing.losses, votes, strict=True)
-    return tuple([loss + (vote != label) for loss, vote in pairs])
+    return tuple([loss + (vote not in (label, ABSTAINED)) for loss, vote in pairs])
 
 
 def _rate(given: float | None, slot: int, learners: int) -> float:
@@ -220,7 +223,8 @@ class Ensemble:
         count = len(self.learners)
         self._start = EnsembleState((1 / count,) * count, 0, (0,) * count)
         self._standings: dict[Hashable, EnsembleState] = {}
-        self._rng = np.random.default_rng(chosen.seed)
+        self._rng = np.random.Generator(np.random.PCG64(chosen.seed))
+        self.draws = 0  # how many there were
         self._tickets: dict[int, _Ballot] = {}
         self._slot = 0
 
@@ -271,8 +275,14 @@ class Ensemble:
         """Return the winning code of votes given as codes; no ticket is issued."""
         weights = self._standing(cell).weights
         if self._is_drawn:
-            return codes[_drawn(weights, self._rng.random())]
-        return winner(weights, codes, self.rule.threshold)
+            self.draws += 1
+            return codes[_drawn(weights, codes, self._rng.random())]
+        threshold = self.rule.threshold
+        if threshold is not None and ABSTAINED in codes:  # of the weight of those that vote
+            total = sum(weights)
+            cast = sum(w for w, code in zip(weights, codes, strict=True) if code != ABSTAINED)
+            threshold *= cast / total if total > 0 else 1.0
+        return winner(weights, codes, threshold)
 
     def move(self, codes: Sequence[int], label: int, cell: Hashable = None) -> None:
         """Update the weights with a label code, without a ticket.
@@ -283,6 +293,16 @@ class Ensemble:
         after = self.rule.move(before, codes, label)
         self._check_weights(before.weights, after.weights)
         self._standings[self._key(cell)] = after
+
+    def standings(self) -> dict[Hashable, EnsembleState]:
+        """Return the state of the weights by cell; None stands for all cells."""
+        return self._standings
+
+    def restore(self, standings: Mapping[Hashable, EnsembleState], draws: int) -> None:
+        """Continue from earlier `standings`, after so many draws."""
+        self._standings = dict(standings)
+        self._rng.bit_generator.advance(draws - self.draws)  # type: ignore[attr-defined]
+        self.draws = draws
 
     def _standing(self, cell: Hashable) -> EnsembleState:
         return self._standings.get(self._key(cell), self._start)
@@ -403,14 +423,20 @@ class _Ballot(msgspec.Struct):
     truth: int | None = None
 
 
-def _drawn(weights: Sequence[float], chance: float) -> int:
-    """Return the index at which the cumulative sum of `weights` exceeds `chance`."""
-    for place, weight in enumerate(weights):
-        chance -= weight
+def _drawn(weights: Sequence[float], codes: Sequence[int], chance: float) -> int:
+    """Return the index at which the cumulative sum of `weights` exceeds `chance`.
+
+    Learners without a vote are left out.
+    """
+    places = [place for place, code in enumerate(codes) if code != ABSTAINED]
+    if len(places) < len(weights):
+        chance *= sum(weights[place] for place in places)
+    for place in places:
+        chance -= weights[place]
         if chance < 0:
             return place
     # The sum can fall short of `chance` by rounding.
-    return max(range(len(weights)), key=weights.__getitem__)
+    return max(places, key=weights.__getitem__)
 
 
 def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:

@@ -17,13 +17,16 @@ Where `is_supervised` is False, `consult` takes the place of `receive_report` an
 belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
+import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from covey.bandit.cell_names import CellNames
+from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
 from covey.errors import DataError
@@ -31,6 +34,7 @@ from covey.kernel import (
     CHOICE,
     SERVE,
     UNPAID,
+    CandidateTable,
     Clock,
     Table,
     arm_of,
@@ -39,7 +43,7 @@ from covey.kernel import (
     phase_of,
     table_of,
 )
-from covey.kernel.rules import Cell, Report, Rule
+from covey.kernel.rules import Cell, Level, Report
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
@@ -80,29 +84,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 _PHASES = (*PHASES, "serve")
-
-
-class CellNames:
-    """Cell names of all context spaces of a learner; the space name is the prefix."""
-
-    def __init__(self, policies: Mapping[str, Policy]) -> None:
-        self._policies = policies
-
-    def of(self, cell: Cell) -> str:
-        """Return the name of a cell."""
-        name = self._policies[cell.space].partition.name(cell)
-        return f"{cell.space}/{name}" if cell.space else name
-
-    def parse(self, name: str) -> Cell:
-        """Return the cell of a name; raise `DataError` for an invalid name."""
-        space, _, rest = name.rpartition("/")
-        policy = self._policies.get(space)
-        if policy is None:
-            raise DataError(f"cell {name!r} is in an unknown context space")
-        cell = policy.partition.parse(rest)
-        if len(cell.coordinates) != policy.dimension:
-            raise DataError(f"cell {name!r} needs {policy.dimension} coordinates")
-        return cell._replace(space=space) if space else cell
+# What the table of candidates has of a rule: its counters are elsewhere.
+_ONE_CELL = {"levels": (Level(1, math.inf),), "index": None, "tree": None, "custom": None}
 
 
 class Learner:
@@ -121,6 +104,7 @@ class Learner:
         context_peers: Sequence[str] = (),
         spaces: Mapping[str, Policy] | None = None,
         space: str = "",
+        candidates: Mapping[str, Candidates] | None = None,
         loss: Loss | None = None,
         is_supervised: bool = True,
         learns_costs: bool = False,
@@ -129,6 +113,7 @@ class Learner:
     ) -> None:
         """`spaces` has the policy of every context space, `space` names the learner's own.
 
+        `candidates` has those of learners that choose among several: `space` may be one of these.
         `free` are the indices of functions that every label scores.
         """
         self.name = name
@@ -162,9 +147,10 @@ class Learner:
         self.price_changes: list[tuple[int, str, float]] = []
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
-        self.names = CellNames(self.policies)
+        self.candidates = dict(candidates or {})
+        self.names = CellNames(self.policies, self.candidates)
         self.slot = 0  # the latest one that a decision was made at
-        self.tables = {name: self.empty_table(name) for name in self.policies}
+        self.tables = self.empty_tables()
         self.table = self.tables[space]  # of the own context space
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
         # By the part `CHOICE` of a code.
@@ -172,13 +158,26 @@ class Learner:
 
     @property
     def spaces(self) -> list[str]:
-        """The names of the context spaces; `space` is the own one."""
-        return list(self.policies)
+        """The names of the context spaces, and of candidates; `space` is the own one."""
+        return [*self.policies, *self.candidates]
+
+    @property
+    def own_spaces(self) -> tuple[str, ...]:
+        """The context spaces in which it decides: its candidates, or the own one."""
+        several = self.candidates.get(self.space)
+        return (self.space,) if several is None else several.spaces
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates its contexts have."""
+        several = self.candidates.get(self.space)
+        return self.policies[self.space].dimension if several is None else several.dimension
 
     @property
     def known_cells(self) -> int:
         """How many own cells are known."""
-        return len(self.table) - self.table.foreign_cells()
+        tables = [self.tables[space] for space in self.own_spaces]
+        return sum(len(table) - table.foreign_cells() for table in tables)
 
     @property
     def alarms(self) -> list[int]:
@@ -203,6 +202,8 @@ class Learner:
             parts.append(("loss", msgspec.json.encode(self.loss, order="sorted").decode()))
         if self._learns_costs:
             parts.append(("costs", "learnt from what is reported with labels"))
+        if self.space in self.candidates:
+            parts += [("candidate", space) for space in self.own_spaces]
         return parts
 
     @property
@@ -330,6 +331,13 @@ class Learner:
         """Return the labels of each arm in an own cell, and how much of them was right."""
         return [self.table.record(row, arm) for arm in range(len(self.arms))]
 
+    def same_cell(self, row: int, rows: np.ndarray) -> list[int]:
+        """Return those of own rows in which reports on `row` count the arrivals as well."""
+        if self.space not in self.candidates:
+            return [row]
+        table: Any = self.table
+        return [other for other in set(rows.tolist()) if table.is_alike(row, other)]
+
     # -- decisions and their labels -------------------------------------------------------------
 
     def retract(self, code: int, context: Context, slot: int, space: str | None = None) -> None:
@@ -439,9 +447,8 @@ class Learner:
         rows answered by `recall` are not pending.
         """
         self.rule = msgspec.structs.replace(self.rule, is_pending=True)
-        for space, old in self.tables.items():
-            table = self.empty_table(space)
-            table.take_over(old, codes.get(space, ()))
+        for space, table in self.empty_tables().items():  # candidates come after their spaces
+            table.take_over(self.tables[space], codes.get(space, ()))
             self.tables[space] = table
         self.table = self.tables[self.space]
 
@@ -533,17 +540,38 @@ class Learner:
     # -- tables ---------------------------------------------------------------------------------
 
     def empty_table(self, space: str, **other: Any) -> Table:
-        """Return a table for a context space; `other` are fields of the rule that differ."""
+        """Return a table for a context space; `other` are fields of the rule that differ.
+
+        That of candidates must be joined with those of their spaces.
+        """
+        several = self.candidates.get(space)
+        if several is not None:
+            rule = msgspec.structs.replace(self.rule, **other, **_ONE_CELL)
+            rule = msgspec.structs.replace(rule, dimension=several.dimension, rewards=())
+            return CandidateTable(Clock([], []), rule)
         policy = self.policies[space]
-        rule: Rule = self.rule
+        rule = self.rule
         if space != self.space:
             levels = policy.partition.levels(policy.dimension)
+            rewards = rule.rewards if space in self.own_spaces else ()
             rule = msgspec.structs.replace(
-                rule, dimension=policy.dimension, levels=levels, rewards=()
+                rule, dimension=policy.dimension, levels=levels, rewards=rewards
             )
         if other:
             rule = msgspec.structs.replace(rule, **other)
         return table_of(Clock(policy.scales(), policy.powers()), rule)
+
+    def empty_tables(self, **other: Any) -> dict[str, Table]:
+        """Return a table for every context space, those of candidates joined."""
+        tables = {space: self.empty_table(space, **other) for space in self.spaces}
+        for space in self.candidates:
+            self.join(tables[space], space, tables.__getitem__)
+        return tables
+
+    def join(self, table: Any, space: str, table_at: Callable[[str], Table]) -> None:
+        """Let the table of candidates count in the tables of their spaces."""
+        several = self.candidates[space]
+        table.join([table_at(one) for one in several.spaces], list(several.columns))
 
     def _at(self, space: str | None) -> Table:
         return self.table if space is None else self.tables[space]

@@ -23,6 +23,7 @@ class Partition(Protocol):
 
 
 Space = tuple[int, ...]  # indices of coordinates
+BETWEEN = "|"  # the names of candidates, and those of their cells
 
 
 def space_name(space: Space, names: Sequence[str]) -> str:
@@ -49,6 +50,55 @@ def cell_name(space: Space, names: Sequence[str], cell: str) -> str:
 def space_of(cell: str) -> str:
     """Return the name of the space in the name of a cell."""
     return cell.rpartition("/")[0]
+
+
+class Candidates(NamedTuple):
+    """Several candidate spaces of a learner as one: their names, and where their coordinates are.
+
+    A cell of it is a cell of each, and its level says which of them decides.
+    """
+
+    spaces: tuple[str, ...]
+    columns: tuple[Space, ...]  # places of the coordinates of each in contexts
+    partitions: "tuple[Partition, ...]"
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates of contexts."""
+        return 1 + max((place for space in self.columns for place in space), default=-1)
+
+    def first_cell(self, cell: Cell) -> Cell:
+        """Return the cell in the first space."""
+        level, *coordinates = cell.coordinates[: 1 + len(self.columns[0])]
+        return Cell(level, tuple(coordinates), self.spaces[0])
+
+    def first_point(self, context: Sequence[float]) -> tuple[float, ...]:
+        """Return the context in the first space."""
+        return tuple(context[place] for place in self.columns[0])
+
+    def name(self, cell: Cell) -> str:
+        """Return the names of the cells, and the number of the one that decides."""
+        parts, at = [], 0
+        for space, partition in zip(self.columns, self.partitions, strict=True):
+            end = at + 1 + len(space)
+            level, *coordinates = cell.coordinates[at:end]
+            parts.append(partition.name(Cell(level, tuple(coordinates))))
+            at = end
+        return f"{BETWEEN.join(parts)}@{cell.level}"
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name; the inverse of `name`."""
+        names, _, number = name.rpartition("@")
+        parts = names.split(BETWEEN)
+        if len(parts) != len(self.spaces) or number not in map(str, range(len(parts))):
+            raise DataError(f"{name!r} is not a cell of the candidates {' and '.join(self.spaces)}")
+        numbers: list[int] = []
+        for part, space, partition in zip(parts, self.columns, self.partitions, strict=True):
+            cell = partition.parse(part)
+            if len(cell.coordinates) != len(space):
+                raise DataError(f"cell {part!r} needs {len(space)} coordinates")
+            numbers += [cell.level, *cell.coordinates]
+        return Cell(int(number), tuple(numbers))
 
 
 class Uniform(NamedTuple):

@@ -14,6 +14,7 @@ from covey.kernel.rules import Rule
 if TYPE_CHECKING:
     from covey.kernel.arena import Arena
     from covey.kernel.batches import Batches
+    from covey.kernel.candidates import CandidateTable
     from covey.kernel.spaces import Ledger
     from covey.kernel.table import Table
     from covey.kernel.thresholds import Clock
@@ -50,6 +51,7 @@ else:
             "tree",
             "custom",
             "spaces",
+            "candidates",
             "tickets",
             "arena",
             "batches",
@@ -58,8 +60,9 @@ else:
         return {name: value for module in modules for name, value in vars(module).items()}
 
     _NAMES = _load()
-    Arena, Batches, Ledger, Clock, Table, Tickets = (
-        _NAMES[name] for name in ("Arena", "Batches", "Ledger", "Clock", "Table", "Tickets")
+    Arena, Batches, CandidateTable, Ledger, Clock, Table, Tickets = (
+        _NAMES[name]
+        for name in ("Arena", "Batches", "CandidateTable", "Ledger", "Clock", "Table", "Tickets")
     )
 
 __all__ = [
@@ -71,6 +74,7 @@ __all__ = [
     "UNPAID",
     "Arena",
     "Batches",
+    "CandidateTable",
     "Clock",
     "Ledger",
     "Table",

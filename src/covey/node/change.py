@@ -511,6 +511,8 @@ class _Recount:
         key = (OWN if is_pooled else source, space)
         if key not in self._tables:
             self._tables[key] = _empty(self._learner, space)
+            if space in self._learner.candidates:
+                self._learner.join(self._tables[key], space, lambda one: self._table(source, one))
         return self._tables[key]
 
     def _own(self, request: Request, row: int) -> int:

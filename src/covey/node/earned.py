@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
 from covey.node.agreement import Relation
@@ -78,9 +79,16 @@ class Regions:
 class EarnedTrust:
     """The sources whose labels are pooled as long as they agree."""
 
-    def __init__(self, sources: Iterable[str], policies: Mapping[str, Policy]) -> None:
+    def __init__(
+        self,
+        sources: Iterable[str],
+        policies: Mapping[str, Policy],
+        candidates: Mapping[str, Candidates] | None = None,
+    ) -> None:
+        """Labels of `candidates` are compared in the regions of the first one."""
         self._sources = frozenset(sources)
         self._regions = {space: Regions(policy) for space, policy in policies.items()}
+        self._candidates = candidates or {}
         self._relations: dict[tuple[str, str], Relation] = {}
         self._with_own: list[Relation] = []
         self._changed: dict[tuple[str, str], Relation] = {}
@@ -109,6 +117,9 @@ class EarnedTrust:
     def take_own(self, space: str, context: Context, function: str, gain: float, slot: int) -> None:
         """Compare a label of the site's own instance with those of the sources."""
         if self._with_own:
+            if space in self._candidates:
+                several = self._candidates[space]
+                space, context = several.spaces[0], several.first_point(context)
             regions = [f"{space}/{one}" for one in self._regions[space].around(context)]
             self._take_as_own(regions, function, gain, slot)
 
@@ -156,6 +167,8 @@ class EarnedTrust:
         return source != OWN and self._relations[source, OWN].pairs >= ENOUGH_PAIRS
 
     def _region(self, cell: Cell) -> str:
+        if cell.space in self._candidates:
+            cell = self._candidates[cell.space].first_cell(cell)
         return f"{cell.space}/{self._regions[cell.space].of_cell(cell)}"
 
     # -- verdicts -------------------------------------------------------------------------------

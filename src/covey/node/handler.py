@@ -13,7 +13,7 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionBusy, FunctionError, PeerError
 from covey.functions.function import Late
-from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of
+from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell, Report
 from covey.node.free import FreeFunctions, Group
 from covey.node.requests import (
@@ -215,6 +215,7 @@ class Handler:
                 code = self._judge.resume(row, context, slot, draft.closed)
                 if code >= 0:
                     break
+                row = undecided_row(code)
         except BaseException:
             self._state.undo_reports(undo)
             raise
@@ -239,7 +240,8 @@ class Handler:
         if not draft.done or not learner.counts_at_once or learner.behind()[peer][1]:
             return 0
         codes, arm = draft.codes[: draft.done], len(learner.arms) - len(self._peers) + peer
-        return int(np.count_nonzero((row_of(codes) == row) & (arm_of(codes) == arm)))
+        rows = row_of(codes[arm_of(codes) == arm])
+        return int(np.count_nonzero(np.isin(rows, learner.same_cell(row, rows))))
 
     async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
         learner, driver = self._learner, self._driver

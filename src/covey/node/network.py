@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from covey.bandit.accounts import Account, Dealings, settle_accounts
+from covey.bandit.ensemble import Weighing
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.bandit.links import price_changes
-from covey.bandit.partitions import space_names
+from covey.bandit.partitions import BETWEEN, Candidates, space_names
+from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load
 from covey.data.contexts import Contexts
 from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
 from covey.errors import ConfigError, DataError
-from covey.functions.function import Function, Late, as_function
+from covey.functions.function import Function, Late, as_function, declared
 from covey.node.at_once import LocalDriver, Wait, run
 from covey.node.handler import Handler
 from covey.node.requests import (
@@ -27,6 +29,7 @@ from covey.node.requests import (
     prediction_of,
 )
 from covey.node.rows import SETTLED, RowHandler, TicketState
+from covey.node.voting import LocalEnsemble
 from covey.toml import nearest
 from covey.types import Context, Label
 
@@ -109,8 +112,7 @@ class LocalSite:
                 f"{wait} slots; raise label-wait, or send fewer rows at once"
             )
         if len(rows) > 1:
-            dimension = self.learner.policies[self.learner.space].dimension
-            points = points_of(contexts, rows, dimension=dimension)
+            points = points_of(contexts, rows, dimension=self.learner.dimension)
         self._state.count_pending()
         request = run(self._handler.answer(rows, points, slot=slot))
         first = request.number
@@ -224,6 +226,11 @@ class LocalSite:
                 label, late.truth = late.truth, UNKNOWN
                 settlements.append(self.learn(request.number + row, label))
         return settlements
+
+    def cell_of(self, ticket: int) -> str:
+        """Return the name of the cell that decided on a ticket."""
+        request, row = self._state.find_ticket(ticket)
+        return request.group(row).cell
 
     # -- for other sites and drivers ------------------------------------------------------------
 
@@ -364,6 +371,24 @@ class Network(Mapping[str, LocalSite]):
                 contexts = None  # they are given, and have no coordinates
             self._members[site.name] = kind(site, learner, own, self._members, wait, contexts)
         _check_all_used(setup, functions)
+        self._ensemble = None if setup.ensemble is None else self._voting(setup, functions)
+
+    def _voting(self, setup: NetworkConfig, functions: Mapping[str, Any]) -> LocalEnsemble:
+        voters = [site for site in setup.sites if site.receives]
+        own = [one for site in voters for one in functions_of(site, functions)]
+        return LocalEnsemble(
+            {site.name: self._members[site.name] for site in voters},
+            cast("Weighing", setup.ensemble),
+            classes=declared(own),
+            label_wait=self._members[voters[0].name].learner.label_wait,
+        )
+
+    @property
+    def ensemble(self) -> LocalEnsemble:
+        """What answers with the weighted vote of all learners, by the table `[ensemble]`."""
+        if self._ensemble is None:
+            raise ConfigError("the configuration has no [ensemble] table; add one to let all vote")
+        return self._ensemble
 
     @property
     def accounts(self) -> dict[str, Account] | None:
@@ -422,7 +447,8 @@ def learner_of(
     policies = setup.policies(width)
     # Where all learners have the same contexts, cells need no name of a space.
     titles = space_names(spaces, setup.context.names) if len(spaces) > 1 else [""]
-    (own,) = site.spaces
+    candidates = _candidates(setup, titles, policies)
+    own = site.spaces[0]
     return Learner(
         site.name,
         functions=site.functions,
@@ -433,7 +459,8 @@ def learner_of(
         position=place,
         rewards=site.rewards,
         spaces=dict(zip(titles, policies, strict=True)),
-        space=titles[own],
+        space=BETWEEN.join(titles[k] for k in site.spaces),
+        candidates=candidates,
         loss=setup.data.loss,
         is_supervised=site.is_supervised,
         learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
@@ -456,23 +483,44 @@ def _price_changes(setup: NetworkConfig, site: LearnerSpec) -> list[tuple[int, s
     ]
 
 
+def _candidates(
+    setup: NetworkConfig, titles: Sequence[str], policies: Sequence[Policy]
+) -> dict[str, Candidates]:
+    """Return the candidates of all learners that have several, by the names of their spaces."""
+    found = {}
+    for place, site in enumerate(setup.sites):
+        if len(site.spaces) > 1:
+            coordinates = setup.coordinates_of(place)
+            spaces = [setup.plan.spaces[k] for k in site.spaces]
+            found[BETWEEN.join(titles[k] for k in site.spaces)] = Candidates(
+                tuple(titles[k] for k in site.spaces),
+                tuple(tuple(map(coordinates.index, space)) for space in spaces),
+                tuple(policies[k].partition for k in site.spaces),
+            )
+    return found
+
+
 def check_can_run(setup: NetworkConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
-    many = [site.name for site in setup.sites if len(site.spaces) > 1]
     waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
     for is_there, what in (
         (waits, "answer-delay or answer-wait (give Network a wait instead)"),
-        (many, f"learner {many[0]!r} with several candidates" if many else ""),
         (
             setup.wiring is not None and setup.wiring.tolls,
             "a [[link]] with cost-column (write cost-columns of the learner instead)",
         ),
-        (setup.ensemble, "[ensemble]"),
         (setup.settings.reading.history == "asked", 'history = "asked"'),
     ):
         if is_there:
             raise ConfigError(
                 f"the configuration has {what}, which only a replay supports; remove it"
+            )
+    for site in setup.sites:
+        if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
+            key = "context-peers" if site.context_peers else "supervised = false"
+            raise ConfigError(
+                f"learner {site.name!r} has {key} and several candidates, which only a replay "
+                "supports together; remove one of them"
             )
 
 

@@ -27,7 +27,7 @@ from covey.functions.function import Function
 from covey.kernel.rules import Report
 from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
-from covey.node.handler import Handler
+from covey.node.ensemble import ByArm
 from covey.node.horizon import HorizonWatch
 from covey.node.late import LateAnswers
 from covey.node.peers import (
@@ -42,7 +42,6 @@ from covey.node.peers import (
     peers_of,
 )
 from covey.node.questions import ROW_ID, Question, checked_slot, other_request
-from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
@@ -82,6 +81,7 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     payees: Mapping[str, Payee] = {}  # peers that payments are stated to
     # A paused node of the same store, which is stopped when the new one starts.
     before: "Node | None" = None
+    answering: ByArm = ByArm()  # or an ensemble, whose vote answers clients
 
 
 class Node:
@@ -111,7 +111,7 @@ class Node:
         self.name = site.name
         self.learner = learner
         self._serving_cost = site.serving_cost
-        self._horizon = HorizonWatch(learner.policies[learner.space].settings.horizon)
+        self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.horizon)
         self._started_s: float | None = None
         self._labels = labels
         self._dependencies = dependencies
@@ -119,7 +119,8 @@ class Node:
         if fingerprint is None:
             parts = learner.arms, learner.policies, (), learner.counted_parts
             fingerprint = schema_fingerprint(*parts)
-        asked = peers_of(learner, dependencies.peers)
+        self._answering = dependencies.answering
+        asked = peers_of(learner, dependencies.peers, self._answering.voters)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = {
             peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
@@ -136,7 +137,7 @@ class Node:
         self.starts = loaded.starts  # this one included
         self.arms = loaded.arms  # retired ones, too
         self._ledger = PaymentLedger.load(store, learner, budgets or Budgets(), dependencies.clock)
-        self._state = RecordedState(
+        self._state = self._answering.state(
             learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
         )
         self.counters = self._state.counters  # what was decided and labelled so far
@@ -144,7 +145,7 @@ class Node:
             self._state, functions, dependencies.workers, self._breakers, self.new_id, self._ledger
         )
         self.failures = self._driver.failures  # calls of each own function, since the start
-        self._handler = Handler(self._state, site.views, self._driver)
+        self._handler = self._answering.handler(self._state, site.views, self._driver)
         self._in_progress = InProgress(self._limits)
         self._late = LateAnswers(self._state)
         self._training = Sections()
@@ -218,6 +219,7 @@ class Node:
             account=self.counters.account(self._serving_cost),
             horizon=self._horizon.slots,
             trust=self._state.trust_states(),
+            ensemble=self._answering.weights(),
         )
 
     def start(self) -> None:
@@ -303,8 +305,7 @@ class Node:
             found = contexts(first) if callable(contexts) else contexts
             if len(rows) == 1 and isinstance(found, list) and len(found) == 1:
                 return found
-            dimension = self.learner.policies[self.learner.space].dimension
-            return points_of(found, rows, dimension=dimension)
+            return points_of(found, rows, dimension=self.learner.dimension)
 
         async def answer() -> Request:
             self._driver.begin()

@@ -252,10 +252,12 @@ class CircuitBreaker:
             self._is_logged_open = True
 
 
-def peers_of(learner: Learner, peers: Mapping[str, Peer]) -> dict[str, Peer]:
-    """Return the peers that a learner may ask."""
+def peers_of(
+    learner: Learner, peers: Mapping[str, Peer], voters: Sequence[str] = ()
+) -> dict[str, Peer]:
+    """Return the peers that a learner may ask, and those that vote with it."""
     found: dict[str, Peer] = {}
-    for peer, _ in learner.behind():
+    for peer in [*(peer for peer, _ in learner.behind()), *voters]:
         if peer in found:
             raise ConfigError(
                 f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "

@@ -284,7 +284,8 @@ class RecordedState(SiteState):
     @property
     def cells(self) -> int:
         """How many cells the site itself knows."""
-        return sum(len(one) - one.foreign_cells() for one in self.learner.tables.values())
+        tables = [self.learner.tables[space] for space in self.learner.policies]
+        return sum(len(one) - one.foreign_cells() for one in tables)
 
     @property
     def alarm_slot(self) -> int:

@@ -217,8 +217,9 @@ class RowHandler:
 
     def _query_peers(self, code: int, context: Context, slot: int, undo: Undo) -> int:
         """Decide a row with the reports of peers; `code` is that of the row undecided."""
-        table, row, cell = self._learner.table, undecided_row(code), self._cell(code)
+        table = self._learner.table
         while code < 0:
+            row, cell = undecided_row(code), self._cell(code)
             for k in table.stale(row, slot):
                 report = self._others[self._peers[k]].rows.report(cell, slot)
                 undo.append((row, k, table.hear(row, k, report, slot)))

@@ -83,6 +83,8 @@ class State(msgspec.Struct, frozen=True):
     account: AccountState | None = None  # None: it has no serving-cost
     horizon: int | None = None  # slots that the policy was chosen for; None: any number
     trust: list[TrustState] = []  # of peers with earned trust that have sent labels
+    # Of an ensemble: the weights by cell ("": all cells) and learner.
+    ensemble: dict[str, dict[str, float]] | None = None
 
 
 class Payments(Protocol):

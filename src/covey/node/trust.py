@@ -55,16 +55,13 @@ class DirtyCells:
         self.tables: dict[str, Table] = learner.tables
         if source != OWN:
             # Which labels an overlay keeps depends on the site's labels too: see `settle`.
-            self.tables = {
-                space: learner.empty_table(space, most_cells=NO_LIMIT, asked_only=False)
-                for space in learner.spaces
-            }
+            self.tables = learner.empty_tables(most_cells=NO_LIMIT, asked_only=False)
         self._learner = learner
         self._source = source
         self._has_levels = {
             space: len(policy.partition.levels(policy.dimension)) > 1
             for space, policy in learner.policies.items()
-        }
+        } | dict.fromkeys(learner.candidates, False)
         self._names: dict[tuple[str, int], str] = {}
         self._alarms: Counter[str] = Counter() if alarms is None else alarms
         self.clear()
@@ -116,6 +113,10 @@ class DirtyCells:
         """Return the lines of the cells that changed or became known, and begin anew."""
         for space, table in self.tables.items():
             self._look(space, table)
+        for space, several in self._learner.candidates.items():
+            candidates: Any = self.tables[space]
+            changed = [(several.spaces[k], row) for k, row in candidates.take_changed()]
+            self._rows.update(dict.fromkeys(changed))
         rows, self._rows = sorted(self._rows), {}
         return [self._line(space, row) for space, row in rows]
 
@@ -194,7 +195,7 @@ class SourceStatistics:
         self.earned: EarnedTrust | None = None
         earning = [source for source, how in trust.items() if how == "earned"]
         if earning:
-            self.earned = EarnedTrust(earning, learner.policies)
+            self.earned = EarnedTrust(earning, learner.policies, learner.candidates)
 
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source are counted in the learner's own tables."""

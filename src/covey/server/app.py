@@ -196,6 +196,7 @@ class ServedSite:
                 self._threads,
                 payees={} if peers is None else peers.by_name,
                 before=before,
+                answering=served.answering,
             ),
             trust={name: one.trust for name, one in served.neighbours.items()},
             timeouts=served.timeouts,

@@ -20,6 +20,7 @@ from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.node.budgets import Budgets, prices_of
+from covey.node.ensemble import ByArm, SiteEnsemble, voters_of
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
@@ -283,6 +284,12 @@ class SiteConfig(NamedTuple):
     budgets: Budgets = Budgets()
     path: Path = Path()  # of the file
     digest: str = ""  # of its content
+    answering: ByArm = ByArm()
+
+    @property
+    def asked(self) -> LearnerSpec:
+        """The learner of the site, and all peers that it asks: those that vote, too."""
+        return _with_voters(self.setup, self.site, self.answering.voters)
 
     @property
     def has_contexts(self) -> bool:
@@ -368,14 +375,20 @@ def from_table(
     site = setup.sites[place]
     contexts = setup.contexts_of(place)
     _check(serving, setup, site, contexts)
-    check_site(site, names, known)
-    _check_keys(serving, site, known)
+    voters = voters_of(tables.members[place]) if setup.ensemble is not None else []
+    asked = _with_voters(setup, site, voters)
+    check_site(asked, names, known)
+    _check_keys(serving, asked, known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     is_asked_by_context = any(peer.asks_by_context for peer in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_pending({})  # concurrent clients must not all explore the same arm
     own = functions_of(site, given)
+    labels = _labels(serving, contexts, own, setup.data.loss)
+    answering = ByArm()
+    if setup.ensemble is not None:
+        answering = SiteEnsemble(serving.name, voters, setup.ensemble, labels.classes)
     return SiteConfig(
         serving,
         setup,
@@ -387,7 +400,7 @@ def from_table(
         PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
         known,
         http.read_limits(bounds, label_wait=learner.label_wait),
-        _labels(serving, contexts, own, setup.data.loss),
+        labels,
         contexts,
         None if serving.tokens is None else path.parent / serving.tokens,
         identity,
@@ -395,7 +408,13 @@ def from_table(
         _peer_address(serving, identity),
         _budgets(serving, learner, known),
         path,
+        answering=answering,
     )
+
+
+def _with_voters(setup: NetworkConfig, site: LearnerSpec, voters: Sequence[str]) -> LearnerSpec:
+    places = [k for k, one in enumerate(setup.sites) if one.name in voters]
+    return site._replace(peers=(*site.peers, *places)) if places else site
 
 
 def check_may_become(before: SiteConfig, now: SiteConfig) -> None:

@@ -452,7 +452,7 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
 
 def _asks(site: SiteConfig, name: str) -> peer_client.Asks | None:
     place = [one.name for one in site.setup.sites].index(name)
-    if place in site.site.peers:
+    if place in site.asked.peers:
         return "data"
     return "context" if place in site.site.context_peers else None
 

@@ -216,7 +216,7 @@ class _NodeCollector(Collector):
             "covey_alarms", "Alarms of the change detection since the start.", labels=["space"]
         )
         counted = self._node.counters.alarms
-        yield _filled(alarms, {(space,): counted[space] for space in self._node.learner.tables})
+        yield _filled(alarms, {(space,): counted[space] for space in self._node.learner.policies})
         for name, says, value in (
             ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
             ("covey_slot", "The latest slot.", state.slot),

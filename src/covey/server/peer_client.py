@@ -280,16 +280,17 @@ def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[st
     """Compare the spaces in which one site asks with those that the other knows."""
     here, told = site.spaces, seen.greeting.spaces
     policies = site.learner.policies
-    if not here.known or len(seen.known) != len(told):  # of 0.1.0, or clients send the contexts
-        there = {one.name: one for one in told}.get(site.learner.space)
-        if there is None:
-            name = site.learner.space or "the same for all"
-            yield f"contexts are {name} here, and it has none of these"
-        else:
-            yield from _of_forms(policies[site.learner.space], there)
+    if not here.known or len(seen.known) < len(told):  # of 0.1.0, or clients send the contexts
+        there = {one.name: one for one in told}
+        for space in site.learner.own_spaces:
+            if space in there:
+                yield from _of_forms(policies[space], there[space])
+            else:
+                name = space or "the same for all"
+                yield f"contexts are {name} here, and it has none of these"
         return
-    ours = dict(zip(here.known, policies.values(), strict=True))
-    theirs = dict(zip(seen.known, told, strict=True))
+    ours = dict(zip(here.known, policies.values(), strict=False))  # candidates come last
+    theirs = dict(zip(seen.known, told, strict=False))
     who, whom = ("this site", "it") if is_asked else ("it", "this site")
     asking, knowing = (here.own, seen.known) if is_asked else (seen.own, here.known)
     for one in asking:

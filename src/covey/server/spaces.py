@@ -106,7 +106,12 @@ def names_of(setup: NetworkConfig, learner: Learner) -> SpaceNames:
         )
         for title, space in zip(learner.policies, spaces, strict=True)
     }
-    return SpaceNames(meanings, [learner.space], site=learner.name)
+    joint = {
+        name: Meaning(name, _digest([meanings[space].digest for space in several.spaces]))
+        for name, several in learner.candidates.items()
+    }
+    own = list(dict.fromkeys([*learner.own_spaces, learner.space]))
+    return SpaceNames(meanings | joint, own, site=learner.name)
 
 
 def announced(headers: Mapping[str, str]) -> tuple[list[Meaning], list[Meaning]]:
