@@ -133,6 +133,8 @@ def test_a_scenario_gives_time_its_horizon() -> None:
 
     assert chosen.contexts["timed"].context == ["x1", {"scale": "slot", "horizon": 700}]
     assert chosen.dimensions("timed", chosen.environments["calm"]) == [2]
+    assert chosen.titles()["timed"].endswith("; context x1, slot")
+    assert PolicyContext(candidates=["x1", ["x2", "x3"]]).title == "candidates x1, x2 and x3"
 
 
 # Rewards, random costs, losses, labels.

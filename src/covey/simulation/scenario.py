@@ -85,11 +85,12 @@ class Scenario(NamedTuple):
 
     def titles(self) -> dict[str, str]:
         """Return one line per policy, for reports."""
-        worlds = self.environments.values()
-        return {
-            name: " / ".join(dict.fromkeys(self.policy(name, world).title for world in worlds))
-            for name in self.policies
-        }
+        worlds, titles = self.environments.values(), {}
+        for name in self.policies:
+            listed = dict.fromkeys(self.policy(name, world).title for world in worlds)
+            seen = [self.contexts[name].title] if name in self.contexts else []
+            titles[name] = "; ".join([" / ".join(listed), *seen])
+        return titles
 
     def descriptions(self) -> dict[str, str]:
         """Return one line per environment, for reports."""

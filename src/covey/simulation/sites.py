@@ -32,6 +32,19 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     context: list[Entry] = []
     candidates: Candidates | None = None
 
+    @property
+    def title(self) -> str:
+        """What is used, in one line for reports."""
+
+        def named(entry: Any) -> str:
+            if isinstance(entry, list):
+                return " and ".join(map(named, entry))
+            return entry if isinstance(entry, str) else f"{entry.get('scale')}"
+
+        listed = self.context if self.candidates is None else self.candidates
+        kind = "context" if self.candidates is None else "candidates"
+        return f"{kind} {', '.join(map(named, listed))}"
+
     def within(self, environment: Environment) -> Environment:
         """Return the environment as the policy sees it."""
         return msgspec.structs.replace(
