@@ -1,5 +1,6 @@
 """Links and their changes: replay, a network in process and nodes that reload decide the same."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +11,17 @@ from covey.node.node import Question
 from support import virtual
 from support.flow import (
     NODE_SLOTS,
+    SITES,
     Row,
     Stream,
     config_of,
     decided_in_a_network,
     recorded_stream,
     replayed,
+    site_file,
+    through,
 )
+from support.site_processes import Client, Offices, served
 
 LINKS = [
     {"between": ["site0", "site1"], "cost": 0.05},
@@ -81,6 +86,37 @@ def test_nodes_that_reload_changed_links_decide_as_a_replay_with_changes_by_slot
     live = virtual.run(through_reloads(stream, config, restart_every=restart_every))
 
     assert live == replayed(stream, config)[:NODE_SLOTS]
+
+
+def test_a_process_that_reloads_changed_links_decides_as_a_replay_with_a_change_by_slot(
+    stream: Stream, tmp_path: Path
+) -> None:
+    change = {**CHANGES[0], "slot": 101}
+    config = with_links("cos", [change])
+    for key in ("finest-level", "mode"):
+        config["policy"].pop(key, None)
+    config["policy"] |= {"pending": False, "check-claims": False, "slices": 1}
+    text = {key: config[key] for key in config if key != "link-change"}
+    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
+    sites = {f"site{k}": site_file(offices, text, k) for k in range(SITES)}
+    live: list[Row] = []
+
+    with served(tmp_path, sites) as clients:
+        for slot in range(200):
+            if slot + 1 == change["slot"]:
+                reloaded = site_file(offices, changed(text, change), 0)
+                (tmp_path / "site0.toml").write_text(reloaded)
+                clients["site0"].reload()
+                while prices_of(clients["site0"])["site2"] != change["cost"]:
+                    pass  # asking takes its time
+            live.append(through(clients[stream.at[slot]], stream, slot))
+
+    assert live == replayed(stream, config)[:200]
+    assert live != replayed(stream, text)[:200]
+
+
+def prices_of(client: Client) -> dict[str, Any]:
+    return {arm["name"]: arm["price"] for arm in client.state()["arms"]}
 
 
 async def through_reloads(

@@ -88,7 +88,7 @@ def running(folder: Path, name: str, text: str, *, end: int = signal.SIGTERM) ->
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SRC, TESTS, folder)))},
     )
     assert process.stderr is not None
-    client = Client(process.stderr.readline().strip())
+    client = Client(process.stderr.readline().strip(), process)
     try:
         yield client
     finally:

@@ -71,6 +71,7 @@ def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
     """Return the file of one site: what the configuration says of it, and whom it knows."""
     own = dict(config["learner"][place])
     free = {"free": True} if own.pop("free", False) else {}
+    others = [one["name"] for one in config["learner"] if one["name"] != own["name"]]
     features = {f"f{k}": "INT64" for k in range(2 * SITES)}
     node = {"features": features, "instance": "row", "dimension": 2, "slots": "given"}
     rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
@@ -79,7 +80,8 @@ def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
             offices.node(own["name"], **node, **{"timeout-s": 30.0}),
             table("[policy]", config["policy"]),
             table("[[learner]]", own),
-            *(offices.peer(name, **rights) for name in own["peers"]),
+            *(offices.peer(name, **rights) for name in own.get("peers", others)),
+            *(table("[[link]]", link) for link in config.get("link", [])),
             *(
                 table(
                     "[[function]]",

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def recorded(place: int) -> Callable[[list[int]], int]:
 class Client:
     """A client of one site, over one connection."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: "subprocess.Popen[str]") -> None:
+        self._process = process
         _, _, host, path = url.split("/", 3)
         self._model = f"/{path}"
         self._way = http.client.HTTPConnection(host, timeout=30)
@@ -49,6 +51,10 @@ class Client:
         """Return when peers have been told all labels."""
         while self.state()["owed"]:
             pass  # asking takes its time
+
+    def reload(self) -> None:
+        """Let the site read its file again; it does so while it serves."""
+        self._process.send_signal(signal.SIGHUP)
 
     def state(self) -> Any:
         return self._send("GET", "/state")
@@ -139,7 +145,7 @@ def _client(process: "subprocess.Popen[str]", stack: ExitStack) -> Client:
     assert process.stderr is not None
     line = process.stderr.readline().strip()
     assert line.startswith("http"), line
-    client = Client(line)
+    client = Client(line, process)
     stack.callback(client.close)
     return client
 
