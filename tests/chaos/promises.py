@@ -207,7 +207,7 @@ async def memory_agrees_with_the_store(network: Network, name: str, node: Node) 
         network.blame("I4", str(error))
         return
     network.starts[name] = loaded.starts
-    restarted = RecordedState(network.learner(name), loaded, network.trust[name])
+    restarted = RecordedState(network.fresh_learner(name), loaded, network.trust[name])
     here, there = picture(node._state), picture(restarted)
     for part, value in here.items():
         how = f"{name}, {part}: {_differing(value, there[part])}"

@@ -12,7 +12,6 @@ from chaos.links import CheckedClient, Link
 from chaos.plans import Plan, Storm
 from covey.bandit.learner import Learner
 from covey.errors import FunctionError, StoreError
-from covey.node.network import learner_of
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
@@ -141,7 +140,8 @@ class Network(virtual.World):
         self.counts["trainings"] += 1
         site = self._owners[function]
         source = cases.origin(case, [one.site for one in self.plan.clients], self.names)
-        is_trusted = source == site or self.trust[site][source] == "full"
+        node = self.nodes.get(site)
+        is_trusted = source == site or (node is not None and node._state.teaches(source))
         self.expect(times == 1, "I2", f"{function} was trained {times} times with one label")
         self.expect(is_trusted, "I6", f"{function} of {site} was trained with a label of {source}")
 
@@ -176,16 +176,16 @@ class Network(virtual.World):
     @property
     def arms(self) -> dict[str, tuple[str, ...]]:
         """The arms of every site."""
-        return {name: self.learner(name).arms for name in self.names}
+        return {name: self.fresh_learner(name).arms for name in self.names}
 
     def training_budget(self, name: str, slot: int) -> float:
         """Return D2: how many arrivals of a peer in a cell are too few at `slot`."""
-        policies = self.learner(name).policies
+        policies = self.fresh_learner(name).policies
         return max(policy.train.at(slot) for policy in policies.values())
 
-    def learner(self, name: str) -> Learner:
+    def fresh_learner(self, name: str) -> Learner:
         """Return a learner of a site that has not begun."""
-        return learner_of(self.setup, self.names.index(name), self.dimension)
+        return self.learner(self.names.index(name))
 
     @property
     def storm(self) -> Storm:
