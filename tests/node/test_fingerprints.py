@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from covey.errors import StoreError
 from covey.node.change import Plan, adopt, wanted_arms
-from covey.node.requests import differences, schema_fingerprint
+from covey.node.fingerprint import differences, schema_fingerprint
 from covey.node.store import Store
 from covey.server import config
 from support.served import CONSTANTS

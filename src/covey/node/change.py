@@ -15,6 +15,7 @@ from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import DataError, StoreError
 from covey.functions.function import Function
 from covey.kernel import SERVE, UNPAID, Table, arm_of, code_of, phase_of, row_of, undecided_row
+from covey.node.fingerprint import differences
 from covey.node.free import scored_gains
 from covey.node.requests import (
     DETACHED,
@@ -31,7 +32,6 @@ from covey.node.requests import (
     SourceState,
     StoreChange,
     add_counts,
-    differences,
     is_own,
     said_in,
 )

@@ -161,6 +161,13 @@ class SiteEnsemble(ByArm):
         self._ensemble.restore(cells, kept.draws)
 
 
+def answering_of(
+    own: str, voters: Sequence[str], settings: Weighing | None, classes: Sequence[Label] | None
+) -> ByArm:
+    """Return how the clients of a site are answered, by the table `[ensemble]` of its file."""
+    return ByArm() if settings is None else SiteEnsemble(own, voters, settings, classes)
+
+
 class VotedState(RecordedState):
     """The state of a site that answers with a vote; labels change the weights as well."""
 

@@ -28,6 +28,7 @@ from covey.kernel.rules import Report
 from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.ensemble import ByArm
+from covey.node.fingerprint import schema_fingerprint
 from covey.node.horizon import HorizonWatch
 from covey.node.late import LateAnswers
 from covey.node.peers import (
@@ -57,7 +58,6 @@ from covey.node.requests import (
     checked_row,
     is_own,
     prediction_of,
-    schema_fingerprint,
     truths_of,
 )
 from covey.node.state import Costs, Settlements, Truths

@@ -1,7 +1,6 @@
 """The records of a node: requests of one or many rows, their labels, and what a store keeps."""
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -9,10 +8,6 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
-from covey.bandit.partitions import Refining, Uniform, Zooming
-from covey.bandit.policies import Policy
-from covey.bandit.settings import Forget
-from covey.data.contexts import SCALES, Scale
 from covey.data.inputs import Rows, check_plain
 from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
@@ -482,121 +477,3 @@ def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, i
     for key, (one, other) in more.items():
         old = sums.get(key, (0, 0))
         sums[key] = old[0] + one, old[1] + other
-
-
-# -- what counters mean -------------------------------------------------------------------------
-
-NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
-# Names of presets in a store, if others: in those of version 0.1.0 `auto` is that of two sizes.
-STORED_PRESETS = {"auto": "auto (tree of cells)", "two-sizes": "auto"}
-
-
-def schema_fingerprint(
-    arms: Sequence[str],
-    policies: Mapping[str, Policy],
-    scales: Sequence[Scale] = (),
-    more: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Return what the counters of a site mean: if this changes, what is stored does not fit.
-
-    It has lines `part: value`. `policies` are by context space; `scales` are the coordinates of
-    contexts, where the site makes these of features.
-    """
-    parts = [*_parts(arms, policies, scales), *more]
-    return "\n".join(f"{part}: {' '.join(value.split())}" for part, value in parts)
-
-
-def differences(old: str, new: str) -> list[str]:
-    """Return which parts of two fingerprints differ, and how: only what one of them has alone."""
-    before, now = _values(old), _values(new)
-    if before.keys().isdisjoint(now):
-        return ["the earlier ones cannot be read from it"]
-    return [
-        f"{part}: {_change(before.get(part, []), now.get(part, []))}"
-        for part in dict.fromkeys([*before, *now])
-        if before.get(part) != now.get(part)
-    ]
-
-
-def describe_cells(policy: Policy) -> str:
-    """Return how a policy divides contexts into cells."""
-    partition = policy.partition
-    if isinstance(partition, Uniform):
-        return f"{partition.slices} slices per dimension"
-    if isinstance(partition, Zooming):
-        limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
-        return f"halved at {limit} arrivals, down to level {partition.max_level}"
-    if isinstance(partition, Refining) and policy.dimension:
-        return f"halved at 4^level arrivals, down to level {partition.finest}, all at once"
-    sides = [str(level.side) for level in partition.levels(policy.dimension)]
-    return f"{' and '.join(sides)} slices per dimension at once"
-
-
-def preset_of(policies: Mapping[str, Policy]) -> str:
-    """Return the preset of a site, which is the same in all its context spaces."""
-    return next(iter(policies.values())).settings.preset
-
-
-def _parts(
-    arms: Sequence[str], policies: Mapping[str, Policy], scales: Sequence[Scale]
-) -> Iterator[tuple[str, str]]:
-    for arm in arms:
-        yield "arm", arm
-    for space, policy in policies.items():
-        where = f" of {space}" if space else ""
-        yield f"cells{where}", describe_cells(policy)
-        yield f"dimensions{where}", str(policy.dimension)
-    preset = preset_of(policies)
-    yield "preset", STORED_PRESETS.get(preset, preset)
-    settings = next(iter(policies.values())).settings
-    if settings.reading.history == "predictions":  # counted otherwise than labels
-        yield "history", "own predictions, and how often each was right"
-    yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
-    for scale in scales:
-        yield "context", describe_scale(scale)
-
-
-def _describe_forgetting(forget: Forget) -> str:
-    if forget.window is not None:
-        return f"all but the latest {forget.window} labels of a cell"
-    return "nothing" if forget.discount is None else f"by a discount of {forget.discount}"
-
-
-def describe_scale(scale: Scale) -> str:
-    """Return the name of a coordinate, its scale and the bounds of that."""
-    kind = next(name for name, one in SCALES.items() if type(scale) is one)
-    options: Any = scale
-    named = [
-        f"{field.encode_name} {_describe_value(getattr(options, field.name))}"
-        for field in msgspec.structs.fields(options)
-        if field.name not in NOT_NAMED and getattr(options, field.name) is not None
-    ]
-    return f"{scale.name} ({', '.join([kind, *named])})"
-
-
-def _describe_value(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(value, "<f8").tobytes()).hexdigest()
-        return f"of {value.size} numbers ({digest[:12]})"
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _values(fingerprint: str) -> dict[str, list[str]]:
-    parts: dict[str, list[str]] = {}
-    for line in fingerprint.splitlines():
-        part, _, value = line.partition(": ")
-        parts.setdefault(part, []).append(value)
-    return parts
-
-
-def _change(before: list[str], now: list[str]) -> str:
-    removed = [one for one in before if one not in now]
-    added = [one for one in now if one not in before]
-    if not removed and not added:
-        return "the same in another order"
-    return f"{_listed(removed)} before, {_listed(added)} now"
-
-
-def _listed(values: list[str]) -> str:
-    more = f" and {len(values) - 3} more" if len(values) > 3 else ""
-    return ", ".join(values[:3]) + more if values else "nothing"

@@ -1,7 +1,6 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
 import hashlib
-import ipaddress
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,13 +19,14 @@ from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.node.budgets import Budgets, prices_of
-from covey.node.ensemble import ByArm, SiteEnsemble, voters_of
+from covey.node.ensemble import ByArm, answering_of, voters_of
+from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import NO_INSTANCE, AskRow, schema_fingerprint
+from covey.node.requests import NO_INSTANCE, AskRow
 from covey.node.trust import Trust
 from covey.server import certificates, http
-from covey.server.http import Address, SiteLimits
+from covey.server.http import Address, SiteLimits, is_loopback
 from covey.server.spaces import SpaceNames, names_of
 from covey.types import MILLIONTHS, Label, Loss
 
@@ -386,9 +386,6 @@ def from_table(
         learner.count_pending({})  # concurrent clients must not all explore the same arm
     own = functions_of(site, given)
     labels = _labels(serving, contexts, own, setup.data.loss)
-    answering = ByArm()
-    if setup.ensemble is not None:
-        answering = SiteEnsemble(serving.name, voters, setup.ensemble, labels.classes)
     return SiteConfig(
         serving,
         setup,
@@ -408,7 +405,7 @@ def from_table(
         _peer_address(serving, identity),
         _budgets(serving, learner, known),
         path,
-        answering=answering,
+        answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
     )
 
 
@@ -543,7 +540,7 @@ def _identity(serving: NodeTable, folder: Path) -> Identity | None:
 
 def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
     """Return the address for clients; other addresses than a loopback need TLS and tokens."""
-    address = _address(serving.address, "address")
+    address = Address.parse(serving.address, "[node] address")
     _hosts(serving)
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
@@ -565,7 +562,7 @@ def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | No
         raise ConfigError(
             "[node] peer-address needs certificate, key and authority: use `covey keys`"
         )
-    return _address(serving.peer_address, "peer-address")
+    return Address.parse(serving.peer_address, "[node] peer-address")
 
 
 def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
@@ -593,18 +590,3 @@ def _hosts(serving: NodeTable) -> tuple[str, ...]:
         return certificates.check_hosts(serving.hosts)
     except ConfigError as error:
         raise ConfigError(f"[node] hosts: {error}") from None
-
-
-def _address(text: str, key: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65_535:
-        raise ConfigError(f"[node] {key} is {text!r}; write it like 127.0.0.1:8080")
-    return Address(host.strip("[]"), int(port))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import math
 import socket
@@ -348,11 +349,27 @@ class AdmissionQueue:
         self._free += 1
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Address(NamedTuple):
     """A host and a port; port 0 is any free one."""
 
     host: str
     port: int
+
+    @classmethod
+    def parse(cls, text: str, key: str) -> "Address":
+        """Return the address that a key of a file has; raise `ConfigError` if it is none."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65_535:
+            raise ConfigError(f"{key} is {text!r}; write it like 127.0.0.1:8080")
+        return cls(host.strip("[]"), int(port))
 
     def url(self, scheme: str) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -14,7 +14,6 @@ from pathlib import Path
 from covey.errors import ConfigError, CoveyError, PeerRefused
 from covey.node.workers import Observer
 from covey.server import keys, tokens
-from covey.server.config import is_loopback
 from covey.server.connection import Connection, Port
 from covey.server.http import (
     Address,
@@ -26,6 +25,7 @@ from covey.server.http import (
     HttpRequest,
     SiteLimits,
     TokenBucket,
+    is_loopback,
 )
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
+from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.node import Node
-from covey.node.requests import NO_INSTANCE, AskRow, describe_cells, preset_of
+from covey.node.requests import NO_INSTANCE, AskRow
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
 from covey.server.http import (

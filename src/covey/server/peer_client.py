@@ -26,8 +26,9 @@ from covey.errors import (
 )
 from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
+from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S
-from covey.node.requests import AskRow, Assistance, Payment, describe_cells, preset_of
+from covey.node.requests import AskRow, Assistance, Payment
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import Address, HttpResponse

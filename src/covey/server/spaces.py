@@ -13,7 +13,7 @@ from covey.bandit.learner import Learner
 from covey.bandit.partitions import space_name
 from covey.config import NetworkConfig
 from covey.errors import DataError
-from covey.node.requests import describe_scale
+from covey.node.fingerprint import describe_scale
 
 # Bodies are strict, so these are headers: 0.1.0 ignores them.
 OWN_HEADER = "Covey-Spaces"  # those that the sender decides in
