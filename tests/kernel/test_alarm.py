@@ -232,7 +232,7 @@ def rows_with(case: Case, **changes: Any) -> list[Any]:
     return kernel_rows(replace(case, setup=replace(case.setup, **changes)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("preset", ["auto", "two-sizes", "multi-resolution", "share-ucb"])
 def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) -> None:
     case = turned(crowded_case(preset, seed))

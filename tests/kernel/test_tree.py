@@ -1,5 +1,6 @@
 """The default policy equals its reference in every step, and infers as Gaussians do."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from covey.kernel import Clock, Table, arm_of, code_of, phase_of, row_of, table_
 from covey.kernel.rules import Cell as KernelCell
 from reference.owners import index_setup
 from reference.records import Cell, level_of
-from reference.tree import WHOLE, Detector, Learner, above
+from reference.tree import WHOLE, Detector, Learner, above, upper
 
 PHASES = ("train", "explore", "exploit", "serve")
 NAMES = ("north", "south", "east")
@@ -344,7 +345,7 @@ def conditioned(cells: list[Cell], labels: list[tuple[Cell, int]], spread: float
 
 @pytest.mark.parametrize("dimension", [1, 2])
 @pytest.mark.parametrize("spread", [0.1, 0.5, 2.0])
-def test_mean_and_strength_are_those_of_gaussian_conditioning(
+def test_mean_and_variance_are_those_of_gaussian_conditioning(
     spread: float, dimension: int
 ) -> None:
     options = Options(alarm=0, spread=spread, dimension=dimension)
@@ -366,10 +367,32 @@ def test_mean_and_strength_are_those_of_gaussian_conditioning(
         belief = learner.belief(cell, 0)
         assert tuple(table.arm_counters(row, 0)[9:11]) == learner.evidence(cell, 0)
         assert belief.mean == pytest.approx(min(1.0, max(0.0, means[row])), abs=1e-4)
-        assert belief.strength == pytest.approx(1 / (4 * variances[row]), rel=1e-4)
+        assert belief.variance == pytest.approx(4 * variances[row], rel=1e-4)
     assert len(cells) > 5
     row = table.find(as_kernel(cells[-1], options))
     assert table.report(row, slot)[1:] == learner.report(cells[-1], slot)
+
+
+def divergence(mean: float, q: float) -> float:
+    terms = ((mean, q), (1 - mean, 1 - q))
+    return sum(p * math.log(p / other) for p, other in terms if p > 0)
+
+
+@settings(max_examples=500)
+@given(mean=st.floats(0, 1), bound=st.floats(-9, 1).map(lambda power: 10.0**power))
+def test_the_index_is_never_below_the_bound_by_kl_and_hardly_above(
+    mean: float, bound: float
+) -> None:
+    """Steps of Newton's method with logarithms may be farther above it, near 0 and 1."""
+    low, high = mean, 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        fits = middle < 1.0 and divergence(mean, middle) <= bound
+        low, high = (middle, high) if fits else (low, middle)
+    is_usual = mean >= 0.1 and bound * (1 + mean) <= 2 * (1 - mean)
+
+    assert upper(mean, bound) >= low - 1e-9
+    assert upper(mean, bound) <= low + (0.03 * (low - mean) + 1e-9 if is_usual else 0.01)
 
 
 def served(options: Options, labels: list[tuple[KernelCell, int, int]]) -> Table:

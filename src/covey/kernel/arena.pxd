@@ -42,7 +42,7 @@ cdef class Arena:
     cdef int* offsets_at
     cdef int[::1] columns
     cdef double[::1] contexts
-    cdef bint has_gains, has_costs, is_busy, is_batched, remembers, has_free
+    cdef bint has_gains, has_costs, is_busy, is_batched, remembers, has_free, is_alike, looks_ahead
     cdef list free
     cdef tuple scores
     cdef signed char[::1] phases
@@ -55,26 +55,27 @@ cdef class Arena:
     cdef bint _is_plain(self) except -1
     @cython.locals(t=cython.longlong, known=cython.longlong)
     cdef bint _are_known(self) except -1
-    @cython.locals(t=cython.longlong, slots=cython.longlong, slot=cython.longlong, is_alike=cython.bint)
+    @cython.locals(t=cython.longlong, slots=cython.longlong, slot=cython.longlong)
     cdef int _run_plain(self, long long first_slot) except -1
     cdef void _set_pointers(self) except *
     @cython.locals(first=Table, table=Table)
-    cdef bint _is_alike(self) except -1
+    cdef bint _are_alike(self) except -1
     @cython.locals(first=Table, k=cython.longlong, i=cython.longlong, start=cython.longlong, at=cython.longlong)
     cdef void _look_ahead(self, long long t, long long count) noexcept
-    @cython.locals(i=cython.longlong, here=cython.longlong, row=cython.longlong, choice=cython.longlong, who=cython.longlong, table=Table)
-    cdef int _decide_all(self, long long t, long long slot, bint is_alike) except -1
+    @cython.locals(i=cython.longlong, here=cython.longlong, row=cython.longlong, choice=cython.longlong, who=cython.longlong)
+    cdef int _decide_all(self, long long t, long long slot) except -1
+    cdef inline int _meet(self, long long seat, Table table, long long row, long long slot) except -1
     @cython.locals(table=Table)
     cdef int _locate(self, long long i, long long t, long long slot) except -1
     @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, number=cython.int, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
                    function=cython.longlong, shown=cython.longlong, gain=cython.bint)
-    cdef int _end_all(self, long long t, long long slot, long long slots, bint is_alike) except -1
-    @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong)
+    cdef int _end_all(self, long long t, long long slot, long long slots) except -1
+    @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong, k=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
     @cython.locals(answer=cython.longlong, arm=cython.longlong)
     cdef inline int _call(self, Ledger ledger, long long i, long long slot, long long t) except -1
-    @cython.locals(row=cython.longlong, met=cython.longlong, who=cython.longlong)
-    cdef int _ask(self, long long i, long long k, long long slot) except -1
+    @cython.locals(met=cython.longlong, who=cython.longlong, seat=cython.longlong, peer=Table)
+    cdef int _ask(self, long long i, Table table, long long space, long long row, long long slot) except -1
     @cython.locals(arm=cython.longlong, seen=cython.longlong, chosen=cython.longlong, largest=cython.double)
     cdef int _consult(self, long long i, long long slot) except? -2
     @cython.locals(met=cython.longlong, base=cython.longlong, best=cython.longlong, seen=cython.longlong, count=cython.longlong, total=cython.longlong)

@@ -75,6 +75,9 @@ class Arena:
         self.ahead = array("q", bytes(16 * AHEAD))  # rows of this and the next block of slots
         self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
         self.alike = 0  # so many rows are known to be the same for all learners
+        self.is_alike = self.looks_ahead = False  # all have the same rows; those of later slots
+        self.tables = [ledger.tables[k] for ledger in ledgers for k in range(self.spaces)]
+        self.seats = items_of(self.tables) if cython.compiled else self.tables
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
 
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
@@ -88,10 +91,9 @@ class Arena:
         shown = log.shown
         first, end, delay = 0, self.count, 0
         self._open(log, trace)
-        for k in range(self.count):
-            for space in range(self.spaces):
-                # Learners that share an instance must count it once.
-                self._ledger(k)._table(space).once = at is None and self.stream_count == 1
+        for k in range(self.count * self.spaces):
+            # Learners that share an instance must count it once.
+            cython.cast(Table, self.seats[k]).once = at is None and self.stream_count == 1
         if at is None and delays is None and shown is None and self._is_plain():
             self._run_plain(first_slot)
             return
@@ -136,6 +138,7 @@ class Arena:
         self.paid = trace.paid
         self.is_batched = log.batches is not None
         self.written = 0
+        self.is_alike = False
         return 0
 
     def _is_plain(self) -> bool:
@@ -149,7 +152,7 @@ class Arena:
             is_usual = table.is_supervised and table.asked == table.arms and not table.tells_widths
             if not is_usual or not self.receives[k] or self._ledger(k).count > 1:
                 return False
-        return self._are_known()
+        return len(self.labels) > 0 and self._are_known()
 
     def _are_known(self) -> bool:
         """Return whether every slot has a label."""
@@ -161,29 +164,26 @@ class Arena:
     def _run_plain(self, first_slot: int) -> int:
         """Replay where all learners see each instance and its label at once."""
         slots = len(self.labels)
-        if slots == 0:
-            return 0
-        self.tables = [self._ledger(k).first for k in range(self.count)]
         self._set_pointers()
-        is_alike = self._is_alike()
+        self.is_alike = self._are_alike()
+        self.looks_ahead = self.is_alike and cython.cast(Table, self.seats[0]).is_flat
         for t in range(slots):
-            if is_alike and t % AHEAD == 0:
+            if self.looks_ahead and t % AHEAD == 0:
                 if t == 0:
                     self._look_ahead(t, min(AHEAD, slots))
                 self._look_ahead(t + AHEAD, min(AHEAD, slots - t - AHEAD))
             slot = first_slot + t
             self.clock.move(slot)
             self.clock.round_up(slot)
-            self._decide_all(t, slot, is_alike)
-            self._end_all(t, slot, slots, is_alike)
+            self._decide_all(t, slot)
+            self._end_all(t, slot, slots)
         self.written = slots * self.count
-        self.alike = cython.cast(Table, self.seats[0]).used if is_alike else 0
+        self.alike = cython.cast(Table, self.seats[0]).used if self.is_alike else 0
         return 0
 
     def _set_pointers(self) -> None:
         """Let C reach the items of arrays by their addresses; plain Python uses the arrays."""
         if cython.compiled:
-            self.seats = items_of(self.tables)
             self.contexts_at = cython.address(self.contexts[0])
             self.columns_at = cython.address(self.columns[0])
             self.predictions_at = cython.address(self.predictions[0, 0])
@@ -203,16 +203,14 @@ class Arena:
             self.starts_at = cython.address(self.starts[0])
             self.offsets_at = cython.address(self.offsets[0])
         else:
-            self.seats = self.tables
             self.predictions_at = self.predictions.cast("B").cast("i")
             for name in POINTED:
                 setattr(self, name + "_at", getattr(self, name))
 
-    def _is_alike(self) -> bool:
+    def _are_alike(self) -> bool:
         """Return whether all learners keep the same cells in the same rows: then they stay so."""
         first = cython.cast(Table, self.seats[0])
-        for k in range(self.count):
-            table = cython.cast(Table, self.seats[k])
+        for table in self.tables:
             if table.has_rewards or not table._is_like(first, self.alike):
                 return False
         return True
@@ -230,32 +228,35 @@ class Arena:
                 for i in range(self.count):
                     cython.cast(Table, self.seats[i])._touch(self.ahead_at[at + k])
 
-    def _decide_all(self, t: int, slot: int, is_alike: bool) -> int:
+    def _decide_all(self, t: int, slot: int) -> int:
         """Let every learner decide on the state at the start of the slot."""
-        here = self.ahead_at[t % (2 * AHEAD)] if is_alike else -1
+        here = self.ahead_at[t % (2 * AHEAD)] if self.looks_ahead else -1
         for i in range(self.count):
             row = here
             if here < 0 or here >= cython.cast(Table, self.seats[i]).used:
                 row = self._locate(i, t, slot)
-                here = row if is_alike else -1
+                here = row if self.is_alike else -1
             else:
                 cython.cast(Table, self.seats[i])._stand_at(row)
             choice = cython.cast(Table, self.seats[i])._choose(row, slot, False)
             while choice < 0:
-                self._ledger(i).rows[0] = row
-                self._ask(i, 0, slot)
-                choice = cython.cast(Table, self.seats[i])._choose(row, slot, True)
+                self._ask(i, cython.cast(Table, self.seats[i]), 0, row, slot)
+                choice = cython.cast(Table, self.seats[i])._choose_again(row, slot)
             self.rows_at[i] = row
             self.choices_at[i] = choice
             who = self.behind_at[self.starts_at[i] + (choice >> 2)]
             self.helpers_at[i] = who
             if who >= 0:
-                if not is_alike or row >= cython.cast(Table, self.seats[who]).used:
-                    table = cython.cast(Table, self.seats[i])
-                    row = cython.cast(Table, self.seats[who])._open_for(table, row, slot)
-                self.met_at[i] = row
-                self.served_at[i] = cython.cast(Table, self.seats[who])._help(row)
+                self.met_at[i] = self._meet(who, cython.cast(Table, self.seats[i]), row, slot)
+                self.served_at[i] = cython.cast(Table, self.seats[who])._help(self.met_at[i])
         return 0
+
+    def _meet(self, seat: int, table: Table, row: int, slot: int) -> int:
+        """Return the row in the table of `seat` of the cell that `table` keeps in `row`."""
+        if self.is_alike and row < cython.cast(Table, self.seats[seat]).used:
+            return row
+        met: int = cython.cast(Table, self.seats[seat])._open_for(table, row, slot)
+        return met
 
     def _locate(self, i: int, t: int, slot: int) -> int:
         """Return the row of the cell of a learner's instance."""
@@ -265,7 +266,7 @@ class Arena:
         row: int = table._locate(slot)
         return row
 
-    def _end_all(self, t: int, slot: int, slots: int, is_alike: bool) -> int:
+    def _end_all(self, t: int, slot: int, slots: int) -> int:
         """Count and trace the decisions of a slot, and record their labels."""
         at = t * self.count
         number = 0
@@ -281,7 +282,7 @@ class Arena:
                 shown = self.total + who
             gain = self.predictions_at[function * slots + t] == label
             row = self.rows_at[i]
-            if i == 0 or not is_alike:
+            if i == 0 or not self.is_alike:
                 if row >= cython.cast(Table, self.seats[i]).numbered:
                     cython.cast(Table, self.seats[i])._number_rows(0, self.known)
                 number = cython.cast(Table, self.seats[i]).numbers[row]
@@ -308,8 +309,9 @@ class Arena:
         if table.is_supervised:
             choice = ledger._choose(slot, -1)
             while choice < 0:
-                self._ask(i, ledger.chosen, slot)
-                choice = ledger._choose(slot, ledger.chosen)
+                k = ledger.chosen
+                self._ask(i, ledger._at(k), ledger.own[k], ledger.rows[k], slot)
+                choice = ledger._choose(slot, k)
         else:
             choice = self._consult(i, slot)
         arm = choice >> 2
@@ -343,20 +345,18 @@ class Arena:
             ledger.stand_in = ledger._best_own()
         return 0
 
-    def _ask(self, i: int, k: int, slot: int) -> int:
-        """Let peers report what the decision of learner `i` needs, in own space `k`."""
-        ledger = self._ledger(i)
-        table = ledger._at(k)
-        row = ledger.rows[k]
+    def _ask(self, i: int, table: Table, space: int, row: int, slot: int) -> int:
+        """Let peers report what the decision of learner `i` needs in a row of a space."""
         for place in range(table.asked - table.functions):
             if not table._needs_report(row, place):
                 continue
             who = self.behind[self.starts[i] + table.functions + place]
-            peer = self._ledger(who)._table(ledger.own[k])
-            met = peer._open_for(table, row, slot)
+            seat = who * self.spaces + space
+            met = self._meet(seat, table, row, slot)
             if self.lies[who]:
                 table._receive_false_report(row, place, slot)
             else:
+                peer = cython.cast(Table, self.seats[seat])
                 peer._make_report(met, slot)
                 table._receive_report(row, place, peer.arrived, peer.lowest, peer.highest, slot)
         return 0

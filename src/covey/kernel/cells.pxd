@@ -50,7 +50,11 @@ cdef class Cells:
     @cython.final
     cdef inline void _stand_at(self, long long row) noexcept
     @cython.final
+    @cython.locals(row=cython.longlong, differ=cython.longlong)
     cdef bint _is_like(self, Cells other, long long first) noexcept
+    @cython.final
+    @cython.locals(differ=cython.bint)
+    cdef inline bint _is_other(self, long long base, Cells other, long long there) noexcept
     @cython.final
     cdef void _look_ahead(self, double* contexts, long long start, int* columns, long long width, long long* ahead, long long at, long long count) noexcept
     @cython.final

@@ -313,17 +313,30 @@ class Cells:
 
         Rows before `first` are known to be the same.
         """
-        if not self.is_flat or not other.is_flat or self.sides[0] != other.sides[0]:
+        if not (self.is_flat or self.grid >= 0) or self.grid != other.grid:
             return False
-        if self.dimension != other.dimension or self.used != other.used:
+        if self.dimension != other.dimension or self.levels != other.levels:
             return False
-        if self.foreign or other.foreign:
+        if self.used != other.used or self.foreign or other.foreign:
             return False
+        differ = 0
+        for k in range(self.levels):
+            differ += self.sides[k] != other.sides[k] or self.limits[k] != other.limits[k]
+        if self.grid >= 0:
+            first = 0  # in a tree, own arrivals must be the same: then all split a cell at once
         for row in range(first, self.used):
-            for k in range(COORDINATES, self.labels):
-                if self.rows[row * self.stride + k] != other.rows[row * other.stride + k]:
-                    return False
-        return True
+            differ += self._is_other(row * self.stride, other, row * other.stride)
+        return differ == 0
+
+    def _is_other(self, base: int, other: Cells, there: int) -> bool:
+        """Return whether a row of another table has another cell, or of a tree other arrivals."""
+        differ = self.marks[2 * base + LEVEL] != other.marks[2 * there + LEVEL]
+        if self.grid >= 0 and self.rows[base + OWN] != other.rows[there + OWN]:
+            differ = True
+        for k in range(COORDINATES, self.labels):
+            if self.rows[base + k] != other.rows[there + k]:
+                differ = True
+        return differ
 
     def _look_ahead(
         self,

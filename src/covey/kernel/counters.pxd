@@ -44,11 +44,14 @@ cdef class CellCounters(Cells):
     @cython.locals(accuracy=cython.double, value=cython.double)
     cdef int _weigh(self, long long base, long long seen) except -1
     @cython.final
-    @cython.locals(price=cython.double)
     cdef inline double _worth(self, long long base, long long arm, double accuracy) except? -2
     @cython.final
     @cython.locals(first=cython.double, value=cython.double, bound=cython.double)
     cdef double _custom_worth(self, long long arm, double accuracy, double price) except? -2
+    @cython.final
+    cdef inline double _net(self, long long arm, double accuracy, double price) except? -2
+    @cython.final
+    cdef double _reward(self, long long arm, double accuracy, double price) except? -2
     @cython.final
     cdef inline double _accuracy(self, long long base, long long arm) noexcept
     @cython.final

@@ -437,9 +437,14 @@ class CellCounters(Cells):
 
     def _worth(self, base: int, arm: int, accuracy: float) -> float:
         """Return the reward of an arm of this accuracy, its cost subtracted."""
-        price = self._price(base, arm)
-        if not self.has_rewards:
-            return accuracy - price
+        return self._net(arm, accuracy, self._price(base, arm))
+
+    def _net(self, arm: int, accuracy: float, price: float) -> float:
+        if self.has_rewards:
+            return self._reward(arm, accuracy, price)
+        return accuracy - price
+
+    def _reward(self, arm: int, accuracy: float, price: float) -> float:
         if self.has_custom_rewards and self.custom_rewards[arm] is not None:
             return self._custom_worth(arm, accuracy, price)
         at = arm * (3 + self.dimension)

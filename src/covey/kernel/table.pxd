@@ -11,6 +11,7 @@ cdef class Table(PendingCounters):
     cdef readonly long long alarm_count, forgotten
     cdef readonly list alarms
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
+    cdef int _choose_again(self, long long row, long long slot) except? -2
     cdef int _help(self, long long row) except? -2
     cdef int _unexplored(self, long long row) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1

@@ -60,6 +60,10 @@ class Table(PendingCounters):
         """
         return EXPLOIT
 
+    def _choose_again(self, row: int, slot: int) -> int:
+        """Return the same as `_choose`, right after it and the reports that it asked for."""
+        return self._choose(row, slot, True)
+
     def _help(self, row: int) -> int:
         """Return the own function for a peer's instance, without regard to costs."""
         return self._most_accurate(row * self.stride)

@@ -1,11 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""The default policy: Gaussian inference on the tree of dyadic cells, and an upper index.
+"""The default policy: an upper index of Gaussian beliefs, change detection, errors in runs.
 
-The accuracy of an arm in a cell is that in the parent cell plus a Gaussian deviation, whose
-variance is a quarter from level to level. A label weighs as much as one of a fair coin. Per cell
-and arm two numbers are kept: how many labels the cell's subtree is worth, and how many of them are
-right. `docs/research/auto.md` has the derivation and what is proved.
+`docs/research/auto.md` has the derivation and what is proved.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ if cython.compiled:
 else:
     from math import log, sqrt
 
-from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, LEVEL, PARENT
+from covey.kernel.belief import WHOLE_LABEL, BeliefTable, fixed, unfixed, upper, whole
 from covey.kernel.counters import (
     ARRIVED,
     CLOSED,
@@ -33,17 +30,15 @@ from covey.kernel.counters import (
     EXPLORE,
     FOREVER,
     LABELLED,
+    UNPAID,
     USED,
     CellCounters,
 )
-from covey.kernel.index import BITS, NUMBER, CachingTable, klucb
+from covey.kernel.index import BITS, NUMBER
 from covey.kernel.rules import Rule
 from covey.kernel.table import Table
 from covey.kernel.thresholds import Clock
 
-WHOLE_LABEL = 1 << 20  # what labels are worth is a fixed-point number: sums are exact
-PRIOR_LABELS = 1.0  # the accuracy in the coarsest cell: mean 1/2, variance 1/4
-PRIOR_MEAN = 0.5
 GOLDEN = 1327217885  # the golden ratio, of 31 bits: its multiples are spread evenly
 TURN = (1 << 31) - 1
 
@@ -63,45 +58,34 @@ WATCHED = 10
 REMEMBERED = 0.75  # of a deviation, a slot later
 LONGEST = 64  # slots after which nothing of it is left
 SURE = 3.0  # standard deviations by which they must differ from independent ones
+UNSURE = 8.99  # less than its square
 PRODUCTS, SQUARES, RESIDUALS, RESIDUAL_COUNT = range(4)  # those of answers to peers follow
 ARRIVING, ROUND, DECIDED = 8, 9, 10
 PATIENCE = 100  # labels that are taken as arrived, when the share that arrives is measured
 
 
-def whole(value: float) -> int:
-    """Return the nearest whole number; negative ones are rounded towards 0."""
-    if cython.compiled:
-        number: int = cython.cast(cython.longlong, value + 0.5)
-        return number
-    return int(value + 0.5)
-
-
-class TreeTable(CachingTable):
+class TreeTable(BeliefTable):
     """Chooses by the mean of an arm plus a share of its width; the share changes by the slot."""
 
     def __init__(self, clock: Clock, rule: Rule) -> None:
         tree = rule.tree
         assert tree is not None
-        CachingTable.__init__(self, clock, rule)
+        BeliefTable.__init__(self, clock, rule)
         self.scale = tree.scale
-        # The variance of the deviation of a cell from its parent, in units of a label's.
-        self.shrink = array("d", [4 * (tree.spread / level.side) ** 2 for level in rule.levels])
         self.alarm = 1 if tree.alarm > 0 else 0
         self.margin = tree.alarm
         self.offset = rule.offset & TURN
         self.share = 1.0  # of the width, for the current decision
-        self.mean = self.strength = 0.0  # what `_believe` found
-        self.chain = array("q", bytes(8 * (self.levels + 1)))
+        self.offers = array("d", bytes(16 * max(1, self.arms)))
         self.labelled = array("q", [-1] * max(1, self.functions))  # a function's last slot
-        self.versions = array("q", [1] * max(1, self.arms))  # an arm's goes up when its labels do
         self.watch = array("q", bytes(8 * 2 * WATCHED))
+        self.units = array("d", bytes(8 * (1 + WATCHED)))  # of both tests: at 0 and at `WATCHED`
         # Sums of the regression of errors on earlier ones, in own decisions and in answers; then
         # the share of labels that arrive, the rounded slot of that, and own decisions.
         self.runs = array("q", bytes(8 * 11))
         self.runs[ARRIVING] = WHOLE_LABEL
         self.round = 0  # the rounded slot of the latest index
         self.slope = self.slope_served = 0.0  # of the regressions, as far as they are certain
-        self.expected = 0.0  # what the latest labels foretold of the current one
         # An arm's latest deviations, summed; then those of own functions in answers to peers.
         self.moods = array("q", bytes(8 * (self.arms + self.functions)))
         self.mood_slots = array("q", bytes(8 * max(1, self.arms)))
@@ -110,6 +94,7 @@ class TreeTable(CachingTable):
         # peers are what they reported, or, if reports are ignored, what own labels say.
         self.parts = 2
         self._has_grown(4)
+        self._set_units()
 
     def _has_changed(self, row: int, arm: int) -> int:
         if arm < self.functions or self.ignores_reports:
@@ -137,81 +122,25 @@ class TreeTable(CachingTable):
 
     # -- inference -----------------------------------------------------------------------------
 
-    def _believe(self, row: int, arm: int) -> int:
-        """Set `mean` and `strength` to what all labels of an arm say of its accuracy in a cell.
-
-        `strength` is in labels. Messages go down the tree, each without what its child sent up.
-        """
-        last = 0
-        while row >= 0:
-            self.chain[last] = row
-            last += 1
-            row = self.marks[2 * row * self.stride + PARENT]
-        strength = PRIOR_LABELS
-        right = PRIOR_LABELS * PRIOR_MEAN
-        at = self.info + 2 * arm
-        base = self.chain[last - 1] * self.stride + at
-        labels = float(self.rows[base]) / WHOLE_LABEL
-        correct = float(self.rows[base + 1]) / WHOLE_LABEL
-        for k in range(last - 2, -1, -1):
-            base = self.chain[k] * self.stride
-            spread = self.shrink[self.marks[2 * base + LEVEL]]
-            below = float(self.rows[base + at]) / WHOLE_LABEL
-            correct_below = float(self.rows[base + at + 1]) / WHOLE_LABEL
-            part = 1.0 / (1.0 + spread * below)
-            strength = strength + labels - below * part
-            right = right + correct - correct_below * part
-            part = 1.0 / (1.0 + spread * strength)
-            strength = strength * part
-            right = right * part
-            labels = below
-            correct = correct_below
-        self.strength = strength + labels
-        self.mean = min(1.0, max(0.0, (right + correct) / self.strength))
-        return 0
-
-    def _add_label(self, row: int, arm: int, gain: int, is_counted: bool) -> int:
-        """Add a label to a cell and, as far as it tells of them, to its parents."""
-        worth = WHOLE_LABEL
-        right = WHOLE_LABEL * gain // self.unit - whole(self.expected * WHOLE_LABEL)
-        at = self.info + 2 * arm
-        while row >= 0:
-            base = row * self.stride
-            self.rows[base + ARRIVALS] += is_counted
-            self.rows[base + self.labels + arm] += 1
-            self.rows[base + self.right + arm] += gain
-            self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
-            labels = self.rows[base + at]
-            correct = self.rows[base + at + 1]
-            self.rows[base + at] = labels + worth
-            self.rows[base + at + 1] = correct + right
-            row = self.marks[2 * base + PARENT]
-            if row >= 0:
-                spread = self.shrink[self.marks[2 * base + LEVEL]] / WHOLE_LABEL
-                before = 1.0 / (1.0 + spread * labels)
-                after = 1.0 / (1.0 + spread * (labels + worth))
-                worth = whole((labels + worth) * after) - whole(labels * before)
-                right = whole((correct + right) * after) - whole(correct * before)
-        self.versions[arm] += 1
-        return 0
-
-    def _index(self, row: int, arm: int, under_way: int) -> float:
+    def _index(self, under_way: int) -> float:
         """Return the upper index of what `_believe` found; pending labels narrow it."""
-        expected = float(under_way) * self.runs[ARRIVING] / WHOLE_LABEL
-        return klucb(self.mean, self.strength + expected, self.scale * self.clock.logarithm)
+        bound = self.scale * self.clock.logarithm * self.variance
+        if under_way > 0:
+            bound = bound / (1.0 + unfixed(under_way * self.runs[ARRIVING]) * self.variance)
+        return upper(self.mean, bound)
 
-    def _refresh(self, row: int, arm: int) -> int:
-        """Bring mean and index of an arm by own labels up to date; return where they are."""
-        at = row * self.arms + arm
-        if self.stamps[at] != self.versions[arm]:
-            under_way = 0
-            if self.is_pending:
-                under_way = self.rows[row * self.stride + self.underway + arm]
-            self._believe(row, arm)
-            self.values[2 * at] = self.mean
-            self.values[2 * at + 1] = self._index(row, arm, under_way)
-            self.stamps[at] = self.versions[arm]
-        return 2 * at
+    def _refresh(self, row: int, end: int) -> None:
+        """Bring means and indices of the arms before `end`, by own labels, up to date."""
+        for arm in range(end):
+            at = row * self.arms + arm
+            if self.stamps[at] != self.versions[arm]:
+                under_way = 0
+                if self.is_pending:
+                    under_way = self.rows[row * self.stride + self.underway + arm]
+                BeliefTable._believe(self, row, arm)
+                self.values[2 * at] = self.mean
+                self.values[2 * at + 1] = self._index(under_way)
+                self.stamps[at] = self.versions[arm]
 
     def _start(self, slot: int) -> None:
         """Set what indices depend on besides labels: ln t."""
@@ -228,7 +157,7 @@ class TreeTable(CachingTable):
         age = max(0, slot - self.mood_slots[arm])
         if age >= LONGEST:
             return 0.0
-        return self.moods[arm] * self.fading[age] / WHOLE_LABEL
+        return unfixed(self.moods[arm]) * self.fading[age]
 
     def _note_error(self, arm: int, error: float, slot: int) -> float:
         """Learn from the deviation of a label from what was believed; return what was expected."""
@@ -236,35 +165,36 @@ class TreeTable(CachingTable):
         expected = self.slope * mood
         self._regress(0, mood, error)
         self.slope = self._sure_slope(0)
-        self.moods[arm] = whole((mood + error) * WHOLE_LABEL)
+        self.moods[arm] = fixed(mood + error)
         self.mood_slots[arm] = max(slot, self.mood_slots[arm])
         return expected
 
     def _note_served_error(self, function: int, error: float) -> float:
         """Do the same for an answer to a peer; slots of peers are not those of this learner."""
-        mood = self.moods[self.arms + function] * REMEMBERED / WHOLE_LABEL
+        mood = unfixed(self.moods[self.arms + function]) * REMEMBERED
         expected = self.slope_served * mood
         self._regress(4, mood, error)
         self.slope_served = self._sure_slope(4)
-        self.moods[self.arms + function] = whole((mood + error) * WHOLE_LABEL)
+        self.moods[self.arms + function] = fixed(mood + error)
         return expected
 
     def _regress(self, first: int, mood: float, error: float) -> None:
-        self.runs[first + PRODUCTS] += whole(mood * error * WHOLE_LABEL)
-        self.runs[first + SQUARES] += whole(mood * mood * WHOLE_LABEL)
-        self.runs[first + RESIDUALS] += whole(error * error * WHOLE_LABEL)
+        self.runs[first + PRODUCTS] += fixed(mood * error)
+        self.runs[first + SQUARES] += fixed(mood * mood)
+        self.runs[first + RESIDUALS] += fixed(error * error)
         self.runs[first + RESIDUAL_COUNT] += 1
 
     def _sure_slope(self, first: int) -> float:
         """Return the lower end of the interval of a slope, at least 0."""
-        squares = float(self.runs[first + SQUARES]) / WHOLE_LABEL
-        if squares <= 0.0:
+        products = unfixed(self.runs[first + PRODUCTS])
+        squares = unfixed(self.runs[first + SQUARES])
+        residuals = unfixed(self.runs[first + RESIDUALS])
+        count = float(self.runs[first + RESIDUAL_COUNT])
+        # Mostly it is clear without the quotients that the slope is below its margin.
+        if products <= 0.0 or products * products * count < UNSURE * residuals * squares:
             return 0.0
-        count = self.runs[first + RESIDUAL_COUNT]
-        variance = float(self.runs[first + RESIDUALS]) / WHOLE_LABEL / count
-        slope = float(self.runs[first + PRODUCTS]) / WHOLE_LABEL / squares
-        margin: float = SURE * sqrt(variance / squares)
-        return max(0.0, slope - margin)
+        margin: float = SURE * sqrt(residuals / count / squares)
+        return max(0.0, products / squares - margin)
 
     def _measure(self) -> None:
         """Measure the share of labels that arrive: at own decisions, whenever peers ask."""
@@ -272,7 +202,7 @@ class TreeTable(CachingTable):
             self.runs[ROUND] = self.clock.rounded
             labels = float(self.runs[RESIDUAL_COUNT] + PATIENCE)
             share = labels / (max(self.runs[RESIDUAL_COUNT], self.decided) + PATIENCE)
-            self.runs[ARRIVING] = whole(share * WHOLE_LABEL)
+            self.runs[ARRIVING] = fixed(share)
             for arm in range(self.functions if not self.ignores_reports else self.arms):
                 self.versions[arm] += 1
 
@@ -280,31 +210,49 @@ class TreeTable(CachingTable):
         self._start(slot)
         self._measure()
         self.share = float(((slot & TURN) * GOLDEN + self.offset) & TURN) / TURN
-        base = row * self.stride
-        chosen = best = -1
-        largest = highest = 0.0
+        judged = self.asked if self.ignores_reports else self.functions  # by own labels
+        self._refresh(row, judged)
         for arm in range(self.asked):
-            if arm < self.functions:
-                at = self._refresh(row, arm)
-                mean = self.values[at]
-                value = mean + self.share * (self.values[at + 1] - mean)
-            elif self.costs[arm] >= CLOSED:
-                continue
-            else:
-                value = self._promise(row, arm, slot)
-                mean = self.mean
-            if self.slope > 0.0:
-                mood = self.slope * self._mood(arm, slot)
-                value = value + mood
-                mean = mean + mood
-            value = self._worth(base, arm, value)
-            mean = self._worth(base, arm, mean)
-            if chosen < 0 or value > largest:
+            self._consider(row, arm, slot, arm >= judged)
+        return self._pick(row, slot)
+
+    def _choose_again(self, row: int, slot: int) -> int:
+        self._consider(row, self.functions + self.wanted, slot, True)
+        return self._pick(row, slot)
+
+    def _consider(self, row: int, arm: int, slot: int, is_reported: bool) -> int:
+        """Set `offers` of an arm: what it may be worth, and what it is worth on average."""
+        if arm >= self.functions and self.costs[arm] >= CLOSED:
+            self.offers[2 * arm] = self.offers[2 * arm + 1] = -FOREVER
+            return 0
+        at = 2 * (row * self.arms + arm)
+        if is_reported:
+            value = self._promise(row, arm, slot)
+            mean = self.mean
+        else:
+            mean = self.values[at]
+            value = mean + self.share * (self.values[at + 1] - mean)
+        if self.slope > 0.0:
+            mood = self.slope * self._mood(arm, slot)
+            value = value + mood
+            mean = mean + mood
+        # C can inline a call by the name of the class.
+        price = CellCounters._price(self, row * self.stride, arm)
+        self.offers[2 * arm] = CellCounters._net(self, arm, value, price)
+        self.offers[2 * arm + 1] = CellCounters._net(self, arm, mean, price)
+        return 0
+
+    def _pick(self, row: int, slot: int) -> int:
+        """Return the choice of the arm with the largest offer; -1 if its report is needed first."""
+        chosen = best = 0 if self.functions > 0 else -1
+        largest = highest = -FOREVER
+        for arm in range(self.asked):
+            if self.offers[2 * arm] > largest:
+                largest = self.offers[2 * arm]
                 chosen = arm
-                largest = value
-            if best < 0 or mean > highest:
+            if self.offers[2 * arm + 1] > highest:
+                highest = self.offers[2 * arm + 1]
                 best = arm
-                highest = mean
         if chosen >= self.functions and not self.ignores_reports:
             self.wanted = chosen - self.functions
             if self.stamps[row * self.arms + chosen] != slot:
@@ -312,38 +260,41 @@ class TreeTable(CachingTable):
         return chosen << 2 | (EXPLOIT if best == chosen else EXPLORE)
 
     def _promise(self, row: int, arm: int, slot: int) -> float:
-        """Return the value of a peer, and set `mean`: by its report, or by own labels."""
+        """Return the value of a peer by its report, and set `mean`."""
         at = row * self.arms + arm
-        if self.ignores_reports:
-            self._refresh(row, arm)
-            self.mean = self.values[2 * at]
-            return self.mean + self.share * (self.values[2 * at + 1] - self.mean)
         if 2 * self.stamps[at] < slot:  # what it could report by now is not known
             self.mean = 1.0
             return FOREVER
-        mean = self.values[2 * at]
+        self.mean = self.values[2 * at]
         highest = self.values[2 * at + 1]
+        if self.floors_training or (
+            self.is_pending and self.rows[row * self.stride + self.underway + arm] > 0
+        ):
+            highest = self._check_promise(row, arm, self.mean, highest)
+        return self.mean + self.share * (highest - self.mean)
+
+    def _check_promise(self, row: int, arm: int, mean: float, highest: float) -> float:
+        """Return the index of a peer that reported this, by own labels too; set its `mean`."""
         under_way = 0
         if self.is_pending:
             under_way = self.rows[row * self.stride + self.underway + arm]
-        if under_way > 0 or self.floors_training:
-            self._believe(row, arm)
-            if under_way > 0:
-                highest = min(highest, self._index(row, arm, under_way))
-            if self.floors_training:
-                highest = min(highest, klucb(self.mean, self.strength, self.clock.logarithm))
-            mean = min(mean, highest)
-        self.mean = mean
-        return mean + self.share * (highest - mean)
+        BeliefTable._believe(self, row, arm)
+        if under_way > 0:
+            highest = min(highest, self._index(under_way))
+        if self.floors_training:
+            highest = min(highest, upper(self.mean, self.clock.logarithm * self.variance))
+        self.mean = min(mean, highest)
+        return highest
 
     def _help(self, row: int) -> int:
         self._start(self.clock.now)
+        self._refresh(row, self.functions)
         chosen = 0
         largest = -1.0
         for function in range(self.functions):
-            at = self._refresh(row, function)
-            if self.values[at + 1] > largest:
-                largest = self.values[at + 1]
+            value = self.values[2 * (row * self.arms + function) + 1]
+            if value > largest:
+                largest = value
                 chosen = function
         return chosen
 
@@ -351,16 +302,17 @@ class TreeTable(CachingTable):
         """Tell the largest mean and the largest index of own functions, by settled labels."""
         Table._make_report(self, row, slot)
         self._start(slot)
+        self._refresh(row, self.functions)
         self.lowest = self.highest = 0.0
         for function in range(self.functions):
+            at = 2 * (row * self.arms + function)
+            mean = self.values[at]
+            highest = self.values[at + 1]
             if self.is_pending and self.rows[row * self.stride + self.underway + function]:
-                self._believe(row, function)
-                self.lowest = max(self.lowest, self.mean)
-                self.highest = max(self.highest, self._index(row, function, 0))
-            else:
-                at = self._refresh(row, function)
-                self.lowest = max(self.lowest, self.values[at])
-                self.highest = max(self.highest, self.values[at + 1])
+                BeliefTable._believe(self, row, function)
+                highest = self._index(0)
+            self.lowest = max(self.lowest, mean)
+            self.highest = max(self.highest, highest)
         return 0
 
     def _receive_report(
@@ -375,26 +327,31 @@ class TreeTable(CachingTable):
 
     # -- labels --------------------------------------------------------------------------------
 
+    def _on_label(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+        CellCounters._count_own(self, row, 1)
+        TreeTable._learn_own(self, row, arm, phase, gain, slot, UNPAID)
+        return 0
+
     def _learn_own(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> None:
         is_own = arm < self.functions
-        if not self._is_credible(row, arm, gain, slot, False):
+        if not TreeTable._is_credible(self, row, arm, gain, slot, False):
             return
         is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
         if not is_own or self._is_first(arm, slot):
-            self._add_label(row, arm, gain, is_counted)
-        self._spend(row * self.stride, arm, paid)
+            BeliefTable._add_label(self, row, arm, gain, is_counted)
+        CellCounters._spend(self, row * self.stride, arm, paid)
 
     def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
         if not self._is_first(function, slot):
             return
-        if not self._is_credible(row, function, gain, slot, True):
+        if not TreeTable._is_credible(self, row, function, gain, slot, True):
             return
-        self._add_label(row, function, gain, self.counted != ARRIVED)
+        BeliefTable._add_label(self, row, function, gain, self.counted != ARRIVED)
 
     def _score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
         if slot > self.forgotten and self._is_first(function, slot):
             self.expected = 0.0
-            self._add_label(row, function, gain, False)
+            BeliefTable._add_label(self, row, function, gain, False)
         return 0
 
     def _is_first(self, function: int, slot: int) -> bool:
@@ -403,23 +360,6 @@ class TreeTable(CachingTable):
             return False
         self.labelled[function] = slot
         return True
-
-    def add_labels(self, row: int, arrivals: int, labels: list[tuple[int, int]]) -> None:
-        """Add arrivals, and labels of own functions with how many of them were right."""
-        self.rows[row * self.stride + ARRIVALS] += arrivals
-        self.expected = 0.0
-        for function, (count, right) in enumerate(labels):
-            for k in range(count):
-                self._add_label(row, function, right * (k + 1) // count - right * k // count, False)
-
-    def _combine(self, row: int, other: CellCounters, there: int, by: int) -> None:
-        CellCounters._combine(self, row, other, there, by)
-        base = row * self.stride
-        for function in range(self.functions):
-            at = base + self.info + 2 * function
-            self._combine_at(at, other, there - base, by)
-            self._combine_at(at + 1, other, there - base, by)
-            self.versions[function] += 1
 
     # -- change detection ----------------------------------------------------------------------
 
@@ -438,7 +378,7 @@ class TreeTable(CachingTable):
             if self.stamps[at] == self.versions[arm]:
                 believed = self.values[2 * at]
             else:
-                self._believe(row, arm)
+                BeliefTable._believe(self, row, arm)
                 believed = self.mean
         correct = float(gain) / self.unit
         # What the latest labels foretold is no sign of a change. Nor are answers that are better
@@ -463,33 +403,38 @@ class TreeTable(CachingTable):
         The log-likelihood ratios are divided by the measured dependence of errors.
         """
         believed = min(1.0 - LEAST_BELIEF, max(LEAST_BELIEF, believed))
-        watch = self.watch
-        weight = float(USUAL_BLOCKS + watch[first + BLOCKS])
-        measured = USUAL_DEPENDENCE * USUAL_BLOCKS + float(watch[first + RATIO]) / WHOLE_LABEL
-        unit = WHOLE_LABEL / max(1.0, measured / weight)
+        unit = self.units[first]
         large = gain * LOG_LARGE_FALL
         small = gain * LOG_SMALL_FALL
         if gain < 1.0:
             large += (1.0 - gain) * log((1.0 - LARGE_FALL * believed) / (1.0 - believed))
             small += (1.0 - gain) * log((1.0 - SMALL_FALL * believed) / (1.0 - believed))
-        watch[first + LARGE] = max(0, watch[first + LARGE] + whole(large * unit))
-        watch[first + SMALL] = max(0, watch[first + SMALL] + whole(small * unit))
-        if watch[first + COUNT] >= watch[first + UNTIL]:
-            watch[first + UNTIL] = 2 * watch[first + COUNT] + 2
-            limit = (self.margin + log(float(watch[first + UNTIL]))) * WHOLE_LABEL
-            watch[first + LIMIT] = whole(limit)
-        watch[first + COUNT] += 1
-        if max(watch[first + LARGE], watch[first + SMALL]) > watch[first + LIMIT]:
+        self.watch[first + LARGE] = max(0, self.watch[first + LARGE] + whole(large * unit))
+        self.watch[first + SMALL] = max(0, self.watch[first + SMALL] + whole(small * unit))
+        if self.watch[first + COUNT] >= self.watch[first + UNTIL]:
+            self.watch[first + UNTIL] = 2 * self.watch[first + COUNT] + 2
+            self.watch[first + LIMIT] = fixed(self.margin + log(float(self.watch[first + UNTIL])))
+        self.watch[first + COUNT] += 1
+        if max(self.watch[first + LARGE], self.watch[first + SMALL]) > self.watch[first + LIMIT]:
             return True
-        watch[first + ERRORS] += whole((gain - believed) * WHOLE_LABEL)
-        watch[first + VARIANCE] += whole(believed * (1.0 - believed) * WHOLE_LABEL)
-        watch[first + FILLED] += 1
-        if watch[first + FILLED] == BLOCK:
-            errors = float(watch[first + ERRORS])
-            watch[first + RATIO] += whole(errors * errors / watch[first + VARIANCE])
-            watch[first + BLOCKS] += 1
-            watch[first + ERRORS] = watch[first + VARIANCE] = watch[first + FILLED] = 0
+        self.watch[first + ERRORS] += fixed(gain - believed)
+        self.watch[first + VARIANCE] += fixed(believed * (1.0 - believed))
+        self.watch[first + FILLED] += 1
+        if self.watch[first + FILLED] == BLOCK:
+            errors = float(self.watch[first + ERRORS])
+            self.watch[first + RATIO] += whole(errors * errors / self.watch[first + VARIANCE])
+            self.watch[first + BLOCKS] += 1
+            for k in (ERRORS, VARIANCE, FILLED):
+                self.watch[first + k] = 0
+            self._set_units()
         return False
+
+    def _set_units(self) -> None:
+        """Set the fixed-point units of log-likelihood ratios, divided by the dependence."""
+        for first in (0, WATCHED):
+            weight = float(USUAL_BLOCKS + self.watch[first + BLOCKS])
+            measured = USUAL_DEPENDENCE * USUAL_BLOCKS + unfixed(self.watch[first + RATIO])
+            self.units[first] = WHOLE_LABEL / max(1.0, measured / weight)
 
     def _forget_all(self, end: int) -> int:
         Table._forget_all(self, end)
@@ -539,4 +484,5 @@ class TreeTable(CachingTable):
             at += doubts[0] + doubts[1] + max(1, doubts[0])
         self.decided = self.runs[DECIDED]
         self.slope, self.slope_served = self._sure_slope(0), self._sure_slope(4)
+        self._set_units()
         Table.take_doubts(self, doubts[at:])
