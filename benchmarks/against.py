@@ -39,7 +39,7 @@ def measure(effort: str) -> Figure:
         old, least = frozen(), floor()
     except NoFloor as error:
         return Figure(NAME, TITLE, _method(slots), [Row("all", None, note=f"skipped: {error}")], [])
-    jobs = {preset: _job(preset, slots) for preset in ("cos", "auto")}
+    jobs = {preset: _job(preset, slots) for preset in ("cos", "two-sizes", "auto")}
     jobs |= {f"cos, {side**2:,} cells": _many(side, slots) for side in (FEW, MANY)}
     timings: dict[str, Timing] = {}
     for name, job in jobs.items():
@@ -86,13 +86,18 @@ def _row(name: str, timings: dict[str, Timing], slots: int) -> Row:
 
 
 def _job(preset: str, slots: int) -> Callable[[ModuleType | None], float]:
-    """Return what times the network of the replay figures under a preset."""
+    """Return what times the network of the replay figures under a preset.
+
+    What 0.1.0 called `auto` is `two-sizes` now.
+    """
     recorded = network.draw(slots)
-    setup = load(network.config(preset=preset, **({"slices": 12} if preset == "cos" else {})))
+    options = {"slices": 12} if preset == "cos" else {}
+    now = load(network.config(preset=preset, **options))
+    former = load(network.config(preset="two-sizes")) if preset == "auto" else now
     stream = (recorded.contexts, recorded.predictions, recorded.labels)
 
     def run(old: ModuleType | None) -> float:
-        return _run(_arena(setup, 1, old), stream, 0)
+        return _run(_arena(former if old else now, 1, old), stream, 0)
 
     return run
 
@@ -174,8 +179,9 @@ def _method(slots: int) -> str:
     return (
         f"CPU time per learner-slot of `Arena.run`: {slots:,} slots, {network.SITES} learners with "
         "2 functions each, every label comes at once. Both kernels are compiled on this "
-        "machine with the same compiler and take turns. `cos` and `auto`: one context, the stream "
-        "of the replay figures. Cells: a grid over two contexts, every cell used once before, then "
-        "contexts at random. The C loop adds to four counters in the row of each learner and slot, "
-        "which it is told: the least that memory allows. Ratios are to 0.1.0."
+        "machine with the same compiler and take turns. `cos`, `two-sizes` and `auto`: one "
+        "context, the stream of the replay figures; 0.1.0 called `two-sizes` `auto`. Cells: a "
+        "grid over two contexts, every cell used once before, then contexts at random. The C loop "
+        "adds to four counters in the row of each learner and slot, which it is told: the least "
+        "that memory allows. Ratios are to 0.1.0."
     )

@@ -22,7 +22,11 @@ import network
 import replay
 
 FROM, TO = 20_000, 70_000
-PRESETS = {"cos": {"preset": "cos", "slices": 12}, "auto": {"preset": "auto"}}
+PRESETS = {
+    "cos": {"preset": "cos", "slices": 12},
+    "two-sizes": {"preset": "two-sizes"},
+    "auto": {"preset": "auto"},
+}
 COLLECTED = re.compile(r"Collected : (\d+)")
 
 
@@ -45,7 +49,7 @@ def main() -> int:
         played = _count(preset, TO) - _count(preset, FROM) - (drawn[1] - drawn[0])
         counts[preset] = round(played / (TO - FROM) / network.SITES)
         if not options.json:
-            print(f"{preset:6}{counts[preset]:8,} instructions per learner-slot", flush=True)
+            print(f"{preset:10}{counts[preset]:8,} instructions per learner-slot", flush=True)
     if options.json:
         print(json.dumps(counts))
     return 0
