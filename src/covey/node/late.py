@@ -49,7 +49,7 @@ class LateAnswers:
 
     def __init__(self, state: RecordedState) -> None:
         self._state = state
-        self._joins: dict[int, asyncio.Task[None]] = {}  # by the number of the request
+        self.joins: dict[int, asyncio.Task[None]] = {}  # by the number of the request
         self._throttle = LogThrottle()
         if state.lost_answers:
             log.warning(
@@ -61,19 +61,18 @@ class LateAnswers:
     def watch(self, request: Request) -> None:
         """Join the answer of a busy peer with its request when it comes."""
         late = request.predictions[0]
-        if type(late) is Late:
-            task = asyncio.get_running_loop().create_task(self._join(request, late))
-            self._joins[request.number] = task
+        task = asyncio.get_running_loop().create_task(self._join(request, late))
+        self.joins[request.number] = task
 
     async def settled(self, request: Request) -> None:
         """Return when no answer to a request is awaited: its label comes after that."""
-        task = self._joins.get(request.number)
+        task = self.joins.get(request.number)
         if task is not None:
             await asyncio.shield(task)
 
     def stop(self) -> None:
         """Wait no longer; what has not come is lost."""
-        for task in self._joins.values():
+        for task in self.joins.values():
             task.cancel()
 
     async def _join(self, request: Request, late: Any) -> None:
@@ -90,4 +89,4 @@ class LateAnswers:
                 log.warning("a late answer never came (%s); its label is not counted", error)
         finally:
             late.handle.answers.cancel()
-            self._joins.pop(request.number, None)
+            self.joins.pop(request.number, None)

@@ -23,7 +23,7 @@ from covey.errors import (
     StoreError,
     UnknownTicket,
 )
-from covey.functions.function import Function
+from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
 from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
@@ -40,9 +40,10 @@ from covey.node.peers import (
     LabelDelivery,
     Peer,
     PeerTimeouts,
+    checked_slot,
     peers_of,
 )
-from covey.node.questions import ROW_ID, Question, checked_slot, other_request
+from covey.node.questions import ROW_ID, Question, other_request
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
@@ -317,7 +318,8 @@ class Node:
                 id=asked.id,
                 digest=asked.digest,
             )
-            self._late.watch(request)
+            if type(request.predictions[0]) is Late:
+                self._late.watch(request)
             return request
 
         return await self._once(asked, answer, is_new=question is None, rows=len(rows))
@@ -383,7 +385,8 @@ class Node:
     async def _take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
         """Train and settle; that is not durable yet."""
         key = (request.source, request.id)
-        await self._late.settled(request)
+        if self._late.joins:
+            await self._late.settled(request)
         await self._training.free(key)
         if request.training:
             await self._training.run(key, self._handler.prepare(request, truths))
@@ -576,7 +579,8 @@ class Node:
         await self._dependencies.workers.commit(commit)
         if self.counters.is_alarmed():
             log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
-        self._horizon.look(self.learner.slot)
+        if self._horizon.slots is not None:
+            self._horizon.look(self.learner.slot)
         for turned in self._state.turned():
             log.warning("labels of peer %s", turned)
         # Not where the label arrived: its sender may have disconnected since.

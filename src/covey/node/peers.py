@@ -50,6 +50,7 @@ OUTCOME_OF: dict[type[CoveyError], str] = {  # of a label that could not be sett
 # The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
+MOST_SLOTS = 2**53
 DELIVERY_ROWS = 256  # labels in one message
 FIRST_WARNING_S, NEXT_WARNING_S = 60.0, 600.0  # for labels that cannot be delivered
 
@@ -269,6 +270,13 @@ def peers_of(
             )
         found[peer] = peers[peer]
     return found
+
+
+def checked_slot(slot: int) -> int:
+    """Return a slot that a peer names; raise `DataError` if it is none."""
+    if not 1 <= slot <= MOST_SLOTS:
+        raise DataError(f"the slot is {slot}; it must lie from 1 to 2**53")
+    return slot
 
 
 class LabelDelivery:

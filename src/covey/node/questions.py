@@ -1,12 +1,11 @@
-"""Who asks under which id, and what ids and slots are valid."""
+"""Who asks under which id, and what ids are valid."""
 
 import re
 
 import msgspec
 
-from covey.errors import ConflictingLabel, DataError
+from covey.errors import ConflictingLabel
 
-MOST_SLOTS = 2**53
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 
 
@@ -21,10 +20,3 @@ class Question(msgspec.Struct, frozen=True):
 def other_request(asked: Question) -> ConflictingLabel:
     """Return the error of an id that another request has."""
     return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
-
-
-def checked_slot(slot: int) -> int:
-    """Return a slot that a peer names; raise `DataError` if it is none."""
-    if not 1 <= slot <= MOST_SLOTS:
-        raise DataError(f"the slot is {slot}; it must lie from 1 to 2**53")
-    return slot
