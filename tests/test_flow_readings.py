@@ -7,9 +7,11 @@ import pytest
 import covey
 from covey.node.node import Question
 from support import virtual
-from test_flow import NODE_SLOTS, SLOTS, Row, Stream, _config, _replayed, stream
+from support.flow import NODE_SLOTS, SLOTS, Row, Stream, config_of, recorded_stream, replayed
 
-__all__ = ["stream"]  # the fixture
+@pytest.fixture(scope="module")
+def stream() -> Stream:
+    return recorded_stream()
 
 
 def _with_reading(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -23,7 +25,7 @@ def _with_reading(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "unlabelled by an index": ("auto", {"unlabelled": "accuracy"}),
         "history": ("cos", {"history": "predictions"}),
     }[name]
-    config = _config(preset, "spec")
+    config = config_of(preset, "spec")
     if name == "queries":  # so that one peer is trained before the other
         config["policy"] |= {"slices": 4, "train": {"scale": 3.0, "power": 0.2}}
     if name.startswith("children"):
@@ -54,7 +56,7 @@ READINGS = pytest.mark.parametrize(
 
 def _decided(stream: Stream, config: dict[str, Any]) -> list[Row]:
     """Return phase, arm, function and price of every decision of a replay."""
-    return [row[:4] for row in _replayed(stream, config)]
+    return [row[:4] for row in replayed(stream, config)]
 
 
 def _gets_labels(config: dict[str, Any], name: str) -> bool:

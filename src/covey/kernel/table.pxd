@@ -16,6 +16,7 @@ cdef class Table(PendingCounters):
     cdef int _unexplored(self, long long row) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef double _value(self, long long base, long long arm) except? -2
+    cdef int _best_of(self, long long base, long long end) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
     cdef int _make_report(self, long long row, long long slot) except -1
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
@@ -42,9 +43,6 @@ cdef class Table(PendingCounters):
     cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, bytes closed=*)
     @cython.final
     cdef int _decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions) except -1
-    @cython.locals(row=cython.longlong, choice=cython.longlong)
-    cpdef choose_batch(self, double[::1] contexts, long long slot, long long[::1] decisions, bytes closed=*)
-    cpdef begin_batch(self, double[::1] contexts, long long[::1] decisions)
     cpdef retract_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
     @cython.locals(row=cython.longlong, arm=cython.longlong, phase=cython.longlong)
     cpdef settle_batch(self, double[::1] contexts, long long[::1] slots, long long[::1] decisions, long long[::1] gains, long long[::1] paid)

@@ -80,6 +80,10 @@ class Table(PendingCounters):
         """Return what an arm is worth when it is exploited."""
         return self._worth(base, arm, self._accuracy(base, arm))
 
+    def _best_of(self, base: int, end: int) -> int:
+        """Return the arm before `end` that is exploited."""
+        return self._largest(base, end, True)
+
     def _is_waiting(self, row: int, slot: int) -> bool:
         """Return whether the decision on `row` waits for the reports that `_needs_report` names."""
         return True
@@ -382,32 +386,6 @@ class Table(PendingCounters):
             self._follow_on()
             decisions[k] = self._begin(row, choice)
         return len(decisions)
-
-    def choose_batch(
-        self, contexts: memoryview, slot: int, decisions: memoryview, closed: bytes | None = None
-    ) -> int:
-        """Decide rows of one slot as `decide_batch`, but count nothing: see `begin_batch`."""
-        for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            row = self._locate(slot)
-            choice = -1
-            if self.is_supervised:
-                if closed is None:
-                    choice = self._choose(row, slot, False)
-                else:
-                    choice = self._choose_open(row, slot, False, closed)
-            if choice < 0:
-                decisions[k] = -1 - row
-                return k
-            decisions[k] = row << 20 | choice
-        return len(decisions)
-
-    def begin_batch(self, contexts: memoryview, decisions: memoryview) -> None:
-        """Count decisions that were made without being counted."""
-        for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            self._follow()
-            self._begin(decisions[k] >> 20, decisions[k] & 0xFFFFF)
 
     def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
         """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""
