@@ -9,6 +9,7 @@ from covey.node.node import Question
 from support import virtual
 from support.flow import NODE_SLOTS, SLOTS, Row, Stream, config_of, recorded_stream, replayed
 
+
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     return recorded_stream()
