@@ -387,6 +387,32 @@ class Table(PendingCounters):
             decisions[k] = self._begin(row, choice)
         return len(decisions)
 
+    def choose_batch(
+        self, contexts: memoryview, slot: int, decisions: memoryview, closed: bytes | None = None
+    ) -> int:
+        """Decide rows of one slot as `decide_batch`, but count nothing: see `begin_batch`."""
+        for k in range(len(decisions)):
+            self._take_context(contexts, k)
+            row = self._locate(slot)
+            choice = -1
+            if self.is_supervised:
+                if closed is None:
+                    choice = self._choose(row, slot, False)
+                else:
+                    choice = self._choose_open(row, slot, False, closed)
+            if choice < 0:
+                decisions[k] = -1 - row
+                return k
+            decisions[k] = row << 20 | choice
+        return len(decisions)
+
+    def begin_batch(self, contexts: memoryview, decisions: memoryview) -> None:
+        """Count decisions that were made without being counted."""
+        for k in range(len(decisions)):
+            self._take_context(contexts, k)
+            self._follow()
+            self._begin(decisions[k] >> 20, decisions[k] & 0xFFFFF)
+
     def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
         """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""
         for k in range(len(decisions)):
