@@ -271,13 +271,10 @@ class ChildrenMeanTable(OneQueryTable):
         self.asks_one = rule.asks_one
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        self.marks[2 * row * self.stride + BEST] = -1  # labels of finer cells do not reset it
         if self.asks_one:
-            choice = OneQueryTable._choose(self, row, slot, is_fresh)
-        else:
-            choice = PhaseTable._choose(self, row, slot, is_fresh)
-        if choice >= 0 and choice & 3 == EXPLOIT:
-            return self._best_of(row * self.stride, self.arms) << 2 | EXPLOIT
-        return choice
+            return OneQueryTable._choose(self, row, slot, is_fresh)
+        return PhaseTable._choose(self, row, slot, is_fresh)
 
     def _needs_report(self, row: int, peer: int) -> bool:
         if self.asks_one:
@@ -286,16 +283,14 @@ class ChildrenMeanTable(OneQueryTable):
 
     def best(self, row: int) -> int:
         """Return the arm with the largest estimate."""
-        return self._best_of(row * self.stride, self.arms)
-
-    def best_own(self, row: int) -> int:
-        """Return the own function with the largest estimate minus cost."""
-        return self._best_of(row * self.stride, self.functions)
+        return self._largest(row * self.stride, self.arms, True)
 
     def _value(self, base: int, arm: int) -> float:
         return self._worth(base, arm, self._average(base, arm))
 
-    def _best_of(self, base: int, end: int) -> int:
+    def _largest(self, base: int, end: int, is_net: bool) -> int:
+        if not is_net:  # a helper goes by the cell that it is asked for
+            return PhaseTable._largest(self, base, end, is_net)
         chosen = 0
         rivals = 1
         largest = -FOREVER
