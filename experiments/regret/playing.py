@@ -23,7 +23,17 @@ SOURCES = (
     "bandit/theorems",
     *(
         f"kernel/{part}"
-        for part in ("arena", "cells", "counters", "index", "phases", "spaces", "table", "tree")
+        for part in (
+            "arena",
+            "belief",
+            "cells",
+            "counters",
+            "index",
+            "phases",
+            "spaces",
+            "table",
+            "tree",
+        )
     ),
     "kernel/thresholds",
     "replay/engine",

@@ -236,6 +236,8 @@ class Story:
                 for number in (moods.products, moods.squares, moods.residuals, moods.labels)
             ]
             assert doubts[22:32] == [*sums, learner.arriving, learner.measured]
+            contest = learner.contest
+            assert doubts[33:36] == [contest.lead, contest.labels, contest.uses_one_cell]
             assert table.alarm_count == len(learner.alarms)
 
 
@@ -296,6 +298,16 @@ def test_such_stories_have_alarms_errors_in_runs_and_labels_that_do_not_arrive()
     assert all(learner.arriving < WHOLE for learner in story.learners)
 
 
+def test_such_stories_have_learners_that_use_one_cell_and_some_that_try_the_tree() -> None:
+    story = Story(Options(alarm=0.0, dimension=3), np.random.default_rng(0))
+    story.play(160)
+    story.check()
+
+    users = [learner for learner in story.learners if learner.contest.uses_one_cell]
+    assert users
+    assert {learner.is_try(slot) for learner in users for slot in range(120, 160)} == {True, False}
+
+
 # -- inference ---------------------------------------------------------------------------------
 
 EXPLOIT = 2
@@ -347,7 +359,7 @@ def conditioned(cells: list[Cell], labels: list[tuple[Cell, int]], spread: float
 def test_mean_and_variance_are_those_of_gaussian_conditioning(
     spread: float, dimension: int
 ) -> None:
-    options = Options(alarm=0, spread=spread, dimension=dimension)
+    options = Options(alarm=1e5, spread=spread, dimension=dimension)
     told = drawn_labels(1, 200, dimension)
     learner = options.reference()
     seen: list[tuple[Cell, int]] = []
@@ -482,10 +494,10 @@ def test_the_state_of_the_detection_is_read_by_a_table_of_other_arms(arms: int) 
     kept, old = other.doubts(), one.doubts()
 
     assert kept[:2] == [arms, FUNCTIONS]
-    assert kept[2:33] == old[2:33]
-    rest = 33 + 2 * arms + FUNCTIONS
-    assert kept[33:rest] == [0] * (2 * arms + FUNCTIONS)
-    assert kept[rest:] == old[33 + 2 * 4 + FUNCTIONS :]
+    assert kept[2:36] == old[2:36]
+    rest = 36 + 2 * arms + FUNCTIONS
+    assert kept[36:rest] == [0] * (2 * arms + FUNCTIONS)
+    assert kept[rest:] == old[36 + 2 * 4 + FUNCTIONS :]
 
 
 def test_a_cell_is_whole_again_when_the_decisions_that_split_it_are_taken_back() -> None:
@@ -586,3 +598,31 @@ def test_errors_in_runs_raise_few_alarms() -> None:
     ]
 
     assert sum(alarms) <= 2
+
+
+# -- one cell ----------------------------------------------------------------------------------
+
+
+def played_alone(accuracy: Any, slots: int, alarm: float = 5.0) -> Table:
+    """Return a table without peers to ask, after labels of two functions by context."""
+    table = Options(alarm=alarm, dimension=3).table()
+    rng = np.random.default_rng(1)
+    for slot in range(1, slots + 1):
+        context = tuple(rng.random(3).tolist())
+        code = table.decide(context, slot, bytes([0, 0, 1, 1]))
+        gain = int(rng.random() < accuracy(arm_of(code), context[0]))
+        table.settle(code, gain, context, slot)
+    return table
+
+
+@pytest.mark.parametrize("alarm", [0.0, 5.0])
+def test_one_cell_is_used_where_contexts_say_nothing(alarm: float) -> None:
+    table = played_alone(lambda arm, x: (0.5, 0.8)[arm], 3_000, alarm)
+
+    assert table.doubts()[35] == 1
+
+
+def test_the_tree_is_used_where_contexts_matter() -> None:
+    table = played_alone(lambda arm, x: x if arm else 1 - x, 3_000)
+
+    assert table.doubts()[35] == 0

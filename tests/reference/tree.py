@@ -18,6 +18,7 @@ from reference.records import MILLION, Cell, Context, cell_at, level_of, lowest_
 
 WHOLE = 2**20  # of fixed-point numbers
 GOLDEN, TURN = 1327217885, 2**31 - 1  # the fractional part of the golden ratio, and 1
+SILVER = 889516852  # that of the square root of 2
 LEAST_BELIEF = 0.02
 BLOCK = 32
 REMEMBERED, LONGEST = 0.75, 64  # of a deviation a slot later, and slots until it is forgotten
@@ -171,6 +172,30 @@ class Moods:
         return max(0.0, self.products / WHOLE / squares - 3.0 * math.sqrt(variance / squares))
 
 
+@dataclass
+class Contest:
+    """Whether one cell for all contexts predicts labels better than the tree."""
+
+    margin: float
+    lead: int = 0  # of one cell
+    labels: int = 0
+    uses_one_cell: bool = False
+
+    def note(self, fine: float, plain: float, share: float) -> None:
+        """Take in a label, the share that it gained, and what both predicted."""
+        self.labels += 1
+        fine, plain = (min(1.0 - LEAST_BELIEF, max(LEAST_BELIEF, one)) for one in (fine, plain))
+        right = share * math.log(plain / fine) if share > 0 else 0.0
+        wrong = (1.0 - share) * math.log((1.0 - plain) / (1.0 - fine)) if share < 1 else 0.0
+        limit = whole((self.margin + math.log(1.0 + self.labels)) * WHOLE)
+        self.lead = min(limit, max(-limit, self.lead + whole((right + wrong) * WHOLE)))
+        self.uses_one_cell = self.lead >= 0 if self.uses_one_cell else self.lead == limit
+
+    def restart(self) -> None:
+        """Begin with the tree again."""
+        self.lead, self.uses_one_cell = 0, False
+
+
 def faded(kept: int, age: int) -> float:
     return kept * REMEMBERED ** max(0, age) / WHOLE if age < LONGEST else 0.0
 
@@ -212,6 +237,8 @@ class Learner:
         self.own, self.served = Detector(self.setup.alarm), Detector(self.setup.alarm)
         self.moods, self.served_moods = Moods(), Moods()
         self.expected = 0.0
+        self.contest = Contest(self.setup.alarm or 5.0)
+        self.tries_tree = False  # in the decision that is being made
 
     # -- cells ---------------------------------------------------------------------------------
 
@@ -233,9 +260,14 @@ class Learner:
         found = [g for (c, a), g in self.gains.items() if a == arm and cell in self.path(c)]
         return sum(map(len, found)), sum(map(sum, found))
 
+    @property
+    def uses_one_cell(self) -> bool:
+        return self.contest.uses_one_cell and not self.tries_tree
+
     def under_way(self, cell: Cell, arm: int) -> int:
         if not self.setup.pending:
             return 0
+        cell = self.path(cell)[-1] if self.uses_one_cell else cell
         return sum(n for (c, a), n in self.waiting.items() if a == arm and cell in self.path(c))
 
     # -- inference -----------------------------------------------------------------------------
@@ -269,6 +301,15 @@ class Learner:
         return float(4 * (self.setup.spread / cell.side) ** 2)
 
     def belief(self, cell: Cell, arm: int) -> Belief:
+        return (self.by_one_cell if self.uses_one_cell else self.by_tree)(cell, arm)
+
+    def by_one_cell(self, cell: Cell, arm: int) -> Belief:
+        """Return what is believed if contexts say nothing."""
+        labels, gain = self.counted(self.path(cell)[-1], arm)
+        variance = 1.0 / (1.0 + labels)
+        return Belief((0.5 + gain / self.unit) * variance, variance)
+
+    def by_tree(self, cell: Cell, arm: int) -> Belief:
         """Return what all labels say of a cell.
 
         Given the value of its parent, that of a cell is a mean of it and of what is known below,
@@ -300,9 +341,12 @@ class Learner:
 
     # -- decisions -----------------------------------------------------------------------------
 
+    @property
+    def offset(self) -> int:
+        return zlib.crc32(self.name.encode()) & TURN
+
     def share(self, slot: int) -> float:
-        offset = zlib.crc32(self.name.encode()) & TURN
-        return (((slot & TURN) * GOLDEN + offset) & TURN) / TURN
+        return (((slot & TURN) * GOLDEN + self.offset) & TURN) / TURN
 
     def price(self, cell: Cell, arm: int) -> float:
         price, paid = self.costs[arm], self.paid.get((cell, arm))
@@ -319,6 +363,9 @@ class Learner:
         mean, index, _ = report
         under_way = self.under_way(cell, arm)
         belief = self.belief(cell, arm)
+        own = self.index(belief, slot, under_way)
+        if self.uses_one_cell and own - belief.mean < index - mean:
+            mean, index = belief.mean, own
         if under_way:
             index = min(index, self.index(belief, slot, under_way))
         if self.setup.check_claims:
@@ -329,6 +376,18 @@ class Learner:
     def choose(self, cell: Cell, slot: int, closed: Sequence[int] = ()) -> tuple[str, int]:
         """Return a phase and an arm; the phase "ask" if its report is needed first."""
         self.measure(slot)
+        self.tries_tree = self.is_try(slot)
+        try:
+            return self.choose_by_beliefs(cell, slot, closed)
+        finally:
+            self.tries_tree = False
+
+    def is_try(self, slot: int) -> bool:
+        """Return whether a decision is by the tree in any case: 4 * sqrt(arms * t) of t are."""
+        part = (((slot & TURN) * SILVER + self.offset) & TURN) / TURN
+        return part * part * slot < 4 * len(self.costs)
+
+    def choose_by_beliefs(self, cell: Cell, slot: int, closed: Sequence[int]) -> tuple[str, int]:
         arms, means, values = [], [], []
         slope = self.moods.slope
         for arm in range(len(self.costs)):
@@ -408,6 +467,9 @@ class Learner:
         else:
             believed = self.belief(cell, arm).mean
         share = gain / self.unit
+        if self.setup.zooming and cell.place and self.setup.finest_level > 0:
+            fine, plain = self.by_tree(cell, arm).mean, self.by_one_cell(cell, arm).mean
+            self.contest.note(fine, plain, share)
         if detector is self.own:
             expected = self.moods.note(arm, share - believed, slot)
         else:
@@ -430,6 +492,7 @@ class Learner:
         if end == len(self.costs):
             self.reports = {}
             self.own.restart()
+            self.contest.restart()
         self.served.restart()
         self.moods.forget(end)
         self.served_moods.forget(self.functions)

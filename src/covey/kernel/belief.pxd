@@ -3,7 +3,7 @@ from covey.kernel.counters cimport CellCounters
 from covey.kernel.index cimport CachingTable, klucb
 
 cdef long long WHOLE_LABEL
-cdef double PRIOR_LABELS, PRIOR_MEAN, NEAR_NODE, FAR_NODE, AT_NEAR, AT_FAR, LEAST_MEAN
+cdef double PRIOR_LABELS, PRIOR_MEAN, NEAR_NODE, FAR_NODE, AT_NEAR, AT_FAR, LEAST_MEAN, LEAST_BELIEF, USUAL_MARGIN
 
 cdef inline long long whole(double value) noexcept
 cdef inline long long fixed(double labels) noexcept
@@ -14,8 +14,9 @@ cdef double upper(double mean, double bound) noexcept
 
 
 cdef class BeliefTable(CachingTable):
-    cdef double mean, variance, expected
-    cdef long long standing, depth
+    cdef double mean, variance, expected, trust
+    cdef long long standing, depth, lead, compared
+    cdef bint uses_one_cell, tries_tree
     cdef double[::1] shrink
     cdef long long[::1] chain, versions
     @cython.final
@@ -24,7 +25,17 @@ cdef class BeliefTable(CachingTable):
     @cython.final
     @cython.locals(level=cython.longlong, at=cython.longlong, base=cython.longlong, mean=cython.double,
                    variance=cython.double, spread=cython.double, part=cython.double)
+    cdef inline int _infer(self, long long row, long long arm) noexcept
+    @cython.final
+    @cython.locals(right=cython.double)
+    cdef int _believe_alike(self, long long row, long long arm) noexcept
+    @cython.final
     cdef inline int _believe(self, long long row, long long arm) noexcept
+    @cython.final
+    cdef inline long long _under_way(self, long long row, long long arm) noexcept
+    @cython.final
+    @cython.locals(fine=cython.double, plain=cython.double, ratio=cython.double, limit=cython.longlong, is_better=cython.bint)
+    cdef bint _compare(self, long long row, long long arm, double correct) noexcept
     @cython.final
     @cython.locals(worth=cython.longlong, right=cython.longlong, at=cython.longlong, base=cython.longlong, level=cython.longlong,
                    labels=cython.longlong, correct=cython.longlong, counted=cython.longlong, gained=cython.longlong, spread=cython.double, before=cython.double,

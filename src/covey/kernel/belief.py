@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""Gaussian beliefs on the tree of dyadic cells, and an upper bound from a belief.
+"""Gaussian beliefs on the tree of dyadic cells, or in one cell, and an upper bound from a belief.
 
 The accuracy of an arm in a cell is that in the parent cell plus a Gaussian deviation, whose
 variance is a quarter from level to level. A label weighs as much as one of a fair coin. Per cell
@@ -20,9 +20,9 @@ except ModuleNotFoundError:
     cython = SimpleNamespace(compiled=False)
 
 if cython.compiled:
-    from cython.cimports.libc.math import sqrt
+    from cython.cimports.libc.math import log, sqrt
 else:
-    from math import sqrt
+    from math import log, sqrt
 
 from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, LEVEL, PARENT
 from covey.kernel.counters import CellCounters
@@ -36,6 +36,8 @@ PRIOR_MEAN = 0.5
 # Nodes and half the weights of a rule of Gauss for integrals of x * g(x) from 0 to 1.
 NEAR_NODE, FAR_NODE = (6.0 - sqrt(6.0)) / 10.0, (6.0 + sqrt(6.0)) / 10.0
 AT_NEAR, AT_FAR = (9.0 - sqrt(6.0)) / 36.0, (9.0 + sqrt(6.0)) / 36.0
+LEAST_BELIEF = 0.02  # where labels are tested, beliefs are at least this far from 0 and 1
+USUAL_MARGIN = 5.0  # of the comparison with one cell, if there is no change detection
 LEAST_MEAN = 0.1  # of an index without logarithms
 
 
@@ -92,6 +94,11 @@ class BeliefTable(CachingTable):
         variances = [4 * (tree.spread / level.side) ** 2 for level in rule.levels]
         self.shrink = array("d", [variance / WHOLE_LABEL for variance in variances])
         self.mean = self.variance = 0.0  # what `_believe` found; a label's variance is 1
+        # Contexts seem to say nothing: all labels of an arm count alike. `lead` speaks for that, by
+        # so many `compared` labels; the current decision may try the tree in spite of it.
+        self.uses_one_cell = self.tries_tree = False
+        self.lead = self.compared = 0
+        self.trust = tree.alarm if tree.alarm > 0 else USUAL_MARGIN
         self.expected = 0.0  # what the latest labels foretold of the current one
         self.versions = array("q", [1] * max(1, self.arms))  # an arm's goes up when its labels do
         # Where the cells around the row `standing` begin, by their level; its own is `depth`.
@@ -111,7 +118,21 @@ class BeliefTable(CachingTable):
             level -= 1
 
     def _believe(self, row: int, arm: int) -> int:
-        """Set `mean` and `variance` to what all labels of an arm say of its accuracy in a cell.
+        """Set `mean` and `variance` to what all labels of an arm say of its accuracy in a cell."""
+        if self.uses_one_cell and not self.tries_tree:
+            return self._believe_alike(row, arm)
+        return self._infer(row, arm)
+
+    def _believe_alike(self, row: int, arm: int) -> int:
+        """Do the same as if contexts said nothing."""
+        self._climb(row)
+        right = float(self.rows[self.chain[0] + self.right + arm]) / self.unit
+        self.variance = 1.0 / (PRIOR_LABELS + self.rows[self.chain[0] + self.labels + arm])
+        self.mean = (PRIOR_LABELS * PRIOR_MEAN + right) * self.variance
+        return 0
+
+    def _infer(self, row: int, arm: int) -> int:
+        """Do the same by the tree.
 
         Down the tree, the belief of a cell is its parent's, joined with what is known below it.
         """
@@ -129,6 +150,39 @@ class BeliefTable(CachingTable):
         self.mean = min(1.0, max(0.0, mean))
         self.variance = variance * WHOLE_LABEL
         return 0
+
+    def _under_way(self, row: int, arm: int) -> int:
+        """Return the pending labels that count where `_believe` takes its labels from."""
+        if not self.is_pending:
+            return 0
+        if self.uses_one_cell and not self.tries_tree:
+            self._climb(row)
+            return self.rows[self.chain[0] + self.underway + arm]
+        return self.rows[row * self.stride + self.underway + arm]
+
+    def _compare(self, row: int, arm: int, correct: float) -> bool:
+        """Note whether one cell or the tree predicts a label better; return whether that changes.
+
+        One cell is used when the sum of log-likelihood ratios exceeds a limit as that of the change
+        detection, until it is below 0 again.
+        """
+        self._infer(row, arm)
+        fine = min(1.0 - LEAST_BELIEF, max(LEAST_BELIEF, self.mean))
+        self._believe_alike(row, arm)
+        plain = min(1.0 - LEAST_BELIEF, max(LEAST_BELIEF, self.mean))
+        ratio = 0.0
+        if correct > 0.0:
+            ratio = correct * log(plain / fine)
+        if correct < 1.0:
+            ratio += (1.0 - correct) * log((1.0 - plain) / (1.0 - fine))
+        self.compared += 1
+        limit = fixed(self.trust + log(1.0 + self.compared))
+        self.lead = min(limit, max(-limit, self.lead + fixed(ratio)))
+        is_better = self.lead >= (0 if self.uses_one_cell else limit)
+        if is_better == self.uses_one_cell:
+            return False
+        self.uses_one_cell = is_better
+        return True
 
     def _add_label(self, row: int, arm: int, gain: int, is_counted: bool) -> int:
         """Add a label to a cell and, as far as it tells of them, to its parents."""

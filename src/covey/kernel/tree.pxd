@@ -3,9 +3,9 @@ from covey.kernel.belief cimport BeliefTable, fixed, unfixed, upper, whole
 
 cdef long long GOLDEN, TURN, BLOCK, USUAL_BLOCKS, WATCHED
 cdef long long LARGE, SMALL, COUNT, UNTIL, LIMIT, ERRORS, VARIANCE, FILLED, RATIO, BLOCKS
-cdef long long LONGEST, PRODUCTS, SQUARES, RESIDUALS, RESIDUAL_COUNT, ARRIVING, ROUND, DECIDED, PATIENCE
+cdef long long LONGEST, PRODUCTS, SQUARES, RESIDUALS, RESIDUAL_COUNT, ARRIVING, ROUND, DECIDED, PATIENCE, LEAD, COMPARED, ONE_CELL, SILVER
 cdef double REMEMBERED, SURE, UNSURE, LOG_LARGE_FALL, LOG_SMALL_FALL
-cdef double LARGE_FALL, SMALL_FALL, LEAST_BELIEF, USUAL_DEPENDENCE
+cdef double LARGE_FALL, SMALL_FALL, USUAL_DEPENDENCE
 
 
 cdef class TreeTable(BeliefTable):
@@ -20,10 +20,17 @@ cdef class TreeTable(BeliefTable):
     @cython.locals(bound=cython.double)
     cdef inline double _index(self, long long under_way) noexcept
     @cython.final
-    @cython.locals(at=cython.longlong, arm=cython.longlong, under_way=cython.longlong)
+    @cython.locals(at=cython.longlong, arm=cython.longlong)
     cdef inline void _refresh(self, long long row, long long end) noexcept
     @cython.final
     cdef inline void _start(self, long long slot) noexcept
+    @cython.final
+    cdef void _outdate(self) noexcept
+    @cython.final
+    cdef inline void _try_tree(self, bint tries) noexcept
+    @cython.final
+    @cython.locals(part=cython.double)
+    cdef inline bint _is_try(self, long long slot) noexcept
     @cython.final
     @cython.locals(labels=cython.double, share=cython.double)
     cdef inline void _measure(self) noexcept
@@ -54,7 +61,7 @@ cdef class TreeTable(BeliefTable):
     @cython.locals(at=cython.longlong, highest=cython.double)
     cdef inline double _promise(self, long long row, long long arm, long long slot) noexcept
     @cython.final
-    @cython.locals(under_way=cython.longlong)
+    @cython.locals(under_way=cython.longlong, own=cython.double)
     cdef double _check_promise(self, long long row, long long arm, double mean, double highest) noexcept
     @cython.locals(chosen=cython.longlong, largest=cython.double, value=cython.double)
     cdef int _help(self, long long row) except? -2

@@ -22,7 +22,15 @@ if cython.compiled:
 else:
     from math import log, sqrt
 
-from covey.kernel.belief import WHOLE_LABEL, BeliefTable, fixed, unfixed, upper, whole
+from covey.kernel.belief import (
+    LEAST_BELIEF,
+    WHOLE_LABEL,
+    BeliefTable,
+    fixed,
+    unfixed,
+    upper,
+    whole,
+)
 from covey.kernel.counters import (
     ARRIVED,
     CLOSED,
@@ -40,13 +48,13 @@ from covey.kernel.table import Table
 from covey.kernel.thresholds import Clock
 
 GOLDEN = 1327217885  # the golden ratio, of 31 bits: its multiples are spread evenly
+SILVER = 889516852  # the square root of 2, in the same way
 TURN = (1 << 31) - 1
 
 # Change detection. Two sums test against falls to these shares of what is believed.
 LARGE_FALL = 0.5
 SMALL_FALL = 0.85
 LOG_LARGE_FALL, LOG_SMALL_FALL = log(LARGE_FALL), log(SMALL_FALL)
-LEAST_BELIEF = 0.02  # beliefs are taken as at least this far from 0 and 1
 BLOCK = 32  # labels over which the dependence of errors is measured
 USUAL_DEPENDENCE = 2.0  # variance of a block to that of independent errors, before it is measured
 USUAL_BLOCKS = 8  # what that is worth
@@ -60,7 +68,7 @@ LONGEST = 64  # slots after which nothing of it is left
 SURE = 3.0  # standard deviations by which they must differ from independent ones
 UNSURE = 8.99  # less than its square
 PRODUCTS, SQUARES, RESIDUALS, RESIDUAL_COUNT = range(4)  # those of answers to peers follow
-ARRIVING, ROUND, DECIDED = 8, 9, 10
+ARRIVING, ROUND, DECIDED, LEAD, COMPARED, ONE_CELL = 8, 9, 10, 11, 12, 13
 PATIENCE = 100  # labels that are taken as arrived, when the share that arrives is measured
 
 
@@ -81,8 +89,9 @@ class TreeTable(BeliefTable):
         self.watch = array("q", bytes(8 * 2 * WATCHED))
         self.units = array("d", bytes(8 * (1 + WATCHED)))  # of both tests: at 0 and at `WATCHED`
         # Sums of the regression of errors on earlier ones, in own decisions and in answers; then
-        # the share of labels that arrive, the rounded slot of that, and own decisions.
-        self.runs = array("q", bytes(8 * 11))
+        # the share of labels that arrive, the rounded slot of that, and, when they are stored, own
+        # decisions and the comparison with one cell.
+        self.runs = array("q", bytes(8 * 14))
         self.runs[ARRIVING] = WHOLE_LABEL
         self.round = 0  # the rounded slot of the latest index
         self.slope = self.slope_served = 0.0  # of the regressions, as far as they are certain
@@ -134,12 +143,9 @@ class TreeTable(BeliefTable):
         for arm in range(end):
             at = row * self.arms + arm
             if self.stamps[at] != self.versions[arm]:
-                under_way = 0
-                if self.is_pending:
-                    under_way = self.rows[row * self.stride + self.underway + arm]
                 BeliefTable._believe(self, row, arm)
                 self.values[2 * at] = self.mean
-                self.values[2 * at + 1] = self._index(under_way)
+                self.values[2 * at + 1] = self._index(self._under_way(row, arm))
                 self.stamps[at] = self.versions[arm]
 
     def _start(self, slot: int) -> None:
@@ -147,8 +153,25 @@ class TreeTable(BeliefTable):
         self.clock.round_up(slot)
         if self.round != self.clock.rounded:
             self.round = self.clock.rounded
-            for arm in range(self.functions if not self.ignores_reports else self.arms):
-                self.versions[arm] += 1
+            self._outdate()
+
+    def _outdate(self) -> None:
+        """Let beliefs and indices by own labels be computed again."""
+        for arm in range(self.functions if not self.ignores_reports else self.arms):
+            self.versions[arm] += 1
+
+    def _try_tree(self, tries: bool) -> None:
+        if tries != self.tries_tree:
+            self.tries_tree = tries
+            self._outdate()
+
+    def _is_try(self, slot: int) -> bool:
+        """Return whether a decision is by the tree in any case, so that better arms are found.
+
+        These are 2 * sqrt(arms / t) of the decisions.
+        """
+        part = float(((slot & TURN) * SILVER + self.offset) & TURN) / TURN
+        return part * part * slot < 4 * self.arms
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -203,13 +226,13 @@ class TreeTable(BeliefTable):
             labels = float(self.runs[RESIDUAL_COUNT] + PATIENCE)
             share = labels / (max(self.runs[RESIDUAL_COUNT], self.decided) + PATIENCE)
             self.runs[ARRIVING] = fixed(share)
-            for arm in range(self.functions if not self.ignores_reports else self.arms):
-                self.versions[arm] += 1
+            self._outdate()
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         self._start(slot)
         self._measure()
         self.share = float(((slot & TURN) * GOLDEN + self.offset) & TURN) / TURN
+        self._try_tree(self.uses_one_cell and self._is_try(slot))
         judged = self.asked if self.ignores_reports else self.functions  # by own labels
         self._refresh(row, judged)
         for arm in range(self.asked):
@@ -267,18 +290,19 @@ class TreeTable(BeliefTable):
             return FOREVER
         self.mean = self.values[2 * at]
         highest = self.values[2 * at + 1]
-        if self.floors_training or (
-            self.is_pending and self.rows[row * self.stride + self.underway + arm] > 0
-        ):
+        if self.floors_training or self.uses_one_cell or self._under_way(row, arm) > 0:
             highest = self._check_promise(row, arm, self.mean, highest)
         return self.mean + self.share * (highest - self.mean)
 
     def _check_promise(self, row: int, arm: int, mean: float, highest: float) -> float:
         """Return the index of a peer that reported this, by own labels too; set its `mean`."""
-        under_way = 0
-        if self.is_pending:
-            under_way = self.rows[row * self.stride + self.underway + arm]
+        under_way = self._under_way(row, arm)
         BeliefTable._believe(self, row, arm)
+        if self.uses_one_cell and not self.tries_tree:
+            own = self._index(under_way)
+            if own - self.mean < highest - mean:  # own labels say more than the report
+                mean = self.mean
+                highest = own
         if under_way > 0:
             highest = min(highest, self._index(under_way))
         if self.floors_training:
@@ -288,6 +312,7 @@ class TreeTable(BeliefTable):
 
     def _help(self, row: int) -> int:
         self._start(self.clock.now)
+        self._try_tree(False)
         self._refresh(row, self.functions)
         chosen = 0
         largest = -1.0
@@ -302,13 +327,14 @@ class TreeTable(BeliefTable):
         """Tell the largest mean and the largest index of own functions, by settled labels."""
         Table._make_report(self, row, slot)
         self._start(slot)
+        self._try_tree(False)
         self._refresh(row, self.functions)
         self.lowest = self.highest = 0.0
         for function in range(self.functions):
             at = 2 * (row * self.arms + function)
             mean = self.values[at]
             highest = self.values[at + 1]
-            if self.is_pending and self.rows[row * self.stride + self.underway + function]:
+            if self._under_way(row, function) > 0:
                 BeliefTable._believe(self, row, function)
                 highest = self._index(0)
             self.lowest = max(self.lowest, mean)
@@ -367,6 +393,7 @@ class TreeTable(BeliefTable):
         """Update the change detection; on an alarm reset the statistics and return False."""
         if slot <= self.forgotten:
             return False
+        self._try_tree(False)
         if (
             arm >= self.functions
             and not self.ignores_reports
@@ -381,6 +408,8 @@ class TreeTable(BeliefTable):
                 BeliefTable._believe(self, row, arm)
                 believed = self.mean
         correct = float(gain) / self.unit
+        if self.is_layered and self._compare(row, arm, correct):
+            self._outdate()
         # What the latest labels foretold is no sign of a change. Nor are answers that are better
         # for now a sign of the accuracy in the long run: an arm is used more while it is right.
         if is_served:
@@ -452,6 +481,8 @@ class TreeTable(BeliefTable):
             self.moods[self.arms + function] = 0
         if end == self.arms:
             self._restart(0)
+            self.lead = 0
+            self.uses_one_cell = False
         self._restart(WATCHED)
         return 0
 
@@ -463,6 +494,8 @@ class TreeTable(BeliefTable):
     def doubts(self) -> list[int]:
         """Return the state of the change detection: first how many arms and functions it is of."""
         self.runs[DECIDED] = self.decided
+        self.runs[LEAD], self.runs[COMPARED] = self.lead, self.compared
+        self.runs[ONE_CELL] = self.uses_one_cell
         kept = [self.arms, self.functions]
         for part in self._detected():
             kept += [part[k] for k in range(len(part))]
@@ -483,6 +516,8 @@ class TreeTable(BeliefTable):
         if not is_same:
             at += doubts[0] + doubts[1] + max(1, doubts[0])
         self.decided = self.runs[DECIDED]
+        self.lead, self.compared = self.runs[LEAD], self.runs[COMPARED]
+        self.uses_one_cell = self.runs[ONE_CELL] > 0
         self.slope, self.slope_served = self._sure_slope(0), self._sure_slope(4)
         self._set_units()
         Table.take_doubts(self, doubts[at:])
