@@ -36,6 +36,7 @@ cdef class CellCounters(Cells):
     cdef inline int _best(self, long long base) except -1
     @cython.final
     cdef inline long long _most_accurate(self, long long base) noexcept
+    @cython.final
     cdef int _largest(self, long long base, long long end, bint is_net) except -1
     @cython.final
     @cython.locals(price=cython.double, times=cython.double)

@@ -46,11 +46,12 @@ cdef class OneQueryTable(PhaseTable):
 
 cdef class ChildrenMeanTable(OneQueryTable):
     cdef bint asks_one
+    @cython.locals(choice=cython.longlong)
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef double _value(self, long long base, long long arm) except? -2
     @cython.locals(value=cython.double, largest=cython.double)
-    cdef int _largest(self, long long base, long long end, bint is_net) except -1
+    cdef int _best_of(self, long long base, long long end) except -1
     @cython.final
     @cython.locals(total=cython.double, means=cython.longlong, level=cython.longlong, row=cython.longlong)
     cdef double _average(self, long long base, long long arm) noexcept

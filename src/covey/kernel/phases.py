@@ -271,10 +271,13 @@ class ChildrenMeanTable(OneQueryTable):
         self.asks_one = rule.asks_one
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
-        self.marks[2 * row * self.stride + BEST] = -1  # labels of finer cells do not reset it
         if self.asks_one:
-            return OneQueryTable._choose(self, row, slot, is_fresh)
-        return PhaseTable._choose(self, row, slot, is_fresh)
+            choice = OneQueryTable._choose(self, row, slot, is_fresh)
+        else:
+            choice = PhaseTable._choose(self, row, slot, is_fresh)
+        if choice >= 0 and choice & 3 == EXPLOIT:
+            return self._best_of(row * self.stride, self.arms) << 2 | EXPLOIT
+        return choice
 
     def _needs_report(self, row: int, peer: int) -> bool:
         if self.asks_one:
@@ -283,14 +286,18 @@ class ChildrenMeanTable(OneQueryTable):
 
     def best(self, row: int) -> int:
         """Return the arm with the largest estimate."""
-        return self._largest(row * self.stride, self.arms, True)
+        return self._best_of(row * self.stride, self.arms)
+
+    def best_own(self, row: int, context: tuple[float, ...] | None = None) -> int:
+        """Return the own function with the largest estimate minus cost, for an instance."""
+        if context is not None and self.has_rewards:
+            self._read(context)
+        return self._best_of(row * self.stride, self.functions)
 
     def _value(self, base: int, arm: int) -> float:
         return self._worth(base, arm, self._average(base, arm))
 
-    def _largest(self, base: int, end: int, is_net: bool) -> int:
-        if not is_net:  # a helper goes by the cell that it is asked for
-            return PhaseTable._largest(self, base, end, is_net)
+    def _best_of(self, base: int, end: int) -> int:
         chosen = 0
         rivals = 1
         largest = -FOREVER

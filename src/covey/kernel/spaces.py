@@ -123,7 +123,7 @@ class Ledger:
         for k in range(self.count):
             table = self._at(k)
             base = self.rows[k] * table.stride
-            function = table._largest(base, table.functions, True)
+            function = table._best_of(base, table.functions)
             value = table._value(base, function)
             if k == 0 or value > largest:
                 largest = value

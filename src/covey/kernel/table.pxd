@@ -16,6 +16,7 @@ cdef class Table(PendingCounters):
     cdef int _unexplored(self, long long row) except? -2
     cdef bint _needs_report(self, long long row, long long peer) except -1
     cdef double _value(self, long long base, long long arm) except? -2
+    cdef int _best_of(self, long long base, long long end) except -1
     cdef bint _is_waiting(self, long long row, long long slot) except -1
     cdef int _make_report(self, long long row, long long slot) except -1
     cdef int _receive_report(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1

@@ -80,6 +80,9 @@ class Table(PendingCounters):
         """Return what an arm is worth when it is exploited."""
         return self._worth(base, arm, self._accuracy(base, arm))
 
+    def _best_of(self, base: int, end: int) -> int:
+        return self._largest(base, end, True)
+
     def _is_waiting(self, row: int, slot: int) -> bool:
         """Return whether the decision on `row` waits for the reports that `_needs_report` names."""
         return True
