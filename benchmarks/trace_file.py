@@ -15,7 +15,8 @@ from figures import Figure, Row, Verdict, skipped
 from timing import interleave
 
 from covey.config import load
-from covey.data.logs import ROWS_PER_CHUNK, EncodedLog, Trace, TraceFile
+from covey.data.logs import EncodedLog, Trace, TraceFile
+from covey.data.tables import ROWS_PER_CHUNK
 from covey.replay.engine import start
 
 NAME = "trace"

@@ -195,7 +195,7 @@ def test_statistics_of_a_peer_are_kept_while_it_is_unreachable() -> None:
 def test_a_file_is_replayed_with_the_same_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covey.data.logs.ROWS_PER_CHUNK", 300)
+    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 300)
     columns = perfect_west(2_000)
     rows = zip(columns["labels"].tolist(), *columns["predictions"].tolist(), strict=True)
     header = ["label", *(f"{name}-f" for name in SITES)]

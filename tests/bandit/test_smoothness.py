@@ -268,7 +268,7 @@ def test_a_doubling_replay_of_a_file_is_that_of_the_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = stream(1_000)
-    monkeypatch.setattr("covey.data.logs.ROWS_PER_CHUNK", 64)
+    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 64)
     names = ["x", "label", "nb", "tree", "svm"]
     rows = zip(
         columns["contexts"][:, 0].tolist(),

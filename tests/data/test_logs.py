@@ -13,7 +13,7 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from covey.data.logs import ROWS_PER_CHUNK, CsvLog, ParquetLog, open_log
+from covey.data.tables import ROWS_PER_CHUNK, CsvLog, ParquetLog, open_log
 from covey.errors import DataError
 
 
@@ -326,7 +326,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; sys.modules['pyarrow'] = None\n"
         "from covey.errors import MissingExtra\n"
-        "from covey.data.logs import open_log\n"
+        "from covey.data.tables import open_log\n"
         "try: open_log(pathlib.Path(sys.argv[1]), ['x'])\n"
         "except MissingExtra as error: print(error)\n"
     )

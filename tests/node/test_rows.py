@@ -128,12 +128,15 @@ def test_a_row_without_a_label_expires_after_label_wait() -> None:
 
 
 def test_a_label_that_was_waited_for_in_vain_counts_as_pending_no_longer() -> None:
-    once = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
-    policy = {"slices": 1, "explore": once, "pending": True, "label-wait": 2}
+    policy = {"preset": "cos", "slices": 1, "pending": True, "label-wait": 2}
     setup = {"policy": policy, "learner": [{"name": "site", "functions": ["zero", "one"]}]}
     functions = {name: FUNCTIONS[name] for name in ("zero", "one")}
     site = covey.Network(setup, functions=functions, dimension=1)["site"]
+    table = site.learner.tables[""]
 
-    phases = [site.predict(k, (0.5,)).phase for k in range(7)]
+    counted = []
+    for k in range(6):
+        site.predict(k, (0.5,))
+        counted.append(sum(table.pending(0)))
 
-    assert phases == ["explore"] * 2 + ["exploit"] * 3 + ["explore", "exploit"]
+    assert counted == [1, 2, 3, 3, 3, 3]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.data import logs
+from covey.data import tables
 from covey.errors import ConfigError
 from support.replays import EVERY_KIND, NETWORK, play, stream, trace_in
 
@@ -43,7 +43,7 @@ def test_batches_that_lie_across_chunks_of_a_file_are_decided_as_in_one_chunk(
     play(columns, config, tmp_path, kind)
     whole = trace_in(tmp_path, kind)
 
-    monkeypatch.setattr(logs, "ROWS_PER_CHUNK", 7)
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 7)
     play(columns, config, tmp_path, kind)
 
     assert trace_in(tmp_path, kind) == whole

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from covey.config import NetworkConfig, load
-from covey.data.logs import Column, EncodedLog, open_log
+from covey.data.logs import Column, EncodedLog
+from covey.data.tables import open_log
 from covey.errors import DataError
 from covey.replay.encoding import Arrivals, Encoder, Vocabulary
 

@@ -177,7 +177,7 @@ def test_learnt_link_costs_carry_over_between_epochs() -> None:
 def test_a_file_in_chunks_gives_the_same_replay_as_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("covey.data.logs.ROWS_PER_CHUNK", 130)
+    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 130)
     given = stream()
     setup = table(data={"context": ["x"], "at": "site"})
     columns = {

@@ -11,7 +11,7 @@ import pytest
 import covey
 from covey.cli import main
 from covey.config import load
-from covey.data import logs
+from covey.data import tables
 from covey.errors import ConfigError, CoveyError
 from covey.replay import replay as replaying
 from covey.replay.outcome import EnsembleOutcome, Outcome
@@ -144,7 +144,7 @@ def test_a_replay_equals_the_ensemble_class_driven_directly(
 def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of({"update": "hedge", "predict": "sample"})
     whole = play(stream(400), config, tmp_path)
-    monkeypatch.setattr(logs, "ROWS_PER_CHUNK", 37)
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 37)
 
     assert play(stream(400), config, tmp_path) == whole
 
@@ -156,7 +156,7 @@ def test_weights_per_cell_survive_a_new_grid(
     config = config_of({"update": "hedge", "weights": "cell"})
     config["policy"] = {"horizon": "doubling", "first-epoch": 16}
     whole = play(stream(400), config, tmp_path)
-    monkeypatch.setattr(logs, "ROWS_PER_CHUNK", 37)
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 37)
 
     assert ensemble_of(play(stream(400), config, tmp_path)) == ensemble_of(whole)
     assert {name.split(":")[0] for name in ensemble_of(whole).weights} > {"g2", "g3"}

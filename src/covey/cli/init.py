@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.data import logs
+from covey.data import tables
 from covey.errors import DataError
 
 LABELS = ("label", "labels", "truth", "true_label", "target", "class", "y", "y_true", "outcome")
@@ -119,10 +119,10 @@ def _toml(value: Any) -> str:
 
 
 def _facts(path: Path) -> dict[str, ColumnFacts]:
-    header = logs.header(path)
-    reader = logs.open_log(path, header)
+    header = tables.header(path)
+    reader = tables.open_log(path, header)
     columns: dict[str, list[Any]] = {name: [] for name in header}
-    for chunk in islice(reader.chunks(), 1 + (MOST_ROWS - 1) // logs.ROWS_PER_CHUNK):
+    for chunk in islice(reader.chunks(), 1 + (MOST_ROWS - 1) // tables.ROWS_PER_CHUNK):
         for name, values in chunk.items():
             columns[name] += list(values)
     if not header or not columns[header[0]]:

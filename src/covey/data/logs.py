@@ -1,21 +1,15 @@
 """Logs of predictions and labels that are read, and traces of decisions that are written."""
 
-import contextlib
 import csv
-import gzip
-import io
 import os
-import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from covey import toml
 from covey.errors import ConfigError, DataError, optional_module
 from covey.types import MILLIONTHS, Array, Label
 
@@ -65,123 +59,6 @@ def slot_starts(log: EncodedLog, *, are_shared: bool) -> Sequence[int]:
 Column = np.ndarray | Sequence[Any]
 Columns = dict[str, Column]
 
-ROWS_PER_CHUNK = 65_536
-
-
-def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
-    """Return a reader of the `wanted` columns of the log at `path`.
-
-    Raises `DataError` if the file cannot be read or lacks a column.
-    """
-    if not path.is_file():
-        raise DataError(f"log {path} does not exist")
-    if path.suffix in (".parquet", ".pq"):
-        return ParquetLog(path, wanted)
-    if path.name.endswith((".csv", ".csv.gz")):
-        return CsvLog(path, wanted)
-    raise DataError(f"log {path.name} must be .csv, .csv.gz or .parquet; convert it")
-
-
-def header(path: Path) -> list[str]:
-    """Return the names of the columns of a log."""
-    reader = open_log(path, [])
-    return reader.header()
-
-
-SEPARATORS = ",;\t|"
-
-
-class CsvLog:
-    """A CSV log with a header; columns are separated by a comma, semicolon, tab or bar."""
-
-    is_typed = False  # numbers are text
-    rows_total: int | None = None  # unknown before the end
-
-    def __init__(self, path: Path, wanted: Sequence[str]) -> None:
-        self._path = path
-        self._wanted = wanted
-        self._bytes = max(1, path.stat().st_size)
-        self._raw: io.BufferedReader | None = None
-
-    def share_read(self) -> float:
-        if self._raw is None:
-            return 0.0
-        return 1.0 if self._raw.closed else self._raw.tell() / self._bytes
-
-    def header(self) -> list[str]:
-        """Return the names of the columns."""
-        with contextlib.closing(self._rows()) as rows:
-            return next(rows, [])
-
-    def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
-        with contextlib.closing(self._rows()) as rows:
-            yield from self._chunks(rows)
-
-    def _rows(self) -> Generator[list[str], None, None]:
-        """Yield the header and the rows as lists of text."""
-        try:
-            with self._path.open("rb") as self._raw:
-                is_packed = self._path.suffix == ".gz"
-                plain = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
-                text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
-                first = text.readline()
-                separator = max(SEPARATORS, key=first.count)  # a comma if there is none
-                rows = csv.reader(chain([first], text), strict=True, delimiter=separator)
-                yield from rows if first else ()
-        except csv.Error as error:
-            where = f"{self._path.name}, line {rows.line_num}"
-            raise DataError(f"{where}: invalid CSV ({error})") from None
-        except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
-
-    def _chunks(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
-        header = next(rows, [])
-        check_columns(self._wanted, header, self._path.name)
-        filled = _without_blank_end(rows)
-        slot = 1
-        while chunk := list(islice(filled, ROWS_PER_CHUNK)):
-            _check_widths(chunk, len(header), slot)
-            columns = list(zip(*chunk, strict=True))
-            yield {name: columns[header.index(name)] for name in self._wanted}
-            slot += len(chunk)
-
-
-class ParquetLog:
-    """A Parquet log."""
-
-    is_typed = True
-
-    def __init__(self, path: Path, wanted: Sequence[str]) -> None:
-        parquet = parquet_module()
-        try:
-            self._file = parquet.ParquetFile(path)
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from None
-        self._path = path
-        self._wanted = list(wanted)
-        check_columns(wanted, self._file.schema_arrow.names, path.name)
-        self.rows_total: int | None = self._file.metadata.num_rows
-        self._read = 0
-
-    def header(self) -> list[str]:
-        """Return the names of the columns."""
-        return list(self._file.schema_arrow.names)
-
-    def share_read(self) -> float:
-        return self._read / max(1, self.rows_total or 1)
-
-    def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns as arrays or lists of text, `ROWS_PER_CHUNK` rows at a time."""
-        import pyarrow as arrow
-
-        try:
-            for batch in self._file.iter_batches(ROWS_PER_CHUNK, columns=self._wanted):
-                self._read += batch.num_rows
-                yield {name: plain(batch.column(name), name) for name in self._wanted}
-        except (OSError, arrow.ArrowException) as error:
-            raise _unreadable(self._path, error) from None
-
 
 def parquet_module() -> Any:
     """Return pyarrow's Parquet module; raise `MissingExtra` if it is not installed."""
@@ -191,64 +68,6 @@ def parquet_module() -> Any:
 def arrow_module(name: str, *, what: str) -> Any:
     missing = f'{what} need pyarrow; install it with pip install "covey[parquet]"'
     return optional_module(name, missing=missing)
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    first_line = str(error).partition("\n")[0]
-    return DataError(f"{path.name} cannot be read as Parquet: {first_line}")
-
-
-def plain(column: Any, name: str) -> Column:
-    """Return an Arrow column as an array of numbers or a list of text."""
-    import pyarrow as arrow
-
-    kind = column.type
-    if arrow.types.is_dictionary(kind):
-        if arrow.types.is_string_view(kind.value_type):  # cannot be decoded in place
-            column = column.cast(arrow.dictionary(kind.index_type, arrow.string()))
-            kind = column.type
-        column, kind = column.dictionary_decode(), kind.value_type
-    if arrow.types.is_string_view(kind):
-        column, kind = column.cast(arrow.string()), arrow.string()
-    if arrow.types.is_boolean(kind):
-        column = column.cast(arrow.int8())
-    elif arrow.types.is_decimal(kind):
-        column = column.cast(arrow.float64())
-    elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-        return cast("Column", column.to_pylist())
-    elif not (arrow.types.is_primitive(kind) or arrow.types.is_null(kind)):
-        raise DataError(f"column {name!r} is of type {kind}; it must hold numbers or text")
-    if arrow.types.is_integer(column.type) and column.null_count:
-        return cast("Column", column.to_pylist())
-    return cast("Column", column.to_numpy(zero_copy_only=False))
-
-
-def check_columns(wanted: Sequence[str], header: Sequence[str], source: str) -> None:
-    """Raise `DataError` for a column that is missing or not unique; `source` names the log."""
-    for name in wanted:
-        if name not in header:
-            raise DataError(f"{source} has no column {name!r}{toml.nearest(name, header)}")
-        if list(header).count(name) > 1:
-            raise DataError(f"{source} has duplicate columns {name!r}; rename one")
-
-
-def _without_blank_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    blank = 0
-    for row in rows:
-        if row:
-            yield from ([] for _ in range(blank))
-            blank = 0
-            yield row
-        else:
-            blank += 1
-
-
-def _check_widths(rows: list[list[str]], width: int, first_slot: int) -> None:
-    for place, row in enumerate(rows):
-        if len(row) != width:
-            raise DataError(
-                f"row {first_slot + place} has {len(row)} fields, but the header has {width}"
-            )
 
 
 class DecisionColumns(NamedTuple):

@@ -288,7 +288,7 @@ def replay_file(
     baselines: Sequence[str] = (),
 ) -> Outcome:
     """Replay the log at `path` in chunks, of which none is kept, with the named `baselines`."""
-    reader = logs.open_log(path, used_columns(setup))
+    reader = tables.open_log(path, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)

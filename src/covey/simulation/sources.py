@@ -12,7 +12,7 @@ import numpy as np
 from covey.bandit.partitions import slices_for
 from covey.bandit.settings import Settings
 from covey.config import Data, LearnerTable, Tables, assemble
-from covey.data.logs import open_log
+from covey.data.tables import open_log
 from covey.errors import ConfigError, DataError, place_of
 from covey.replay.encoding import Encoder
 from covey.replay.replay import chunks_of, used_columns
