@@ -598,31 +598,3 @@ def test_errors_in_runs_raise_few_alarms() -> None:
     ]
 
     assert sum(alarms) <= 2
-
-
-# -- one cell ----------------------------------------------------------------------------------
-
-
-def played_alone(accuracy: Any, slots: int, alarm: float = 5.0) -> Table:
-    """Return a table without peers to ask, after labels of two functions by context."""
-    table = Options(alarm=alarm, dimension=3).table()
-    rng = np.random.default_rng(1)
-    for slot in range(1, slots + 1):
-        context = tuple(rng.random(3).tolist())
-        code = table.decide(context, slot, bytes([0, 0, 1, 1]))
-        gain = int(rng.random() < accuracy(arm_of(code), context[0]))
-        table.settle(code, gain, context, slot)
-    return table
-
-
-@pytest.mark.parametrize("alarm", [0.0, 5.0])
-def test_one_cell_is_used_where_contexts_say_nothing(alarm: float) -> None:
-    table = played_alone(lambda arm, x: (0.5, 0.8)[arm], 3_000, alarm)
-
-    assert table.doubts()[35] == 1
-
-
-def test_the_tree_is_used_where_contexts_matter() -> None:
-    table = played_alone(lambda arm, x: x if arm else 1 - x, 3_000)
-
-    assert table.doubts()[35] == 0
