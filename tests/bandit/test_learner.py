@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey import kernel
-from covey.bandit.learner import NO_ANSWER, Learner
+from covey.bandit.learner import NO_ANSWER, Learner, Snapshot
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
 from covey.errors import ContextError, DataError
@@ -309,6 +309,11 @@ def test_a_retracted_decision_is_not_pending() -> None:
     assert chosen(learner, decide(learner)[0])[1] == "a"
 
 
+def counted(snapshot: Snapshot) -> tuple[Any, ...]:
+    """Return a snapshot without the periods in which arriving labels are counted: these go on."""
+    return snapshot.slot, snapshot.cells, snapshot.seen
+
+
 def test_rows_retracted_together_are_as_if_never_decided() -> None:
     learner = make(CoS(slices=2, pending=True))
     play(learner, 20, first=0)
@@ -319,7 +324,7 @@ def test_rows_retracted_together_are_as_if_never_decided() -> None:
 
     learner.retract_rows(contexts, 21, codes)
 
-    assert learner.snapshot() == before
+    assert counted(learner.snapshot()) == counted(before)
 
 
 def test_a_served_row_has_the_most_accurate_function_and_a_later_slot_is_kept() -> None:
@@ -408,9 +413,9 @@ def test_pending_labels_are_not_part_of_a_snapshot(forget: dict[str, float]) -> 
     decide(learner)
     decide(plain)
 
-    assert learner.snapshot() == plain.snapshot()
+    assert counted(learner.snapshot()) == counted(plain.snapshot())
     other.restore(learner.snapshot())
-    assert other.snapshot() == plain.snapshot()
+    assert counted(other.snapshot()) == counted(plain.snapshot())
 
 
 @pytest.mark.parametrize("forget", [{}, {"window": 5}, {"discount": 0.9}])
@@ -428,7 +433,7 @@ def test_a_learner_may_begin_to_count_pending_labels_at_any_time(
         learner.count_pending({"": [code for code, _ in open_]})
 
     assert learner.is_pending
-    assert learner.snapshot() == other.snapshot()
+    assert counted(learner.snapshot()) == counted(other.snapshot())
     for code, slot in open_:
         learner.settle(code, 1, (0.1,), slot)
         other.settle(code, 1, (0.1,), slot)
