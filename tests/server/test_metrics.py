@@ -266,6 +266,7 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "alarm_slots": [],
             "account": None,
             "horizon": None,
+            "ensemble": None,
             "trust": [],
         }
 

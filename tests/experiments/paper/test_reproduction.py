@@ -109,7 +109,7 @@ def test_a_folder_of_another_version_is_refused_and_the_reason_named(
 
     assert run(tmp_path, data, "weights") == 2
     error = capsys.readouterr().err
-    assert "holds figures of another version: figures is '0' there and '3' here" in error
+    assert "holds figures of another version: figures is '0' there and '4' here" in error
     assert "Traceback" not in error
 
 
