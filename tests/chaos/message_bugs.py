@@ -10,7 +10,7 @@ import pytest
 from covey.errors import FunctionError
 from covey.node.handler import Draft, Group, Handler
 from covey.node.recorded import RecordedState
-from covey.node.requests import NONE, Request, is_own
+from covey.node.requests import NONE, Request
 from covey.node.training import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
@@ -66,19 +66,7 @@ def sends_instances_to_peers_that_may_see_cells_only(patch: Patch) -> None:
 
 
 def trains_with_labels_of_any_source(patch: Patch) -> None:
-    async def assist(self: Handler, rows: Any, *given: Any, **more: Any) -> Request:
-        request = await real(self, rows, *given, **more)
-        if rows is not None and not is_own(request.source) and not request.training:
-            choices = [self._learner.choice(one.code).function for one in request.groups]
-            request.training = {
-                row: (choices[request.group_of[row]], rows[row])
-                for row in range(len(request))
-                if choices[request.group_of[row]] in self._driver.trainable
-            }
-        return request
-
-    real = Handler.assist
-    patch.setattr(Handler, "assist", assist)
+    patch.setattr(RecordedState, "teaches", lambda self, source: True)
 
 
 def trains_again_after_a_disconnect(patch: Patch) -> None:

@@ -141,7 +141,7 @@ class Network(virtual.World):
         site = self._owners[function]
         source = cases.origin(case, [one.site for one in self.plan.clients], self.names)
         node = self.nodes.get(site)
-        is_trusted = source == site or (node is not None and node._state.teaches(source))
+        is_trusted = source == site or (node is not None and node._state.sources.teaches(source))
         self.expect(times == 1, "I2", f"{function} was trained {times} times with one label")
         self.expect(is_trusted, "I6", f"{function} of {site} was trained with a label of {source}")
 

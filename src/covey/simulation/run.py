@@ -260,8 +260,10 @@ def lengths(environment: Environment, slots: int, *, since: int = 0) -> Iterator
     first = since % PRACTICE_SLOTS if environment.learns_by_use else 0
     if environment.learns_by_use:  # a chunk ends where functions improve
         most = PRACTICE_SLOTS
-    ends = [*range(most - first, slots, most), slots] if slots else []
-    yield from (end - start for start, end in itertools.pairwise([0, *ends]))
+    start = 0
+    for end in itertools.chain(range(most - first, slots, most), [slots] if slots else []):
+        yield end - start
+        start = end
 
 
 def check(
