@@ -12,6 +12,8 @@ import pytest
 
 import covey
 
+pytestmark = pytest.mark.beside_the_kernel
+
 ROOT = Path(covey.__file__).parents[2]
 PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))

@@ -13,6 +13,8 @@ import covey
 from covey import cli, config
 from covey.bandit import policies
 
+pytestmark = pytest.mark.beside_the_kernel
+
 ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
 MARKDOWN = sorted(

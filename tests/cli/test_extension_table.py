@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside_the_kernel
+
 ROOT = Path(__file__).parents[2]
 WAYS = ["replay", "simulate", "Network", "node"]
 SHOWN = re.compile(r'\[Y\]\((tests/[\w/]+\.py) "(test_\w+)"\)')

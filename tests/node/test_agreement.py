@@ -14,6 +14,8 @@ from covey.node.earned import EarnedTrust, Regions, is_audit
 from covey.node.requests import OWN
 from reference import agreement as reference
 
+pytestmark = pytest.mark.beside_the_kernel
+
 HALF = LEVEL / 2 * share(1) * share(1)  # the level of the first test of the first relation
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from covey.replay.gains import Gain, gain_of, student_quantile
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def test_no_rows_give_no_gain_and_few_rows_no_interval() -> None:
     assert gain_of([0.0] * 4, [0] * 4) is None
