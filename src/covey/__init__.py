@@ -1,5 +1,7 @@
 """Independent sites classify their streams together: a cooperative contextual bandit."""
 
+from importlib.metadata import version
+
 from covey._deprecated import register
 from covey.bandit.bounds import bound
 from covey.bandit.ensemble import Ensemble
@@ -29,4 +31,5 @@ __all__ = [
     "simulate",
     "untrained",
 ]
+__version__ = version("covey")
 register()

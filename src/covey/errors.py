@@ -14,6 +14,7 @@ CoveyError
 │   ├── PeerBusy            temporarily overloaded; retry after `wait_s`
 │   ├── PeerDeclined        message rejected; do not retry
 │   └── PeerRefused         site or key not on the allow list
+├── UnknownSite         no site of a network has this name             (KeyError)
 ├── StoreError          store cannot be read or written                (OSError)
 │   ├── StoreFull           the disk is full
 │   └── StoreFailed         a write failed; the node has stopped
@@ -55,6 +56,14 @@ def warn_deprecated(old: str, new: str) -> None:
 
 class ConfigError(CoveyError, ValueError):
     """Invalid configuration; the message names the field and the remedy."""
+
+
+class UnknownSite(CoveyError, KeyError):
+    """No site of a network has this name."""
+
+    def __str__(self) -> str:
+        # KeyError would show the message in quotes.
+        return str(self.args[0]) if self.args else ""
 
 
 class DataError(CoveyError, ValueError):

@@ -1,6 +1,7 @@
 """Real functions, peers with prices and tickets, in one process."""
 
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -277,3 +278,17 @@ def test_a_price_that_makes_no_sense_is_refused(
     with pytest.raises(ConfigError) as raised:
         network().reprice(asker, peer, price)
     assert sentence in str(raised.value)
+
+
+def test_an_unknown_site_is_named_with_the_nearest_one() -> None:
+    config = {"learner": [{"name": "airport", "functions": ["zero"]}]}
+    network = covey.Network(config, functions={"zero": lambda x: 0}, dimension=0)
+
+    with pytest.raises(KeyError, match="the network has no site 'airprt'; did you mean 'airport'?"):
+        network["airprt"]
+    assert "airprt" not in network
+    assert repr(network) == "<Network of airport>"
+
+
+def test_the_package_has_the_version_of_its_distribution() -> None:
+    assert covey.__version__ == version("covey")

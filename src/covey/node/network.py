@@ -18,7 +18,7 @@ from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load
 from covey.data.contexts import Contexts
 from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError, DataError, UnknownSite
 from covey.functions.function import Function, Late, as_function, declared
 from covey.node.at_once import LocalDriver, Wait, run
 from covey.node.handler import Handler
@@ -425,7 +425,14 @@ class Network(Mapping[str, LocalSite]):
         self._members[asker].state.prices_changed()
 
     def __getitem__(self, name: str) -> LocalSite:
+        if name not in self._members:
+            raise UnknownSite(
+                f"the network has no site {name!r}{nearest(str(name), self._members)}"
+            )
         return self._members[name]
+
+    def __repr__(self) -> str:
+        return f"<Network of {', '.join(self._members)}>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
