@@ -36,3 +36,18 @@ def test_the_tree_is_used_where_contexts_matter() -> None:
     table = played_alone(lambda arm, x: x if arm else 1 - x, 3_000)
 
     assert table.doubts()[ONE_CELL] == 0
+
+
+PRODUCTS, SQUARES = 22, 23  # where the regression of errors in runs begins
+
+
+def test_errors_too_small_to_have_squares_foretell_nothing() -> None:
+    table, same = (played_alone(lambda arm, x: 0.7, 200) for _ in range(2))
+    for one, products in ((table, 5), (same, 0)):
+        state = one.doubts()
+        state[PRODUCTS : SQUARES + 1] = [products, 0]
+        one.take_doubts(state)
+    contexts = np.random.default_rng(2).random((200, 3)).tolist()
+    decided = [[one.decide(tuple(x), 201) for x in contexts] for one in (table, same)]
+
+    assert decided[0] == decided[1]

@@ -213,8 +213,11 @@ class TreeTable(BeliefTable):
         squares = unfixed(self.runs[first + SQUARES])
         residuals = unfixed(self.runs[first + RESIDUALS])
         count = float(self.runs[first + RESIDUAL_COUNT])
-        # Mostly it is clear without the quotients that the slope is below its margin.
-        if products <= 0.0 or products * products * count < UNSURE * residuals * squares:
+        # Small sums may have squares of 0. Mostly it is clear without quotients that the slope is
+        # below its margin.
+        if products <= 0.0 or squares <= 0.0:
+            return 0.0
+        if products * products * count < UNSURE * residuals * squares:
             return 0.0
         margin: float = SURE * sqrt(residuals / count / squares)
         return max(0.0, products / squares - margin)
