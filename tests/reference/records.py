@@ -110,7 +110,7 @@ class Tally:
         return self.labels + self.under_way
 
     def expected(self, waits: "SourceWaits") -> int:
-        """The labels there are, and those under way that come if they come as they did so far."""
+        """The labels, and the share of the pending ones that can be expected to arrive."""
         own = waits.own.arriving(self.under_way - self.for_peers)
         return self.labels + own + waits.peers.arriving(self.for_peers)
 
