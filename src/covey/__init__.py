@@ -1,35 +1,138 @@
-"""Independent sites classify their streams together: a cooperative contextual bandit."""
+"""Independent sites classify their streams together: a cooperative contextual bandit.
 
-from importlib.metadata import version
+Replay and simulate:
+  replay       replay a log of predictions, and return a Result with its Trace
+  simulate     measure the regret of policies in worlds with known accuracies
+  bound        evaluate a theorem of the paper
 
-from covey._deprecated import register
-from covey.bandit.bounds import bound
-from covey.bandit.ensemble import Ensemble
-from covey.bandit.policies import DCZA, Auto, CoS
-from covey.data.logs import Trace
-from covey.errors import CoveyError
-from covey.functions.function import frozen, untrained
-from covey.kernel.rules import CellState, CustomPolicy
-from covey.node.network import Network
-from covey.report.results import Result, replay
-from covey.simulation.runner import simulate
+Run sites in this process:
+  Network      the learners of a configuration, with real functions
+  Ensemble     a weighted vote of several learners
+  frozen       a model that must not learn
+  untrained    a model that has learnt nothing yet
 
-__all__ = [
-    "DCZA",
-    "Auto",
-    "CellState",
-    "CoS",
-    "CoveyError",
-    "CustomPolicy",
-    "Ensemble",
-    "Network",
-    "Result",
-    "Trace",
-    "bound",
-    "frozen",
-    "replay",
-    "simulate",
-    "untrained",
-]
-__version__ = version("covey")
-register()
+Policies:
+  Auto, CoS, DCZA           checked settings of a policy
+  CustomPolicy, CellState   the base of a policy of your own, and what it sees
+
+Errors: every error that covey raises on purpose is a CoveyError.
+
+help(covey.replay) shows the help of one name. Names that are not listed here, and modules that the
+page on the Python API does not list, are internal: they can change in any release.
+"""
+
+import importlib as _importlib
+from typing import TYPE_CHECKING
+
+from covey._deprecated import register as _register
+
+if TYPE_CHECKING:
+    from covey.bandit.bounds import bound as bound
+    from covey.bandit.ensemble import Ensemble as Ensemble
+    from covey.bandit.policies import DCZA as DCZA
+    from covey.bandit.policies import Auto as Auto
+    from covey.bandit.policies import CoS as CoS
+    from covey.data.logs import Trace as Trace
+    from covey.errors import ConfigError as ConfigError
+    from covey.errors import ConflictingLabel as ConflictingLabel
+    from covey.errors import ContextError as ContextError
+    from covey.errors import CoveyDeprecationWarning as CoveyDeprecationWarning
+    from covey.errors import CoveyError as CoveyError
+    from covey.errors import DataError as DataError
+    from covey.errors import FunctionBusy as FunctionBusy
+    from covey.errors import FunctionError as FunctionError
+    from covey.errors import LateLabel as LateLabel
+    from covey.errors import LimitError as LimitError
+    from covey.errors import MissingExtra as MissingExtra
+    from covey.errors import PeerBusy as PeerBusy
+    from covey.errors import PeerDeclined as PeerDeclined
+    from covey.errors import PeerError as PeerError
+    from covey.errors import PeerRefused as PeerRefused
+    from covey.errors import PolicyError as PolicyError
+    from covey.errors import StoreError as StoreError
+    from covey.errors import StoreFailed as StoreFailed
+    from covey.errors import StoreFull as StoreFull
+    from covey.errors import TicketError as TicketError
+    from covey.errors import UnfitLabel as UnfitLabel
+    from covey.errors import UnknownRow as UnknownRow
+    from covey.errors import UnknownSite as UnknownSite
+    from covey.errors import UnknownTicket as UnknownTicket
+    from covey.functions.function import frozen as frozen
+    from covey.functions.function import untrained as untrained
+    from covey.kernel.rules import CellState as CellState
+    from covey.kernel.rules import CustomPolicy as CustomPolicy
+    from covey.node.network import Network as Network
+    from covey.report.results import Result as Result
+    from covey.report.results import replay as replay
+    from covey.simulation.runner import simulate as simulate
+
+    __version__: str
+
+_NAMES = {  # module below covey -> its public names, which are imported on first use
+    "bandit.bounds": ("bound",),
+    "bandit.ensemble": ("Ensemble",),
+    "bandit.policies": ("DCZA", "Auto", "CoS"),
+    "data.logs": ("Trace",),
+    "errors": (
+        "ConfigError",
+        "ConflictingLabel",
+        "ContextError",
+        "CoveyDeprecationWarning",
+        "CoveyError",
+        "DataError",
+        "FunctionBusy",
+        "FunctionError",
+        "LateLabel",
+        "LimitError",
+        "MissingExtra",
+        "PeerBusy",
+        "PeerDeclined",
+        "PeerError",
+        "PeerRefused",
+        "PolicyError",
+        "StoreError",
+        "StoreFailed",
+        "StoreFull",
+        "TicketError",
+        "UnfitLabel",
+        "UnknownRow",
+        "UnknownSite",
+        "UnknownTicket",
+    ),
+    "functions.function": ("frozen", "untrained"),
+    "kernel.rules": ("CellState", "CustomPolicy"),
+    "node.network": ("Network",),
+    "report.results": ("Result", "replay"),
+    "simulation.runner": ("simulate",),
+}
+_SOURCES = {name: module for module, names in _NAMES.items() for name in names}
+# Modules that are documented themselves, or were always there after `import covey`.
+_MODULES = frozenset(("bandit", "config", "data", "errors", "functions", "node", "simulation"))
+
+if not TYPE_CHECKING:  # else every misspelt name would be an attribute
+
+    def __getattr__(name):
+        """Import a public name on first use, so that `import covey` takes no time."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            found = version("covey")
+        elif name in _SOURCES:
+            found = getattr(_importlib.import_module(f"covey.{_SOURCES[name]}"), name)
+        elif name in _MODULES:
+            found = _importlib.import_module(f"covey.{name}")
+        else:
+            raise AttributeError(f"module 'covey' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return [*_SOURCES, "__doc__", "__version__"]
+
+
+# The package `replay` is imported now, and its name removed: else a later import of the package
+# would hide the function of the same name.
+_importlib.import_module("covey.replay")
+globals().pop("replay")
+_register()

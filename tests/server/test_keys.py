@@ -359,7 +359,7 @@ def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> Non
     code = (
         "import sys\n"
         "sys.modules['cryptography'] = None\n"
-        "from covey.cli import commands as cli\n"
+        "from covey import cli\n"
         "sys.exit(cli.main(['keys', 'ca', 'ca']))\n"
     )
     done = subprocess.run(

@@ -1,5 +1,5 @@
 """The commands."""
 
-from covey.cli.commands import main
+from covey.cli.parser import main
 
 __all__ = ["main"]

@@ -1,28 +1,21 @@
-"""The command line. Messages and progress go to standard error, results to standard output.
-
-Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store failure under
-`covey serve`, 130 interrupted. `covey doctor` exits with 1 for a site that will not work.
-"""
+"""The commands of logs, simulations and theory: init, replay, demo, simulate, bounds."""
 
 import argparse
 import contextlib
 import sys
 import tomllib
-import warnings
-from collections.abc import Iterator, Sequence
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from covey import config, files, kernel
+from covey import config, files
 from covey.bandit import bounds
 from covey.bandit.policies import PRESET_NAMES
 from covey.bandit.theorems import FORMS, Problem
-from covey.cli import demo, init, keys, serve
+from covey.cli import demo, init
+from covey.cli.parser import add_common, as_number, describe
 from covey.data.logs import TraceFile
-from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.errors import ConfigError
 from covey.replay import baselines
 from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
@@ -78,54 +71,10 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        with _plain_warnings():
-            code: int | None = options.run(options)
-    except StoreFailed as error:
-        return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
-    except CoveyError as error:
-        return _fail(options, error, 2)
-    except KeyboardInterrupt:
-        print("covey: interrupted; no file is incomplete", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except Exception as error:
-        return _fail(options, error, 1)
-    return code or 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="covey",
-        description="Independent sites classify their data streams cooperatively.",
-        epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 store failure "
-        "under `covey serve`, 130 interrupted",
-    )
-    form = "compiled" if kernel.is_compiled() else "plain Python; a C compiler makes it faster"
-    shown = f"covey {version('covey')} (kernel: {form})"
-    parser.add_argument("--version", action="version", version=shown)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    add_command = partial(keys.command, commands)
-    _add_init(add_command)
-    _add_replay(add_command)
-    _add_demo(add_command)
-    _add_simulate(add_command)
-    _add_bounds(add_command)
-    keys.add(commands, finish=_add_common)
-    _add_reproduce(commands)
-    serve.add(commands, finish=_add_common)
-    return parser
-
-
-def _add_init(add_command: keys.AddCommand) -> None:
-    command = add_command(
-        "init",
-        "write a first configuration for a log",
+def add_init(command: argparse.ArgumentParser) -> None:
+    """Add what `covey init` takes."""
+    describe(
+        command,
         "Guess which columns of a log are labels, predictions, sites and contexts, say so, and "
         "write a configuration to check and change.",
         INIT_EXAMPLES,
@@ -134,13 +83,13 @@ def _add_init(add_command: keys.AddCommand) -> None:
     command.add_argument("--label", metavar="COLUMN", help="the column of true labels")
     command.add_argument("--at", metavar="COLUMN", help="the column that names the site of a row")
     command.add_argument("--out", type=Path, default=Path("sites.toml"), metavar="FILE")
-    _add_common(command, _init)
+    add_common(command, _init)
 
 
-def _add_replay(add_command: keys.AddCommand) -> None:
-    command = add_command(
-        "replay",
-        "replay a log of predictions: gain and cost of cooperation",
+def add_replay(command: argparse.ArgumentParser) -> None:
+    """Add what `covey replay` takes."""
+    describe(
+        command,
         "Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated, and report the gain and the cost.",
         f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
@@ -163,13 +112,13 @@ def _add_replay(add_command: keys.AddCommand) -> None:
         metavar="NAMES",
         help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
     )
-    _add_common(command, _replay)
+    add_common(command, _replay)
 
 
-def _add_demo(add_command: keys.AddCommand) -> None:
-    command = add_command(
-        "demo",
-        "replay generated attacks on four sites",
+def add_demo(command: argparse.ArgumentParser) -> None:
+    """Add what `covey demo` takes."""
+    describe(
+        command,
         "Generate a seeded stream of bursty attacks on four sites, replay it, and "
         "write the report, the log and the configuration.",
         "example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
@@ -177,13 +126,13 @@ def _add_demo(add_command: keys.AddCommand) -> None:
     command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
     command.add_argument("--slots", type=_count, default=20_000, metavar="N")
     command.add_argument("--seed", type=int, default=1, metavar="N")
-    _add_common(command, _demo)
+    add_common(command, _demo)
 
 
-def _add_simulate(add_command: keys.AddCommand) -> None:
-    command = add_command(
-        "simulate",
-        "measure the regret of policies in simulated environments",
+def add_simulate(command: argparse.ArgumentParser) -> None:
+    """Add what `covey simulate` takes."""
+    describe(
+        command,
         "Run policies in environments with known accuracies, for several seeds, and "
         "report the regret against the oracle, its causes and its growth. The default scenario is "
         "CoS and DCZA in the four cases of arrival. Interrupted runs resume.",
@@ -209,13 +158,13 @@ def _add_simulate(add_command: keys.AddCommand) -> None:
     command.add_argument(
         "--html", action="store_true", help="write report.html, with the curves, to the folder"
     )
-    _add_common(command, _simulate)
+    add_common(command, _simulate)
 
 
-def _add_bounds(add_command: keys.AddCommand) -> None:
-    command = add_command(
-        "bounds",
-        "evaluate the theorems' regret bounds",
+def add_bounds(command: argparse.ArgumentParser) -> None:
+    """Add what `covey bounds` takes."""
+    describe(
+        command,
         "Evaluate the paper's theorems for a network, by term, with the prescribed "
         "parameters and the horizon from which the bounds are not void.",
         BOUNDS_EXAMPLES,
@@ -244,23 +193,7 @@ def _add_bounds(add_command: keys.AddCommand) -> None:
         metavar=("ARGUMENT", "VALUES"),
         help="the bounds for several values of an argument, like: horizon 1e4,1e6",
     )
-    _add_common(command, _bounds)
-
-
-def _add_reproduce(commands: keys.Commands) -> None:
-    # Without option characters, all arguments of the former command are accepted.
-    command = commands.add_parser(
-        "reproduce", prefix_chars="\0", add_help=False, help="moved: see `make paper`"
-    )
-    command.add_argument("arguments", nargs="*")
-    command.set_defaults(run=_reproduce, debug=False)
-
-
-def _add_common(command: argparse.ArgumentParser, run: object) -> None:
-    command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    command.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
-    command.set_defaults(run=run)
+    add_common(command, _bounds)
 
 
 def _init(options: argparse.Namespace) -> None:
@@ -330,13 +263,6 @@ def _simulate(options: argparse.Namespace) -> None:
         print(f"report: {out / 'report.html'}", file=sys.stderr)
 
 
-def _reproduce(options: argparse.Namespace) -> None:
-    raise ConfigError(
-        "the reproduction of the paper is not part of the package; run `make paper` in a clone of "
-        "the repository"
-    )
-
-
 def _bounds(options: argparse.Namespace) -> None:
     names = [name.replace("-", "_") for name in PROBLEM_HELP]
     problem = Problem(**{name: getattr(options, name) for name in names})
@@ -367,7 +293,7 @@ def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
 
 def _number(text: str) -> float:
     """Return a number; whole numbers as int, also if written like 1e6."""
-    number = keys.as_number(text)
+    number = as_number(text)
     return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
 
 
@@ -383,24 +309,3 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a positive number")
     return number
-
-
-def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
-    if options.debug:
-        raise error
-    is_known = isinstance(error, CoveyError)
-    message = error if is_known else f"{type(error).__name__}: {error} (--debug shows where)"
-    print(f"covey: {message}", file=sys.stderr)
-    return code
-
-
-@contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print warnings as one line each, without the source line that raised them."""
-    with warnings.catch_warnings():
-        for kind in (UserWarning, CoveyDeprecationWarning):
-            warnings.simplefilter("always", kind)
-        warnings.showwarning = lambda message, *_, **__: print(
-            f"covey: warning: {message}", file=sys.stderr
-        )
-        yield

@@ -2,22 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from covey.cli.parser import Commands, add_common, describe
 from covey.report import text as report_text
 from covey.server import tokens
 
 if TYPE_CHECKING:
     from covey.server.keys import KeyInfo
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-AddCommand = Callable[[str, str, str, str], argparse.ArgumentParser]
-Finish = Callable[[argparse.ArgumentParser, object], None]
 
 KEYS_EXAMPLES = """\
 examples:
@@ -38,73 +35,48 @@ examples:
 """
 
 
-def add(commands: Commands, *, finish: Finish) -> None:
-    """Add both commands; `finish` adds the common options to each."""
-    _add_keys(_group(commands, "keys", "keys and certificates of sites", KEYS_EXAMPLES), finish)
-    _add_tokens(_group(commands, "tokens", "bearer tokens of clients", TOKENS_EXAMPLES), finish)
-
-
-def command(
-    commands: Commands, name: str, text: str, description: str, examples: str
-) -> argparse.ArgumentParser:
-    """Add a command with a line for the list of commands, a description and examples."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(
-        name, help=text, description=description, epilog=examples, formatter_class=formatter
-    )
-
-
-def as_number(text: str) -> float:
-    """Return the number that an argument gives."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-
-
-def _group(commands: Commands, name: str, text: str, examples: str) -> Commands:
-    group = command(commands, name, text, f"Make, show and end {text}.", examples)
-    return group.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-
-def _add_keys(verbs: Commands, finish: Finish) -> None:
+def add_keys(command: argparse.ArgumentParser) -> None:
+    """Add what `covey keys` takes."""
+    verbs = _verbs(command, "Make, show and end keys and certificates of sites.", KEYS_EXAMPLES)
     verb = _verb(verbs, "ca", "make the authority of a network: FOLDER/ca.key and ca.crt")
     verb.add_argument("folder", type=Path, metavar="FOLDER")
     verb.add_argument("--name", default="covey", help="that certificates show (default: covey)")
     _add_days(verb, 3650)
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
     verb = _verb(verbs, "request", "make a site's key, and a request for the authority to sign")
     _add_site(verb)
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
     verb = _verb(verbs, "sign", "sign a site's request with the authority")
     verb.add_argument("request", type=Path, metavar="REQUEST", help="NAME.csr")
     verb.add_argument("--out", type=Path, metavar="DIR", help="(default: beside the request)")
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
     verb = _verb(verbs, "new", "make a site's key and certificate where the authority is")
     _add_site(verb)
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
     verb = _verb(verbs, "renew", "replace a certificate by a longer lasting one for the same key")
     verb.add_argument("certificate", type=Path, metavar="CERTIFICATE", help="NAME.crt")
     _add_authority(verb)
     _add_days(verb, 90)
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
     verb = _verb(verbs, "show", "print a file's content, and its table for the files of peers")
     verb.add_argument("file", type=Path, metavar="FILE")
     verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
     verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
-    finish(verb, _keys)
+    add_common(verb, _keys)
 
 
-def _add_tokens(verbs: Commands, finish: Finish) -> None:
+def add_tokens(command: argparse.ArgumentParser) -> None:
+    """Add what `covey tokens` takes."""
+    verbs = _verbs(command, "Make, show and end bearer tokens of clients.", TOKENS_EXAMPLES)
     scopes = ", ".join(f"{scope} ({text})" for scope, text in tokens.SCOPES.items())
     verb = _verb(verbs, "new", "make a token and print it, once")
     verb.add_argument("name", metavar="NAME")
@@ -113,16 +85,21 @@ def _add_tokens(verbs: Commands, finish: Finish) -> None:
     )
     _add_days(verb, tokens.TOKEN_DAYS)
     _add_file(verb)
-    finish(verb, _new_token)
+    add_common(verb, _new_token)
 
     verb = _verb(verbs, "list", "names, scopes and times of all tokens")
     _add_file(verb)
-    finish(verb, _list_tokens)
+    add_common(verb, _list_tokens)
 
     verb = _verb(verbs, "revoke", "refuse a token from now on")
     verb.add_argument("name", metavar="NAME")
     _add_file(verb)
-    finish(verb, _revoke_token)
+    add_common(verb, _revoke_token)
+
+
+def _verbs(command: argparse.ArgumentParser, description: str, examples: str) -> Commands:
+    describe(command, description, examples)
+    return command.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
 
 def _verb(verbs: Commands, name: str, text: str) -> argparse.ArgumentParser:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from covey.cli.keys import Commands, Finish, as_number, command
+from covey.cli.parser import add_common, as_number, describe
 from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_of
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
@@ -341,77 +341,86 @@ both ends have the same lines as soon as the payments are stated to the peer.
 """
 
 
-def add(commands: Commands, *, finish: Finish) -> None:
-    """Add the commands; `finish` adds the options that all commands share."""
-    add_command = partial(command, commands)
-    check = add_command(
-        "check",
-        "check a node's store for damage, and that its counters agree with its labels",
+def add_check(command: argparse.ArgumentParser) -> None:
+    """Add what `covey check` takes."""
+    describe(
+        command,
         "Compare every row of a store with its checksum, recompute every counter from the labels, "
         "and report differences. The node that writes the store must be stopped.",
         "example:\n  covey check north.store\n",
     )
-    check.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
-    finish(check, _check)
+    command.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    add_common(command, _check)
 
-    doctor = add_command(
-        "doctor",
-        "check a site's configuration and all that it names",
+
+def add_doctor(command: argparse.ArgumentParser) -> None:
+    """Add what `covey doctor` takes."""
+    describe(
+        command,
         "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
         "and peers; report what will not work, and what to do.",
         DOCTOR_EXAMPLES,
     )
-    doctor.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
-    finish(doctor, _doctor)
+    command.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
+    add_common(command, _doctor)
 
-    plan = add_command(
-        "plan",
-        "say what a site's configuration would change in its store",
+
+def add_plan(command: argparse.ArgumentParser) -> None:
+    """Add what `covey plan` takes."""
+    describe(
+        command,
         "Compare a site's configuration with its store: which arms stay, begin, or are retired, "
         "and what is counted again.",
         PLAN_EXAMPLES,
     )
-    plan.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
-    finish(plan, _plan)
+    command.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
+    add_common(command, _plan)
 
-    serve = add_command(
-        "serve",
-        "run a node: predictions and labels over HTTP",
+
+def add_serve(command: argparse.ArgumentParser) -> None:
+    """Add what `covey serve` takes."""
+    describe(
+        command,
         "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
         "loopback interface or anywhere with TLS and tokens; to its peers over mutual TLS. Its "
         "statistics are in its store; a restart continues from there.",
         SERVE_EXAMPLES,
     )
     site_help = "TOML: node, policy, learner, functions, peers"
-    serve.add_argument("site", type=Path, metavar="SITE", help=site_help)
-    serve.add_argument("--log", choices=FORMS, help="log events to standard error; --json is json")
-    finish(serve, _serve)
+    command.add_argument("site", type=Path, metavar="SITE", help=site_help)
+    log_help = "log events to standard error; --json is json"
+    command.add_argument("--log", choices=FORMS, help=log_help)
+    add_common(command, _serve)
 
-    statement = add_command(
-        "statement",
-        "print what a site paid its peers in a month, and what peers owe it",
+
+def add_statement(command: argparse.ArgumentParser) -> None:
+    """Add what `covey statement` takes."""
+    describe(
+        command,
         "Print each paid request of a month: when, which peer, the id of its first row at the "
         "peer, how many rows were answered, and the amount.",
         STATEMENT_EXAMPLES,
     )
     month_help = "the month, like 2026-11 (UTC)"
-    statement.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
-    statement.add_argument("--month", required=True, metavar="MONTH", help=month_help)
-    statement.add_argument("--csv", action="store_true", help="print the lines as CSV")
-    finish(statement, _statement)
+    command.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    command.add_argument("--month", required=True, metavar="MONTH", help=month_help)
+    command.add_argument("--csv", action="store_true", help="print the lines as CSV")
+    add_common(command, _statement)
 
-    status = add_command(
-        "status",
-        "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
+
+def add_status(command: argparse.ArgumentParser) -> None:
+    """Add what `covey status` takes."""
+    describe(
+        command,
         "Request the state of a node and print it.",
         STATUS_EXAMPLES,
     )
     token_help = f"file with the token (default: the variable {TOKEN_VARIABLE}, or none)"
-    status.add_argument("url", metavar="URL", help="that `covey serve` prints")
-    status.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
-    status.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
-    status.add_argument("--watch", type=_seconds, metavar="SECONDS", help="repeat until stopped")
-    finish(status, _status)
+    command.add_argument("url", metavar="URL", help="that `covey serve` prints")
+    command.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    command.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
+    command.add_argument("--watch", type=_seconds, metavar="SECONDS", help="repeat until stopped")
+    add_common(command, _status)
 
 
 def _check(options: argparse.Namespace) -> None:

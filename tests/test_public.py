@@ -1,0 +1,107 @@
+"""The public names: what `import covey` offers, how it is typed and described, what it costs."""
+
+import ast
+import importlib
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import errors
+from covey.cli.parser import COMMANDS
+
+pytestmark = pytest.mark.beside_the_kernel
+
+ROOT = Path(covey.__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "python-api.md"
+ERRORS = [
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and value.__module__ == "covey.errors"
+]
+PUBLIC = {
+    *("replay", "Result", "Trace", "simulate", "bound"),
+    *("Network", "Ensemble", "frozen", "untrained"),
+    *("Auto", "CoS", "DCZA", "CustomPolicy", "CellState"),
+    *ERRORS,
+}
+HEAVY = {"numpy", "msgspec", "asyncio", "matplotlib", "pyarrow", "sklearn", "river"}
+
+
+def python(code: str) -> str:
+    """Run code in a new interpreter and return what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_public_names_are_these() -> None:
+    assert len(ERRORS) == 24
+    assert {name for name in dir(covey) if not name.startswith("__")} == PUBLIC
+    assert all(getattr(covey, name).__doc__ for name in PUBLIC)
+
+
+def test_the_page_on_python_lists_every_public_name() -> None:
+    page = PAGE.read_text()
+
+    assert {name for name in PUBLIC if not re.search(rf"`(covey\.)?{name}`", page)} == set()
+
+
+def test_type_checkers_see_the_names_that_are_imported_on_use() -> None:
+    tree = ast.parse(Path(covey.__file__).read_text())
+    typed = {
+        (node.module, name.name, name.asname)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).count(".") and node.col_offset
+        for name in node.names
+        if name.asname
+    }
+
+    assert typed == {(f"covey.{covey._SOURCES[name]}", name, name) for name in PUBLIC}
+
+
+@pytest.mark.parametrize("first", ["import covey.replay.outcome", "import covey.simulation.run"])
+def test_the_function_replay_is_not_hidden_by_its_package(first: str) -> None:
+    assert python(f"{first}\nimport covey\nprint(covey.replay.__name__)") == "replay\n"
+
+
+def test_a_documented_module_is_an_attribute_after_one_import() -> None:
+    print_it = "import covey\nprint(covey.errors.ConfigError.__name__, covey.config.__name__)"
+
+    assert python(print_it) == "ConfigError covey.config\n"
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'covey' has no attribute 'nothing'"):
+        _ = covey.nothing  # type: ignore[attr-defined]
+
+
+def test_the_help_of_the_package_is_short_and_names_what_is_public() -> None:
+    text = pydoc.plain(pydoc.render_doc(covey))
+    functions_and_classes = PUBLIC - set(ERRORS)
+
+    assert len(text.splitlines()) < 70
+    assert {name for name in functions_and_classes if name not in text} == set()
+
+
+@pytest.mark.parametrize("code", ["import covey", "from covey.cli import main\nmain(['--help'])"])
+def test_what_was_not_asked_for_is_not_imported(code: str) -> None:
+    tried = f"try:\n    exec({code!r})\nexcept SystemExit: pass\n"
+    found = python(f"import sys\n{tried}print('loaded:', *sys.modules)")
+
+    assert set(found.split("loaded:")[1].split()) & HEAVY == set()
+
+
+def test_every_command_adds_its_arguments_when_it_is_used(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, (module, _) in COMMANDS.items():
+        assert hasattr(importlib.import_module(f"covey.cli.{module}"), f"add_{name}")
+        with pytest.raises(SystemExit):
+            covey.cli.main([name, "--help"])
+        assert f"usage: covey {name}" in (shown := capsys.readouterr().out)
+        assert "example" in shown
