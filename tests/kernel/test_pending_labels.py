@@ -11,7 +11,7 @@ import covey
 from covey.bandit.learner import Learner
 from covey.bandit.policies import ALARMED, INDEXED
 from covey.errors import FunctionError
-from covey.node.network import LocalSite
+from covey.node.local_site import LocalSite
 from covey.server.config import load as load_site
 from support.served import SITE
 

@@ -14,7 +14,7 @@ import covey
 from covey.config import load
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
 from covey.functions.function import Later, frozen, untrained
-from covey.node.network import LocalSite
+from covey.node.local_site import LocalSite
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
 CONFIG: dict[str, Any] = {

@@ -21,9 +21,9 @@ from covey.bandit.learner import UNKNOWN, Learner
 from covey.bandit.policies import Policy, resolve, settings_from
 from covey.errors import ConflictingLabel, FunctionError, LateLabel
 from covey.kernel.rules import Cell, Report
+from covey.node.at_once import run
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
-from covey.node.network import run
 from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Request
 from covey.node.store import Store

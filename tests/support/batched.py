@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from covey.node.network import Prediction
+from covey.node.requests import Prediction
 
 ONCE = {"scale": 0.0, "power": 0.0}  # an arm is known well enough with its first label
 TWO_SITES = [

@@ -11,8 +11,8 @@ cdef class Tickets:
     cdef object unknown, close, gain_of
     cdef bint remembers, is_pending
     cdef public long long pending
-    cdef readonly long long first, next
-    cdef long long wait, due, mask
+    cdef readonly long long first, next, due
+    cdef long long wait, mask
     cdef long long[::1] integers
     cdef list objects
     cpdef hold(self, long long code, long long slot, long long now, tuple context, answer, source=*, note=*)

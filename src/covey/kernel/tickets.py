@@ -157,6 +157,16 @@ class Tickets:
         self.integers[place * INTEGERS + ROWS] = 1
         self.objects[place * OBJECTS + NOTE] = request
 
+    def begin(self, first: int, due: int) -> None:
+        """Continue from earlier tickets: the next one is `first`, and none expires before `due`."""
+        self.first = self.next = first
+        self.due = due
+
+    def note(self, ticket: int, label: Any) -> None:
+        """Note the label of a row held by itself, which was learnt before."""
+        self.objects[(ticket & self.mask) * OBJECTS + TRUTH] = label
+        self.pending -= 1
+
     def take_back(self, ticket: int) -> None:
         """Forget the rows from this ticket on, which have no labels."""
         while self.next > ticket:

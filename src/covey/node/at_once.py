@@ -11,7 +11,7 @@ from covey.node.training import Trainer
 from covey.types import Label
 
 if TYPE_CHECKING:
-    from covey.node.network import LocalSite
+    from covey.node.local_site import LocalSite
 
 Given = TypeVar("Given")
 Wait = Callable[[Later], object]

@@ -4,13 +4,13 @@ Its own learner decides without peers, and every peer is asked about every row; 
 not answer does not vote. A label teaches the own learner, every voter, and then the weights.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
+from covey.bandit.ensemble import ABSTAINED, Ensemble, Weighing
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.config import LearnerTable
 from covey.data.inputs import FeatureView
@@ -30,7 +30,7 @@ from covey.node.requests import (
     is_own,
 )
 from covey.node.state import Costs, Settlements
-from covey.node.voting import ClassCodes, classes_of
+from covey.node.voting import ClassCodes, KeptWeights, classes_of, kept_weights, restore_weights
 from covey.types import Label
 
 WEIGHTS = f"{CLIENT}/ensemble"  # the source under which weights are stored; no client is called so
@@ -50,15 +50,6 @@ def voters_of(own: LearnerTable) -> list[str]:
         if is_there:
             raise ConfigError(f"learner {own.name!r} has [ensemble] and {what}")
     return list(own.peers or {})
-
-
-class _Kept(msgspec.Struct):
-    """What is stored of an ensemble."""
-
-    members: list[str]
-    classes: list[Any]
-    draws: int
-    cells: dict[str, tuple[list[float], int, list[float]]]  # weights, labels, losses; "": all cells
 
 
 class ByArm:
@@ -135,13 +126,7 @@ class SiteEnsemble(ByArm):
 
     def stored(self) -> SourceState:
         """Return the weights as they are stored."""
-        cells = {
-            str(cell or ""): (list(one.weights), one.labels, list(one.losses))
-            for cell, one in self._ensemble.standings().items()
-        }
-        kept = _Kept(
-            list(self._ensemble.learners), self._known.classes, self._ensemble.draws, cells
-        )
+        kept = kept_weights(self._ensemble, self._known)
         return SourceState(WEIGHTS, 0, latest=(0, msgspec.to_builtins(kept)))
 
     def restore(self, state: SourceState | None) -> None:
@@ -149,16 +134,12 @@ class SiteEnsemble(ByArm):
         self._begin()
         if state is None or state.latest is None:
             return
-        kept = msgspec.convert(state.latest[1], _Kept)
+        kept = msgspec.convert(state.latest[1], KeptWeights)
         first = kept.classes[: len(self._first_classes)]
         if kept.members != [*self._ensemble.learners] or first != self._first_classes:
             return
         self._known = ClassCodes(kept.classes)
-        cells: dict[Hashable, EnsembleState] = {
-            cell or None: EnsembleState(tuple(weights), labels, tuple(losses))
-            for cell, (weights, labels, losses) in kept.cells.items()
-        }
-        self._ensemble.restore(cells, kept.draws)
+        restore_weights(self._ensemble, kept)
 
 
 def answering_of(

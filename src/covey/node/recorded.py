@@ -86,7 +86,7 @@ class RecordedState(SiteState):
         }
         self._dirty = DirtyCells(learner, alarms=self.counters.alarms)
         self._load(loaded)
-        self._latest_slot = learner.slot
+        self.latest_slot = learner.slot
 
     def _load(self, loaded: Loaded) -> None:
         learner = self.learner

@@ -52,7 +52,7 @@ class SiteState:
         self.learner = learner
         self.judge: Learner | PoolingLearner = learner  # decides own rows
         self.arm_ids: dict[str, str] = {}  # of arms whose labels are not counted under their name
-        self._latest_slot = learner.slot  # that was given to a request
+        self.latest_slot = learner.slot  # that was given to a request
         self._groups: dict[Any, RowGroup] = {}
 
     @property
@@ -65,11 +65,11 @@ class SiteState:
 
     def take_slots(self, slot: int | None, rows: int) -> int:
         """Return the first slot of a request: the next one, or `slot` unless it has passed."""
-        latest, now = self._latest_slot, self.learner.slot
+        latest, now = self.latest_slot, self.learner.slot
         if now > latest:  # noqa: PLR1730 - max() costs twice as much
             latest = now
         first = latest + 1 if slot is None else max(slot, latest)
-        self._latest_slot = first + rows - 1
+        self.latest_slot = first + rows - 1
         if self.learner.price_changes:
             self._change_prices(first)
         return first
@@ -82,8 +82,8 @@ class SiteState:
 
     def return_slots(self, first: int, rows: int) -> None:
         """Give back the slots of a request that failed, unless later ones are in use."""
-        if self._latest_slot == first + rows - 1:
-            self._latest_slot = first - 1
+        if self.latest_slot == first + rows - 1:
+            self.latest_slot = first - 1
 
     # -- requests -------------------------------------------------------------------------------
 

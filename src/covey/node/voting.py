@@ -1,17 +1,15 @@
 """Ensembles of sites: all learners vote on an instance, and labels change their weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from covey.bandit.ensemble import ABSTAINED, Ensemble, Weighing
+from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
 from covey.bandit.learner import RIGHT, WRONG, Learner, Settlement
 from covey.errors import ConfigError, ConflictingLabel, FunctionError, UnknownTicket
 from covey.node.requests import Prediction
 from covey.types import Context, Label
-
-NOT_GIVEN = object()
 
 
 class ClassCodes:
@@ -70,12 +68,49 @@ class Voter(Protocol):
         """Return the name of the cell that decided."""
 
 
-class _Ballot(msgspec.Struct):
+class KeptWeights(msgspec.Struct):
+    """What is stored of an ensemble."""
+
+    members: list[str]
+    classes: list[Any]
+    draws: int
+    cells: dict[str, tuple[list[float], int, list[float]]]  # weights, labels, losses; "": all cells
+
+
+def kept_weights(ensemble: Ensemble, known: ClassCodes) -> KeptWeights:
+    """Return the weights of an ensemble as they are stored."""
+    cells = {
+        str(cell or ""): (list(one.weights), one.labels, list(one.losses))
+        for cell, one in ensemble.standings().items()
+    }
+    return KeptWeights(list(ensemble.learners), known.classes, ensemble.draws, cells)
+
+
+def restore_weights(ensemble: Ensemble, kept: KeptWeights) -> None:
+    """Let an ensemble continue from what was stored."""
+    cells: dict[Hashable, EnsembleState] = {
+        cell or None: EnsembleState(tuple(weights), labels, tuple(losses))
+        for cell, (weights, labels, losses) in kept.cells.items()
+    }
+    ensemble.restore(cells, kept.draws)
+
+
+class Ballot(msgspec.Struct):
+    """The votes on an instance, and its label; None: it has not arrived."""
+
     codes: list[int]
     cell: str | None
     answer: int
     tickets: dict[str, int]  # of the learners
-    truth: Any = NOT_GIVEN
+    truth: Any = None
+
+
+class Votes(msgspec.Struct):
+    """What an ensemble in one process continues from."""
+
+    weights: KeptWeights
+    ballots: dict[int, Ballot]  # by ticket
+    latest: int  # ticket
 
 
 class LocalEnsemble:
@@ -96,8 +131,21 @@ class LocalEnsemble:
         options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
         self._ensemble = Ensemble(list(sites), **options)
         self._label_wait = label_wait
-        self._ballots: dict[int, _Ballot] = {}
+        self._ballots: dict[int, Ballot] = {}
         self._latest = 0
+
+    def saved(self) -> Votes:
+        """Return what another one continues from."""
+        weights = kept_weights(self._ensemble, self._known)
+        weights.classes = list(weights.classes)
+        ballots = {ticket: msgspec.structs.replace(one) for ticket, one in self._ballots.items()}
+        return Votes(weights, ballots, self._latest)
+
+    def restore(self, votes: Votes) -> None:
+        """Continue from an earlier one with the same learners."""
+        self._known = ClassCodes(votes.weights.classes)
+        restore_weights(self._ensemble, votes.weights)
+        self._ballots, self._latest = dict(votes.ballots), votes.latest
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -144,7 +192,7 @@ class LocalEnsemble:
         winner = self._ensemble.elect(codes, cell)
         self._latest += 1
         self._ballots.pop(self._latest - self._label_wait - 1, None)
-        self._ballots[self._latest] = _Ballot(codes, cell, winner, tickets)
+        self._ballots[self._latest] = Ballot(codes, cell, winner, tickets)
         return Vote(self._known.classes[winner], self._latest, votes)
 
     def learn(self, ticket: int, label: Label) -> Settlement:
@@ -159,7 +207,7 @@ class LocalEnsemble:
                 f"was due within {self._label_wait} slots"
             )
         is_right = bool(self._known.classes[ballot.answer] == label)
-        if ballot.truth is not NOT_GIVEN:
+        if ballot.truth is not None:
             if ballot.truth != label:
                 raise ConflictingLabel(
                     f"ticket {ticket} of the ensemble has the label {ballot.truth!r}; the "
