@@ -43,7 +43,7 @@ def measure(effort: str) -> Figure:
         import pyarrow as arrow
         from pyarrow import parquet
     except ModuleNotFoundError:
-        return skipped(NAME, TITLE, 'pyarrow is not installed: pip install "covey[parquet]"')
+        return skipped(NAME, TITLE, 'pyarrow is not installed: pip install ".[parquet]"')
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         columns = _columns(ROWS)

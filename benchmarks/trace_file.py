@@ -37,7 +37,7 @@ def measure(effort: str) -> Figure:
         from pyarrow import csv as arrow_csv
         from pyarrow import parquet
     except ModuleNotFoundError:
-        return skipped(NAME, TITLE, 'pyarrow is not installed: pip install "covey[parquet]"')
+        return skipped(NAME, TITLE, 'pyarrow is not installed: pip install ".[parquet]"')
     chunks = _chunks(SLOTS[effort])
     tables = [copy.copy(chunk).to_arrow() for chunk in chunks]
     plain = [_decoded(table) for table in tables]

@@ -98,6 +98,16 @@ class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra to install."""
 
 
+def need_of(what: str, packages: str, *, extra: str) -> str:
+    """Return the sentence that names missing packages, and how to install their extra.
+
+    It names a clone: covey is on no package index, where another project could take its name.
+    """
+    return (
+        f'{what} need {packages}; install the extra in a clone of covey: pip install ".[{extra}]"'
+    )
+
+
 def optional_module(name: str, *, missing: str) -> Any:
     """Return an optional module; raise `MissingExtra` with this message if it is not installed."""
     try:

@@ -227,6 +227,18 @@ def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
     assert printed.err.count("\n") == 1
 
 
+def test_a_report_over_a_file_is_refused_before_the_replay(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "taken").write_text("")
+
+    assert replay(folder, "--report", str(folder / "taken")) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"covey: {folder / 'taken'} is a file; name another folder for the report, or move it\n",
+    )
+
+
 def test_the_demo_prints_its_file_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["demo", "--out", str(tmp_path / "demo"), "--slots", "500"])
 
@@ -279,9 +291,7 @@ def test_reproduce_names_make_paper_whatever_its_arguments(
 def test_an_unexpected_failure_exits_with_1_and_hints_at_debug(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "taken").write_text("")
-
-    code = replay(folder, "--quiet", "--report", str(folder / "taken"))
+    code = replay(folder, "--quiet", "--report", str(folder / ("long" * 100)))
 
     assert code == 1
     assert "--debug shows where" in capsys.readouterr().err

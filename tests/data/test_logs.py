@@ -336,5 +336,6 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path) -> None:
     )
 
     assert done.stdout == (
-        'Parquet files need pyarrow; install it with pip install "covey[parquet]"\n'
+        "Parquet files need pyarrow; install the extra in a clone of covey: "
+        'pip install ".[parquet]"\n'
     )

@@ -149,7 +149,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, NEEDS[kind], None)
 
     with pytest.raises(
-        MissingExtra, match=rf'kind {kind} need .*pip install "covey\[{EXTRAS[kind]}\]"'
+        MissingExtra, match=rf'kind {kind} need .*pip install "\.\[{EXTRAS[kind]}\]"'
     ):
         loaded(tables[kind], tmp_path)
 

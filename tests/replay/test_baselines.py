@@ -81,7 +81,7 @@ def test_without_river_its_baselines_name_the_extra(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "river", None)
 
-    with pytest.raises(MissingExtra, match=r'pip install "covey\[river\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "\.\[river\]"'):
         make([name], functions=2)
 
 

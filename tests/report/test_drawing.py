@@ -59,7 +59,7 @@ def test_a_page_without_matplotlib_names_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=re.escape('pip install "covey[report]"')):
+    with pytest.raises(MissingExtra, match=re.escape('pip install ".[report]"')):
         replay_report.write(make_outcome(["north"]), tmp_path / "out", title="A replay")
 
     assert not (tmp_path / "out").exists()

@@ -369,7 +369,7 @@ def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> Non
     assert (done.returncode, done.stderr) == (
         2,
         "covey: keys and served sites need cryptography; "
-        'install it with pip install "covey[node]"\n',
+        'install the extra in a clone of covey: pip install ".[node]"\n',
     )
 
 

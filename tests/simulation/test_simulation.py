@@ -209,7 +209,7 @@ def test_without_pyarrow_no_run_starts(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    with pytest.raises(MissingExtra, match="covey.parquet"):
+    with pytest.raises(MissingExtra, match=r"\.\[parquet\]"):
         runner.simulate(chosen, tmp_path / "out", play=play)
 
     assert not (tmp_path / "out").exists()

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from covey.errors import DataError, MissingExtra
+from covey.errors import DataError, MissingExtra, need_of
 from covey.files import replace
 
 Key = tuple[str, ...]
@@ -209,8 +209,7 @@ def sklearn_version() -> str:
         import sklearn
     except ModuleNotFoundError:
         raise MissingExtra(
-            "the paper's functions are trained by scikit-learn; install it with pip install "
-            '"covey[sklearn]"'
+            need_of("the paper's functions", "scikit-learn", extra="sklearn")
         ) from None
     return str(sklearn.__version__)
 

@@ -15,7 +15,7 @@ from covey.bandit.theorems import FORMS, Problem
 from covey.cli import demo, init
 from covey.cli.parser import add_common, as_number, describe
 from covey.data.logs import TraceFile
-from covey.errors import ConfigError
+from covey.errors import ConfigError, MissingExtra
 from covey.replay import baselines
 from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
@@ -215,6 +215,8 @@ def _init(options: argparse.Namespace) -> None:
 
 
 def _replay(options: argparse.Namespace) -> None:
+    if options.report is not None:
+        replay_report.check_folder(options.report)
     setup = config.load(options.config)
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
@@ -235,8 +237,12 @@ def _demo(options: argparse.Namespace) -> None:
     with Progress("demo", is_quiet=options.quiet) as progress:
         outcome = replaying.replay_file(log, setup, progress=progress)
     _show(outcome, options)
-    page = replay_report.write(outcome, options.out, title="Four sites under bursty attack")
-    print(f"\nlog, configuration and report: {log}, {toml}, {page}", file=sys.stderr)
+    print(f"\nlog and configuration: {log}, {toml}", file=sys.stderr)
+    try:
+        page = replay_report.write(outcome, options.out, title="Four sites under bursty attack")
+        print(f"report: {page}", file=sys.stderr)
+    except MissingExtra as missing:
+        print(f"report: left out; {missing}", file=sys.stderr)
     print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
 
 
@@ -248,6 +254,8 @@ def _simulate(options: argparse.Namespace) -> None:
         workers=options.workers,
     )
     out: Path = options.out
+    if options.html:
+        replay_report.check_folder(out)
     try:
         with Progress("simulate", is_quiet=options.quiet) as progress:
             runs = simulator.simulate(chosen, out, progress=progress)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from covey.errors import ConfigError, DataError, optional_module
+from covey.errors import ConfigError, DataError, need_of, optional_module
 from covey.types import MILLIONTHS, Array, Label
 
 
@@ -66,8 +66,7 @@ def parquet_module() -> Any:
 
 
 def arrow_module(name: str, *, what: str) -> Any:
-    missing = f'{what} need pyarrow; install it with pip install "covey[parquet]"'
-    return optional_module(name, missing=missing)
+    return optional_module(name, missing=need_of(what, "pyarrow", extra="parquet"))
 
 
 class DecisionColumns(NamedTuple):
@@ -359,6 +358,8 @@ class TraceFile:
             raise ConfigError(f"the trace {path.name} must end in .csv or .parquet")
         if not path.parent.is_dir():
             raise ConfigError(f"folder {path.parent} of the trace does not exist; create it")
+        if path.suffix != ".csv":
+            parquet_module()  # fail now if it is missing, not after the first rows
         self._path = path
         self._partial = path.with_name(f".{path.name}.partial")
         self._file: Any = None

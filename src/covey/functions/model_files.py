@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from covey.errors import ConfigError, DataError, optional_module
+from covey.errors import ConfigError, DataError, need_of, optional_module
 from covey.functions.function import Named, Scalar, Taught
 
 
@@ -164,10 +164,7 @@ class LearningSkopsModel(SkopsModel):
 
 def load_skops(table: Skops, folder: Path) -> SkopsModel:
     """Return the model in the file if it has trusted types only."""
-    missing = (
-        "functions of kind skops need scikit-learn and skops; install them with "
-        'pip install "covey[sklearn]"'
-    )
+    missing = need_of("functions of kind skops", "scikit-learn and skops", extra="sklearn")
     optional_module("sklearn", missing=missing)
     skops = optional_module("skops.io", missing=missing)
     content = content_of(table, folder)
@@ -265,10 +262,7 @@ def load_onnx(table: Onnx, folder: Path) -> OnnxModel:
 
 
 def _opened(table: Onnx, folder: Path) -> Any:
-    missing = (
-        "functions of kind onnx need onnx and onnxruntime; install them with "
-        'pip install "covey[onnx]"'
-    )
+    missing = need_of("functions of kind onnx", "onnx and onnxruntime", extra="onnx")
     onnx = optional_module("onnx", missing=missing)
     onnxruntime = optional_module("onnxruntime", missing=missing)
     content = content_of(table, folder)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from covey.errors import ConfigError, DataError, FunctionError, optional_module, place_of
+from covey.errors import ConfigError, DataError, FunctionError, need_of, optional_module, place_of
 from covey.functions.function import (
     Function,
     FunctionKind,
@@ -123,8 +123,7 @@ class RiverModel:
 
 def load_river(table: River, folder: Path) -> RiverModel:
     """Return the model that the entry creates."""
-    missing = 'functions of kind river need river; install it with pip install "covey[river]"'
-    optional_module("river", missing=missing)
+    optional_module("river", missing=need_of("functions of kind river", "river", extra="river"))
     model = load_python(table, folder)
     if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from covey.bandit.ensemble import sums_of
-from covey.errors import ConfigError, MissingExtra, warn_deprecated
+from covey.errors import ConfigError, MissingExtra, need_of, warn_deprecated
 from covey.toml import nearest
 from covey.types import Array
 
@@ -285,9 +285,7 @@ def _river() -> Any:
         import river.forest
         import river.proba
     except ModuleNotFoundError:
-        raise MissingExtra(
-            'baselines from River need river; install it with pip install "covey[river]"'
-        ) from None
+        raise MissingExtra(need_of("baselines from River", "river", extra="river")) from None
     return river
 
 

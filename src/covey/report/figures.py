@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from covey.errors import MissingExtra
+from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
 from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Timeline
 from covey.report.text import NONE, shorten
@@ -47,25 +47,30 @@ _FIGURE_STYLE = {
 }
 
 
+def figure_type() -> "type[Figure]":
+    """Return matplotlib's class of figures; raise `MissingExtra` if it is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(need_of("figures", "matplotlib", extra="report")) from error
+    return Figure
+
+
 def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
     """Return the figure that `draw` fills, of this size in pixels, as an SVG element.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    try:
-        import matplotlib.style
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(
-            'the figures of a report need matplotlib: pip install "covey[report]"'
-        ) from error
+    figure_class = figure_type()
+    from matplotlib import style as styles
+
     stream = io.StringIO()
     # "default" ignores a user's matplotlibrc; the salt makes the ids of figures differ.
     style = {**_FIGURE_STYLE, "svg.hashsalt": label}
-    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
+    with styles.context(["default", style]), warnings.catch_warnings():
         # The browser draws the letters, so glyphs missing in matplotlib's font do not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
+        figure = figure_class(figsize=(size[0] / _PIXELS_PER_INCH, size[1] / _PIXELS_PER_INCH))
         draw(figure)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(stream, format="svg", dpi=192, metadata=nothing)
@@ -178,11 +183,7 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra('plots need matplotlib: pip install "covey[report]"') from error
-    axes = Figure(figsize=(9, 4), layout="constrained").add_subplot()
+    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
     colours = arm_colours(learners)
     for learner in learners:
         if not learner.judged:

@@ -10,6 +10,7 @@ import msgspec
 
 from covey import files
 from covey.bandit.accounts import system_utility
+from covey.errors import ConfigError
 from covey.replay.gains import Gain
 from covey.replay.outcome import (
     HINDSIGHT,
@@ -20,7 +21,7 @@ from covey.replay.outcome import (
 )
 from covey.report import page
 from covey.report import text as report_text
-from covey.report.figures import arm_colours
+from covey.report.figures import arm_colours, figure_type
 from covey.report.summary import best_own_percent, summarise, total_of
 from covey.report.text import number, percent, shorten
 
@@ -74,11 +75,22 @@ def html(outcome: Outcome, *, title: str) -> str:
     return page.document("\n".join(sections), title=title)
 
 
+def check_folder(folder: Path) -> None:
+    """Raise what `write` would raise: call it before a long replay.
+
+    Raises `MissingExtra` if matplotlib is not installed, and `ConfigError` if a file is there.
+    """
+    figure_type()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name another folder for the report, or move it")
+
+
 def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
     """Write `report.html` and `summary.json` into `folder`, and return the path of the page.
 
-    Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
+    Raises as `check_folder` does; then nothing is written.
     """
+    check_folder(folder)
     content = html(outcome, title=title)
     numbers = msgspec.json.format(msgspec.json.encode(summarise(outcome)), indent=2)
     folder.mkdir(parents=True, exist_ok=True)

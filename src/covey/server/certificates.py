@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from covey.errors import ConfigError, MissingExtra, PeerRefused
+from covey.errors import ConfigError, MissingExtra, PeerRefused, need_of
 
 LONGEST_NAME = 63
 LONGEST_HOST = 253
@@ -102,9 +102,7 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError:
-    raise MissingExtra(
-        'keys and served sites need cryptography; install it with pip install "covey[node]"'
-    ) from None
+    raise MissingExtra(need_of("keys and served sites", "cryptography", extra="node")) from None
 
 Span = tuple[datetime, datetime]
 _SCHEME = "covey://"

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from covey.errors import MissingExtra
+from covey.errors import MissingExtra, need_of
 from covey.node.workers import Observer
 from covey.server.http import (
     KIB,
@@ -32,7 +32,7 @@ from covey.server.http import (
 try:
     from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 except ImportError as missing:
-    raise MissingExtra('a node needs httptools to serve: pip install "covey[node]"') from missing
+    raise MissingExtra(need_of("served sites", "httptools", extra="node")) from missing
 
 READ_BYTES = 64 * KIB  # of a connection at once
 MOST_PIPELINED = 64  # requests of a connection that wait for the answer to another one

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from covey import kernel as kernel_module
-from covey.errors import MissingExtra, PeerBusy
+from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.peers import Peer
@@ -81,7 +81,7 @@ try:
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 except ImportError as missing:
-    raise MissingExtra('metrics need prometheus-client: pip install "covey[node]"') from missing
+    raise MissingExtra(need_of("metrics", "prometheus-client", extra="node")) from missing
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MOST_BITS = 24  # of the slots that a label was waited for; longer ones count as endless

@@ -23,6 +23,7 @@ from covey.errors import (
     PeerDeclined,
     PeerError,
     PeerRefused,
+    need_of,
 )
 from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
@@ -119,7 +120,7 @@ def _refused(reply: HttpResponse, code: str, detail: str) -> PeerError:
 try:
     import aiohttp
 except ImportError as missing:
-    raise MissingExtra('peers are reached by aiohttp: pip install "covey[node]"') from missing
+    raise MissingExtra(need_of("requests to peers", "aiohttp", extra="node")) from missing
 
 AT_ONCE = 8  # connections to one peer
 IDLE_S = 15.0  # after which a connection is closed

@@ -140,6 +140,6 @@ def test_the_error_without_scikit_learn_names_the_extra() -> None:
     )
 
     assert done.stdout == (
-        "the paper's functions are trained by scikit-learn; install it with "
-        'pip install "covey[sklearn]"\n'
+        "the paper's functions need scikit-learn; install the extra in a clone of covey: "
+        'pip install ".[sklearn]"\n'
     )
