@@ -26,8 +26,8 @@ from covey.simulation import run as simulation_run
 from covey.simulation import scenario as simulation_scenario
 from covey.simulation.comparison import total
 from covey.simulation.environment import Environment
+from covey.simulation.jobs import SameProcess, unbroken, worker_pool
 from covey.simulation.run import Run, network
-from covey.simulation.runner import SameProcess, unbroken, worker_pool
 from covey.simulation.world import World
 
 Runs = dict[tuple[str, str], list[Run]]  # policy, environment -> seed by seed

@@ -2,6 +2,7 @@
 
 Replay and simulate:
   replay       replay a log of predictions, and return a Result with its Trace
+  compare      replay several policies on one log, and return a ReplayComparison
   simulate     measure the regret of policies in worlds with known accuracies
   bound        evaluate a theorem of the paper
 
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from covey.kernel.rules import CellState as CellState
     from covey.kernel.rules import CustomPolicy as CustomPolicy
     from covey.node.network import Network as Network
+    from covey.report.compare import compare as compare
+    from covey.report.comparison import ReplayComparison as ReplayComparison
     from covey.report.results import Result as Result
     from covey.report.results import replay as replay
     from covey.simulation.runner import simulate as simulate
@@ -102,6 +105,8 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "functions.function": ("frozen", "untrained"),
     "kernel.rules": ("CellState", "CustomPolicy"),
     "node.network": ("Network",),
+    "report.compare": ("compare",),
+    "report.comparison": ("ReplayComparison",),
     "report.results": ("Result", "replay"),
     "simulation.runner": ("simulate",),
 }

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from covey.replay.gains import Gain, gain_of, student_quantile
+from covey.replay.gains import Gain, aligned, gain_of, student
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -23,14 +23,30 @@ def test_the_interval_is_that_of_batch_means_by_hand() -> None:
     assert found is not None
     assert found.mean == 0.0
     assert found.half_width is not None
-    expected = student_quantile(31) * math.sqrt(32 / 31 * 32 / 320**2)
+    expected = student(31) * math.sqrt(32 / 31 * 32 / 320**2)
     assert found.half_width == pytest.approx(expected)
     assert found.interval == (-found.half_width, found.half_width)
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(7, 2.3646), (15, 2.1314), (31, 2.0395)])
-def test_quantiles_are_those_of_student(degrees: int, quantile: float) -> None:
-    assert student_quantile(degrees) == pytest.approx(quantile, abs=1e-3)
+def test_intervals_of_several_comparisons_are_those_of_a_higher_certainty() -> None:
+    sums = [1.0, -1.0] * 16
+    one, five = gain_of(sums, [10] * 32), gain_of(sums, [10] * 32, comparisons=5)
+
+    assert one is not None
+    assert five is not None
+    assert one.half_width is not None
+    assert five.half_width is not None
+    assert five.half_width / one.half_width == pytest.approx(student(31, 0.99) / student(31))
+
+
+def test_sums_of_learners_with_other_buckets_are_aligned() -> None:
+    fine = (2, np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 2.0, 2.0, 1.0]))
+    coarse = (4, np.array([10.0, 20.0]), np.array([4.0, 4.0]))
+    sums, counts = aligned([fine, coarse])
+
+    assert sums[:2].tolist() == [13.0, 27.0]
+    assert counts[:2].tolist() == [8.0, 7.0]
+    assert not sums[2:].any()
 
 
 def test_buckets_without_rows_change_nothing() -> None:

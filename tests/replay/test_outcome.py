@@ -118,6 +118,7 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
             errors=[0, 1, 0, 0, 0],
             train=[0, 0, 0, 1, 0],
             explore=[1, 1, 0, 0, 0],
+            spent=[0, 0.25, 0, 0, 0.5],
         ),
         cells=[],
         own_errors={"nb": 0, "tree": 0},
@@ -136,7 +137,7 @@ def test_a_learner_without_rows_is_all_zeros() -> None:
     *_, west = learners_of(slice(6))
 
     assert (west.slots, west.judged, west.errors, west.cost_total, west.arms) == (0, 0, 0, 0.0, {})
-    assert west.timeline == Timeline(1, [], [], [], [], [])
+    assert west.timeline == Timeline(1, [], [], [], [], [], [])
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])

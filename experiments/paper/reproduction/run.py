@@ -24,7 +24,7 @@ from covey.replay.outcome import BaselineRun
 from covey.replay.replay import replay_arrays
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
-from covey.simulation.runner import unbroken, worker_pool
+from covey.simulation.jobs import unbroken, worker_pool
 from covey.toml import nearest
 from covey.types import Array, Phase
 from reproduction.data import (

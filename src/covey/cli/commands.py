@@ -1,4 +1,4 @@
-"""The commands of logs, simulations and theory: init, replay, demo, simulate, bounds."""
+"""The commands of logs, simulations and theory: init, replay, compare, demo, simulate, bounds."""
 
 import argparse
 import contextlib
@@ -22,10 +22,12 @@ from covey.replay.outcome import Outcome
 from covey.report import replay as replay_report
 from covey.report import simulation as simulation_report
 from covey.report import text as report_text
+from covey.report.compare import compare
 from covey.report.summary import summarise
 from covey.report.text import Progress
 from covey.simulation import comparison, scenario
 from covey.simulation import runner as simulator
+from covey.simulation.jobs import cores
 
 PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
 INIT_EXAMPLES = """\
@@ -39,6 +41,13 @@ examples:
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
   covey replay log.csv --config sites.toml --baselines
+"""
+COMPARE_EXAMPLES = """\
+examples:
+  covey compare log.csv --config sites.toml
+  covey compare log.csv --config sites.toml --presets auto,cos --slices 4,8,16
+  covey compare log.parquet --config sites.toml --policies mine.toml --out compared --report out/
+  covey compare log.csv --config sites.toml --json | jq -r .conclusion
 """
 BOUNDS_EXAMPLES = """\
 examples:
@@ -113,6 +122,44 @@ def add_replay(command: argparse.ArgumentParser) -> None:
         help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
     )
     add_common(command, _replay)
+
+
+def add_compare(command: argparse.ArgumentParser) -> None:
+    """Add what `covey compare` takes."""
+    describe(
+        command,
+        "Replay several policies on the same log and compare their errors and costs, with "
+        "intervals of the differences on the same rows. The configured policy is the reference. "
+        "Without --presets, --slices and --policies, the usual presets are compared.",
+        f"{PRESETS_HELP}\n{COMPARE_EXAMPLES}",
+    )
+    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
+    command.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="TOML: columns, policy, sites"
+    )
+    command.add_argument(
+        "--presets", type=_names, default=[], metavar="NAMES", help="comma-separated, see below"
+    )
+    command.add_argument(
+        "--slices",
+        type=_counts,
+        default=[],
+        metavar="N,N",
+        help="of each preset; without --presets, of the configured policy",
+    )
+    command.add_argument(
+        "--policies", type=Path, metavar="FILE", help="TOML: [[policy]] tables with a name"
+    )
+    command.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
+    command.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="keeps finished replays, to resume"
+    )
+    command.add_argument(
+        "--report", type=Path, metavar="DIR", help="folder for comparison.html and comparison.json"
+    )
+    add_common(command, _compare)
 
 
 def add_demo(command: argparse.ArgumentParser) -> None:
@@ -221,14 +268,30 @@ def _replay(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
         progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
-        names = [name.strip() for name in options.baselines.split(",") if name.strip()]
         outcome = replaying.replay_file(
-            options.log, setup, trace=trace, progress=progress, baselines=names
+            options.log, setup, trace=trace, progress=progress, baselines=_names(options.baselines)
         )
     _show(outcome, options)
     if options.report is not None:
         page = replay_report.write(outcome, options.report, title=f"Replay of {options.log.name}")
         print(f"report: {page}", file=sys.stderr)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    with Progress("compare", is_quiet=options.quiet) as progress:
+        found = compare(
+            options.config,
+            options.log,
+            presets=options.presets,
+            slices=options.slices,
+            policies=options.policies,
+            workers=options.workers or cores(),
+            out=options.out,
+            progress=progress,
+        )
+    print(msgspec.json.encode(found.summary()).decode() if options.json else found.table())
+    if options.report is not None:
+        print(f"report: {found.report(options.report)}", file=sys.stderr)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -310,6 +373,14 @@ def _show(outcome: Outcome, options: argparse.Namespace) -> None:
         print(msgspec.json.encode(summarise(outcome)).decode())
     else:
         print(replay_report.text(outcome))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(number) for number in _names(text)]
 
 
 def _count(text: str) -> int:

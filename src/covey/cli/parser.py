@@ -19,6 +19,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, line of the list
     "init": ("commands", "write a first configuration for a log"),
     "replay": ("commands", "replay a log of predictions: gain and cost of cooperation"),
+    "compare": ("commands", "replay presets and slices side by side on one log"),
     "demo": ("commands", "replay generated attacks on four sites"),
     "simulate": ("commands", "measure the regret of policies in simulated environments"),
     "bounds": ("commands", "evaluate the theorems' regret bounds"),

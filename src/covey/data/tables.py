@@ -214,6 +214,21 @@ class MappingLog:
 Reader = CsvLog | ParquetLog | FrameLog | MappingLog
 
 
+def whole(reader: "Reader") -> Columns:
+    """Return all rows that a reader reads, as columns in memory."""
+    chunks = list(reader.chunks())
+    return {name: joined([chunk[name] for chunk in chunks]) for name in (chunks or [{}])[0]}
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """Return consecutive parts of a column as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    return [value for part in parts for value in part]
+
+
 def _array(values: Any, name: str) -> Any:
     """Return a column as an array of numbers, or as a list if it holds anything else."""
     try:

@@ -15,7 +15,7 @@ from covey.data.logs import EncodedLog, Trace, until_end_of_batch
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
-from covey.replay.gains import Gain, PairOutcome, gain_of
+from covey.replay.gains import Gain, PairOutcome, aligned, gain_of
 from covey.types import BY_CONTEXT, Array, Phase
 
 
@@ -28,6 +28,7 @@ class Timeline(msgspec.Struct, frozen=True):
     errors: list[float]
     train: list[int]
     explore: list[int]
+    spent: list[float] = []  # paid in slots with a true label
 
 
 class LearnerOutcome(msgspec.Struct, frozen=True):
@@ -201,15 +202,8 @@ class OutcomeBuilder:
         )
 
     def _gain(self) -> Gain | None:
-        """Return the gain of all learners; buckets of all get the same length."""
-        parts = [one.gains() for one in self._learners]
-        width = max(slots for slots, _, _ in parts)
-        sums, counts = np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
-        for slots, gained, judged in parts:
-            place = np.arange(MOST_BUCKETS) * slots // width
-            sums += np.bincount(place, gained, minlength=MOST_BUCKETS)
-            counts += np.bincount(place, judged, minlength=MOST_BUCKETS)
-        return gain_of(sums, counts)
+        """Return the gain of all learners."""
+        return gain_of(*aligned([one.gains() for one in self._learners]))
 
 
 # Rows of the buckets of a learner; right answers of its own functions follow.
@@ -299,7 +293,7 @@ class _Learner:
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
         used = np.flatnonzero(self._buckets[0])
         rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
-        buckets = [[_plain(number) for number in row] for row in rows[:SPENT]]
+        buckets = [[_plain(number) for number in row] for row in rows[:RIGHT]]
         totals = map(_plain, self._buckets.sum(axis=1))
         slots, judged, errors, train, explore, _, *right = totals
         names = [self._arms[function] for function in self._own]

@@ -280,15 +280,18 @@ def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()
 
 
 def replay_file(
-    path: Path,
+    data: Path | Mapping[str, Any],
     setup: NetworkConfig,
     *,
     trace: TraceFile | None = None,
     progress: Progress = lambda share, slots: None,
     baselines: Sequence[str] = (),
 ) -> Outcome:
-    """Replay the log at `path` in chunks, of which none is kept, with the named `baselines`."""
-    reader = tables.open_log(path, used_columns(setup))
+    """Replay a log in chunks, of which none is kept, with the named `baselines`.
+
+    `data` is the path of the log, or its columns.
+    """
+    reader = tables.open_table(data, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
@@ -300,7 +303,8 @@ def replay_file(
             trace.write(chunk)
         progress(reader.share_read(), run.slots)
     if not run.slots:
-        raise DataError(f"{path.name} has no rows; a log needs at least one")
+        name = data.name if isinstance(data, Path) else "the table"
+        raise DataError(f"{name} has no rows; a log needs at least one")
     return run.outcome()
 
 
@@ -396,7 +400,11 @@ def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.C
     """Yield the chunks cut between batches: the last batch of one is the first of the next."""
     held: logs.Columns = {}
     for chunk in chunks:
-        columns = {name: _joined(held[name], new) for name, new in chunk.items()} if held else chunk
+        columns = (
+            {name: tables.joined([held[name], new]) for name, new in chunk.items()}
+            if held
+            else chunk
+        )
         runs = runs_of(columns[batch])
         end = int(np.searchsorted(runs, runs[-1])) if len(runs) else 0
         held = {name: column[end:] for name, column in columns.items()}
@@ -404,12 +412,6 @@ def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.C
             yield {name: column[:end] for name, column in columns.items()}
     if held:
         yield held
-
-
-def _joined(first: logs.Column, second: logs.Column) -> logs.Column:
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return np.concatenate([first, second])
-    return [*first, *second]
 
 
 def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:

@@ -15,7 +15,7 @@ from covey.replay.engine import CellView
 from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Timeline
 from covey.report.text import NONE, shorten
 from covey.simulation.comparison import Score
-from covey.types import BY_CONTEXT
+from covey.types import BY_CONTEXT, Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -198,6 +198,40 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
     if axes.lines:
         axes.legend()
     return axes
+
+
+def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
+    """Return axes with what each policy is ahead of the first one, over time.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
+    colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
+    _plot_leads(axes, leads, colours)
+    axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
+    axes.legend()
+    return axes
+
+
+def draw_leads(
+    leads: Mapping[str, tuple[Array, Array]], *, colours: Mapping[str, str], width: int
+) -> str:
+    """Draw the same for a page."""
+
+    def draw(figure: "Figure") -> None:
+        axes = _slot_axes(figure, left=60, right=12)
+        _plot_leads(axes, leads, colours)
+
+    return svg(draw, size=(width, 260), label="lead of each policy over time")
+
+
+def _plot_leads(
+    axes: "Axes", leads: Mapping[str, tuple[Array, Array]], colours: Mapping[str, str]
+) -> None:
+    axes.axhline(0, color=FAINT, linewidth=0.8, linestyle=":")
+    for name, colour in colours.items():
+        slots, lead = leads[name]
+        axes.plot([0, *slots], [0, *lead], color=colour, linewidth=1.4, label=shorten(name, 24))
 
 
 def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:

@@ -146,7 +146,7 @@ def total_of(outcome: Outcome) -> TotalSummary:
         error_percent=mean(lambda each: percent(each.errors, each.judged)),
         cost_points=mean(lambda each: percent(each.cost_total, each.slots)),
         best_own_percent=mean(best_own_percent),
-        net_gain_points=_points(outcome.gain),
+        net_gain_points=points_of(outcome.gain),
         alone_percent=mean(lambda each: percent(each.alone_errors, each.judged)),
         train_percent=mean(lambda each: percent(each.train, each.slots)),
         explore_percent=mean(lambda each: percent(each.explore, each.slots)),
@@ -178,7 +178,7 @@ def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
         alone=alone,
         best_own=learner.best_own if learner.judged else None,
         best_own_percent=best_own_percent(learner),
-        net_gain_points=_points(learner.gain),
+        net_gain_points=points_of(learner.gain),
         pairs=learner.pairs,
         alarms=AlarmSummary(len(learner.alarms), learner.alarms[-LATEST:]),
         candidates=dict(learner.candidates) or UNSET,
@@ -188,7 +188,8 @@ def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
     )
 
 
-def _points(gain: Gain | None) -> Points | None:
+def points_of(gain: Gain | None) -> Points | None:
+    """Return a gain in points."""
     if gain is None:
         return None
     low, high = gain.interval or (None, None)

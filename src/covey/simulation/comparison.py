@@ -14,11 +14,11 @@ from covey.bandit.settings import Settings
 from covey.bandit.theorems import Problem
 from covey.config import LearnerSpec
 from covey.errors import ConfigError
+from covey.replay.gains import CERTAINTY, student
 from covey.simulation.environment import CASES, Environment
 from covey.simulation.run import Run, network
 from covey.simulation.scenario import Scenario
 
-CERTAINTY = 0.95
 RESAMPLES = 10_000
 
 
@@ -98,30 +98,6 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
     ratios = aboves[belows > 0] / belows[belows > 0]
     low, high = np.quantile(ratios, [(1 - CERTAINTY) / 2, (1 + CERTAINTY) / 2])
     return Estimate(float(above / below), float(low), float(high))
-
-
-def student(freedom: int) -> float:
-    """Return the half-width of Student's 95 % interval in standard errors.
-
-    >>> round(student(4), 3)
-    2.776
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < CERTAINTY else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """Return the probability of |t| < sqrt(freedom) * tan(angle), a finite sum of cosines."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = freedom % 2
-    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
-    for power in range(is_odd, freedom - 1, 2):
-        total += term
-        term *= cosine * cosine * (power + 1) / (power + 2)
-    return (angle + sine * total) * 2 / math.pi if is_odd else sine * total
 
 
 _FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")

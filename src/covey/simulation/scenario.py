@@ -1,7 +1,6 @@
 """Scenario files: policies, environments, seeds and checkpoints of a simulation."""
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from covey.simulation.environment import (
     environment_from,
     name_of,
 )
+from covey.simulation.jobs import cores
 from covey.simulation.run import lengths
 from covey.simulation.sites import PolicyContext, network, width_of, with_horizon
 from covey.simulation.world import World
@@ -138,7 +138,7 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             environment_from(table, where=f"[[environment]] {name!r}", folder=folder),
             plan.horizon_slots,
         )
-        for name, table in _named(tables, "environment").items()
+        for name, table in named_tables(tables, "environment").items()
     }
     scenario = Scenario(
         name=plan.name,
@@ -149,18 +149,18 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             plan.horizon_slots,
             every=math.lcm(*(world.batch for world in environments.values())),
         ),
-        workers=_within("workers", _cores() if plan.workers is None else plan.workers, 1024),
+        workers=_within("workers", cores() if plan.workers is None else plan.workers, 1024),
         policies={
             name: settings_from(
                 {key: value for key, value in table.items() if key not in _OF_CONTEXT},
                 where=f"[[policy]] {name!r}",
             )
-            for name, table in _named(tables, "policy").items()
+            for name, table in named_tables(tables, "policy").items()
         },
         environments=environments,
         contexts={
             name: with_horizon(found, plan.horizon_slots)
-            for name, table in _named(tables, "policy").items()
+            for name, table in named_tables(tables, "policy").items()
             if (found := _policy_context(table, f"[[policy]] {name!r}")) is not None
         },
     )
@@ -181,10 +181,6 @@ _OF_CONTEXT = ("name", "context", "candidates")  # keys of a policy that are not
 def _policy_context(table: Mapping[str, Any], where: str) -> PolicyContext | None:
     given = {key: table[key] for key in _OF_CONTEXT[1:] if key in table}
     return toml.read(given, PolicyContext, where=where) if given else None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _within(key: str, value: int, most: int) -> int:
@@ -226,7 +222,7 @@ def _checkpoints(wanted: int | list[int], horizon: int, *, every: int) -> tuple[
     return tuple(sorted({*wanted, horizon}))
 
 
-def _named(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+def named_tables(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """Return the `[[kind]]` tables by name; names differ and are valid folder names."""
     found = tables.get(kind, [])
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:

@@ -1,0 +1,95 @@
+"""`covey compare`: the same object as in Python, exit codes, resumed replays, help."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import covey
+from covey import cli
+from covey.cli import demo
+
+pytestmark = pytest.mark.beside_the_kernel
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The log and the configuration of the demo."""
+    demo.write(tmp_path, slots=600, seed=2)
+    return tmp_path
+
+
+def compare(folder: Path, *more: str) -> int:
+    files = [str(folder / "log.csv"), "--config", str(folder / "sites.toml")]
+    return cli.main(["compare", *files, "--workers", "1", *more])
+
+
+def test_the_numbers_are_those_of_python(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = compare(folder, "--presets", "auto, cos", "--slices", "2,3", "--json", "--quiet")
+    printed = capsys.readouterr()
+    found = covey.compare(
+        folder / "sites.toml", folder / "log.csv", presets=["auto", "cos"], slices=[2, 3]
+    )
+
+    assert code == 0
+    assert json.loads(printed.out) == msgspec.to_builtins(found.summary())
+    assert printed.err == ""
+
+
+def test_a_table_with_its_conclusion_fits_a_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = compare(folder, "--report", str(folder / "out"))
+    printed = capsys.readouterr()
+
+    assert code == 0
+    assert " does best: " in printed.out
+    assert max(map(len, printed.out.splitlines())) <= 100
+    assert "compare: 2,400 slots in " in printed.err
+    assert (folder / "out" / "comparison.html").exists()
+
+
+def test_finished_replays_are_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--slices", "2", "--out", str(folder / "kept")]
+    compare(folder, *out)
+    first = capsys.readouterr()
+    compare(folder, *out)
+    second = capsys.readouterr()
+
+    assert "compare: 1,200 slots in " in first.err
+    assert "compare: 0 slots in " in second.err
+    assert first.out == second.out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--presets", "cso"], "covey: policy 'cso': unknown preset 'cso' in [policy]"),
+        (["--policies", "nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
+) -> None:
+    code = compare(folder, "--quiet", *options)
+
+    assert code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_slices_that_are_no_numbers_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        compare(folder, "--slices", "4,many")
+
+    assert ended.value.code == 2
+    assert "--slices" in capsys.readouterr().err
+
+
+def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help"])
+
+    assert "covey compare log.csv --config sites.toml --presets auto,cos" in capsys.readouterr().out
