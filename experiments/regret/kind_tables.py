@@ -223,3 +223,20 @@ def sensitivity_table(runs: Runs) -> str:
         for policy in found.policies
     ]
     return tables.table(["", f"to {DEFAULT}, geometric mean", "worst"], rows)
+
+
+def free_table(plain: Runs, free: Runs) -> str:
+    """Return a row per environment: the regret of the default without and with free functions."""
+    lost, scored = losses(plain), losses(free)
+    rows = [
+        [
+            world,
+            f"{tables.mean(lost[policy, world]):.4f}",
+            f"{tables.mean(scored[policy, world]):.4f}",
+            tables.interval(
+                ratio(scored[policy, world], lost[policy, world]) or Estimate(math.nan)
+            ),
+        ]
+        for policy, world in lost
+    ]
+    return tables.table(["", "not free", "free", "ratio"], rows)

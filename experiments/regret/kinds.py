@@ -1,7 +1,7 @@
 """Policies and baselines in many kinds of worlds -> their runs; finished ones are kept.
 
-A run is kept under what its player's decisions depend on and a fingerprint of its world. So another
-`auto` leaves the runs of baselines, and another world those of all other worlds.
+A run is kept under a name of what its player decides and a fingerprint of its world. So another
+`auto` leaves the runs of all other policies, and another world those of all other worlds.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class Player(NamedTuple):
     """Something that plays: a policy of covey, or a baseline."""
 
     play: Callable[..., list[Run]]  # environment, seeds=..., horizon=..., checkpoints=...
-    code: str  # names all that its decisions depend on
+    code: str  # names how it decides
     together: int = 1  # seeds that one call plays
 
 
@@ -67,8 +67,7 @@ def player(text: str) -> Player:
     preset, *keys = text.split()
     table = tomllib.loads("\n".join(keys))
     settings = settings_from({"preset": preset, **table}, where=f"policy {text!r}")
-    code = hashlib.sha256(playing.digest().encode() + msgspec.json.encode(settings))
-    return Player(partial(_play, settings), code.hexdigest()[:12])
+    return Player(partial(_play, settings), playing.behaviour(settings))
 
 
 def _play(
@@ -108,7 +107,8 @@ def recorded_part(
 ) -> Part:
     """Return the part of the first `count` recorded streams; empty without their data."""
     worlds = streams.environments(data, folder, streams.RECORDED[:count])
-    policies = tuple(part_of("growth-presets").policies)
+    first, *others = part_of("growth-presets").policies
+    policies = (first, f"{DEFAULT} alarm=0", *others)
     marks = (slots or STREAM_SLOTS,)
     return Part("streams", policies, worlds, tuple(range(seeds or STREAM_SEEDS)), marks)
 
@@ -164,6 +164,7 @@ def fingerprint(environment: Environment, horizon: int) -> str:
             found.update(b"" if part is None else part.tobytes())
     sites = network(environment, Settings()).sites
     found.update(repr([(site.costs, site.peers, site.receives) for site in sites]).encode())
+    found.update(b"free" if environment.free else b"")
     return found.hexdigest()[:16]
 
 

@@ -4,46 +4,31 @@ import hashlib
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import covey
+import msgspec
+
 from covey.bandit.policies import resolve, settings_from
+from covey.bandit.settings import Settings
+from covey.simulation import run as simulation_run
 from covey.simulation import runner
 from covey.simulation import scenario as simulation_scenario
 from covey.simulation.comparison import total
+from covey.simulation.environment import environment_from
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 
 HERE = Path(__file__).parent
-# What a run comes to depends on these alone: runs of other versions of them are not mixed in.
-SOURCES = (
-    "bandit/partitions",
-    "bandit/policies",
-    "bandit/theorems",
-    *(
-        f"kernel/{part}"
-        for part in (
-            "arena",
-            "belief",
-            "cells",
-            "counters",
-            "index",
-            "phases",
-            "spaces",
-            "table",
-            "tree",
-        )
-    ),
-    "kernel/thresholds",
-    "replay/engine",
-    "simulation/drift",
-    "simulation/environment",
-    "simulation/oracle",
-    "simulation/run",
-    "simulation/sites",
-    "simulation/world",
-)
+# What a policy does in these worlds names it: runs of one that decides otherwise are not mixed in.
+PROBES: tuple[dict[str, Any], ...] = (
+    {"name": "switching", "prices": 0.05, "delay-slots": 40, "label-probability": 0.8,
+     "drift": {"kind": "switch", "severity": 0.3, "every-slots": 1_500}},
+    {"name": "two dimensions", "prices": 0.05, "dimension": 2},
+    {"name": "one receives", "prices": 0.05, "correlation": "worst"},
+)  # fmt: skip
+PROBE_SLOTS = 6_000
 
 
 class Effort(NamedTuple):
@@ -75,11 +60,21 @@ class Played(NamedTuple):
         return [total(run)[-1] / run.slots[-1] for run in self.team(policy, environment)]
 
 
-def digest() -> str:
-    """Return a name for the code that runs depend on."""
-    source = Path(covey.__file__).parent
-    texts = [(source / f"{name}.py").read_bytes() for name in SOURCES]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]
+def behaviour(settings: Settings) -> str:
+    """Return a name for what a policy does: runs stay valid while its code changes, but not it."""
+    return _behaviour(msgspec.json.encode(settings))
+
+
+@cache
+def _behaviour(written: bytes) -> str:
+    settings = msgspec.json.decode(written, type=Settings)
+    found = hashlib.sha256(written)
+    marks = range(PROBE_SLOTS // 20, PROBE_SLOTS + 1, PROBE_SLOTS // 20)
+    for table in PROBES:
+        world = environment_from(table)
+        run = simulation_run.play(world, settings, seed=1, horizon=PROBE_SLOTS, checkpoints=marks)
+        found.update(msgspec.json.encode(msgspec.structs.replace(run, seconds=0.0)))
+    return found.hexdigest()[:12]
 
 
 def play(name: str, kept: Path, effort: Effort) -> Played:
@@ -87,7 +82,7 @@ def play(name: str, kept: Path, effort: Effort) -> Played:
     chosen = simulation_scenario.load(
         HERE / f"{name}.toml", horizon_slots=effort.slots, **effort.changes()
     )
-    return _played(chosen, _folder(kept, name))
+    return _played(chosen, kept / name)
 
 
 def play_series(name: str, kept: Path, effort: Effort) -> list[Played]:
@@ -97,21 +92,20 @@ def play_series(name: str, kept: Path, effort: Effort) -> list[Played]:
     return [
         _played(
             simulation_scenario.load(_made_for(tables, horizon, series), **effort.changes()),
-            _folder(kept, name) / str(horizon),
+            kept / name / str(horizon),
         )
         for horizon in effort.horizons or series["horizons"]
     ]
 
 
-def _folder(kept: Path, name: str) -> Path:
-    """Return where the runs of a file are kept: those of another text of it lie elsewhere."""
-    text = (HERE / f"{name}.toml").read_bytes()
-    return kept / f"{name}-{hashlib.sha256(text).hexdigest()[:6]}"
-
-
 def _played(chosen: Scenario, folder: Path) -> Played:
+    """Play a scenario; the folder of its runs is named by its worlds and its policies."""
     print(f"{chosen.name}: {chosen.horizon:,} slots, {len(chosen.seeds)} seeds", file=sys.stderr)
-    return Played(chosen, runner.simulate(chosen, folder))
+    found = hashlib.sha256(msgspec.json.encode(chosen.environments, order="sorted"))
+    found.update(repr([chosen.horizon, chosen.checkpoints, chosen.seeds]).encode())
+    for settings in chosen.policies.values():
+        found.update(behaviour(settings).encode())
+    return Played(chosen, runner.simulate(chosen, folder / found.hexdigest()[:12]))
 
 
 def _made_for(tables: Mapping[str, Any], horizon: int, series: Mapping[str, Any]) -> dict[str, Any]:

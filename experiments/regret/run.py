@@ -52,12 +52,16 @@ KINDS = (
     ("worlds-short", "Little time", "Policies have just begun."),
     ("worlds-long", "Much time", "Baselines that need too long are left out."),
 )  # fmt: skip
-PARTS = (*kinds.REMEMBERED, "sensitivity")
+PARTS = (*kinds.REMEMBERED, "sensitivity", "free")
 QUICK_SLOTS = {
     "worlds": 40, "worlds-short": 40, "worlds-long": 40, "growth-presets": 1_000, "streams": 200
 }  # fmt: skip
 CONSTANTS = {"index-scale": 0.5, "alarm": 5.0, "spread": 0.5}  # of the default
-SENSITIVITY_SEEDS = 5
+# Worlds in which functions are scored by every label, beside the same worlds where they are not.
+FREE = ("one receives", "spread over sites", "two dimensions", "one good of 12 functions",
+        "contexts say nothing", "switch 5000 one receives", "improving arms",
+        "one improving arm one receives", "recurring concepts", "errors in runs 0.5",
+        "labels of 5 percent")  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -74,6 +78,7 @@ class Found(NamedTuple):
     costs: costs.Costs
     kinds: "dict[str, PlayedPart]"  # by the name of the part
     sensitivity: "PlayedPart"
+    free: "list[PlayedPart]"  # functions that are scored only where they were chosen, and all
 
 
 def main() -> None:
@@ -111,7 +116,7 @@ def _make(given: argparse.Namespace) -> None:
     if given.only or given.write_reference:
         (_remember if given.write_reference else _print_part)(given, out)
         return
-    kept = out / "runs" / f"{playing.digest()}{'-quick' if given.quick else ''}"
+    kept = out / "runs" / ("quick" if given.quick else "scenarios")
     kept.mkdir(parents=True, exist_ok=True)
     found = _find(kept, effort, given, out)
     sections = [
@@ -180,6 +185,9 @@ def _print_part(given: argparse.Namespace, out: Path) -> None:
     if given.only == "sensitivity":
         print(kind_tables.sensitivity_table(_sensitivity(given, out).runs))
         return
+    if given.only == "free":
+        print(_free_table(_free(given, out)))
+        return
     played = _played(_part(given.only, given, out), given, out)
     if given.only == "streams":
         print(kind_tables.stream_table(played.runs))
@@ -199,8 +207,22 @@ def _sensitivity(given: argparse.Namespace, out: Path) -> PlayedPart:
         for key, value in CONSTANTS.items()
         for factor in (0.5, 2.0)
     ]
-    seeds = part.seeds[:SENSITIVITY_SEEDS]
-    return _played(part._replace(policies=(kinds.DEFAULT, *changed), seeds=seeds), given, out)
+    return _played(part._replace(policies=(kinds.DEFAULT, *changed)), given, out)
+
+
+def _free(given: argparse.Namespace, out: Path) -> list[PlayedPart]:
+    """Return runs of the default where functions are not free, and where they are."""
+    part = _part("worlds", given, out)
+    worlds = {name: one for name, one in part.environments.items() if name in FREE}
+    free = {name: msgspec.structs.replace(one, free=True) for name, one in worlds.items()}
+    return [
+        _played(part._replace(policies=(kinds.DEFAULT,), environments=some), given, out)
+        for some in (worlds, free)
+    ]
+
+
+def _free_table(parts: Sequence[PlayedPart]) -> str:
+    return kind_tables.free_table(*(part.own for part in parts))
 
 
 def _find(kept: Path, effort: Effort, given: argparse.Namespace, out: Path) -> Found:
@@ -216,6 +238,7 @@ def _find(kept: Path, effort: Effort, given: argparse.Namespace, out: Path) -> F
         costs=_measured(kept / "costs.json", effort),
         kinds={name: _played(_part(name, given, out), given, out) for name in kinds.REMEMBERED},
         sensitivity=_sensitivity(given, out),
+        free=_free(given, out),
     )
 
 
@@ -350,6 +373,11 @@ def _kinds(found: Found) -> str:
         f"### Constants of `{kinds.DEFAULT}`, halved and doubled "
         f"([worlds.toml](worlds.toml), {seeds} seeds)",
         kind_tables.sensitivity_table(found.sensitivity.runs),
+        f"### Free functions ([worlds.toml](worlds.toml), {seeds} seeds)",
+        f"Regret per slot of `{kinds.DEFAULT}` where an owner learns of the function that was "
+        "chosen only, and where all its functions are "
+        "[free](../../docs/guide/functions.md#free-functions): every label scores all of them.",
+        _free_table(found.free),
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
+from covey.bandit.policies import PRESETS, settings_from
 from covey.simulation.environment import Environment
 from covey.simulation.run import Run
 
@@ -75,7 +75,7 @@ def test_another_default_leaves_the_runs_of_baselines(
 ) -> None:
     kinds.play(part(kinds), tmp_path, workers=1)
     before = kept(tmp_path)
-    monkeypatch.setattr(modules["playing"], "digest", lambda: "another")
+    monkeypatch.setattr(modules["playing"], "behaviour", lambda _: "another")
     kinds.play(part(kinds), tmp_path, workers=1)
     fresh = {path: node for path, node in kept(tmp_path).items() if path not in before}
 
@@ -98,7 +98,18 @@ def test_a_fingerprint_tells_worlds_apart_and_not_their_names(kinds: ModuleType)
 
     assert print_of(name="y") == print_of()
     changed = [{"prices": 0.1}, {"dependence": 0.1}, {"correlation": "worst"}, {"low": 0.2}]
-    assert len({print_of(), *(print_of(**keys) for keys in changed)}) == 5
+    changed.append({"free": True})
+    assert len({print_of(), *(print_of(**keys) for keys in changed)}) == 6
+
+
+def test_policies_are_told_apart_by_what_they_decide(modules: dict[str, ModuleType]) -> None:
+    names = [
+        modules["playing"].behaviour(settings_from({"preset": preset, **keys}))
+        for preset, keys in (("cos", {}), ("cos", {"slices": 3}), ("dcza", {}), ("cos", {}))
+    ]
+
+    assert names[0] == names[3]
+    assert len({*names}) == 3
 
 
 @pytest.mark.parametrize("name", ["worlds", "worlds-short", "worlds-long", "growth-presets"])
