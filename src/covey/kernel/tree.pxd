@@ -74,6 +74,12 @@ cdef class TreeTable(BeliefTable):
     cdef void _learn_served(self, long long row, long long function, long long gain, long long slot) noexcept
     cdef int _score(self, long long row, long long function, long long gain, long long slot, bint is_served) except -1
     @cython.final
+    @cython.locals(first=cython.longlong)
+    cdef bint _is_rise(self, long long row, long long function, long long gain) noexcept
+    @cython.final
+    @cython.locals(row=cython.longlong, base=cython.longlong, k=cython.longlong)
+    cdef void _forget_function(self, long long function) noexcept
+    @cython.final
     cdef inline bint _is_first(self, long long function, long long slot) noexcept
     @cython.locals(at=cython.longlong, believed=cython.double, correct=cython.double)
     cdef bint _is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept

@@ -31,6 +31,7 @@ from covey.kernel.belief import (
     upper,
     whole,
 )
+from covey.kernel.cells import BEST, BEST_OWN
 from covey.kernel.counters import (
     ARRIVED,
     CLOSED,
@@ -58,7 +59,7 @@ LOG_LARGE_FALL, LOG_SMALL_FALL = log(LARGE_FALL), log(SMALL_FALL)
 BLOCK = 32  # labels over which the dependence of errors is measured
 USUAL_DEPENDENCE = 2.0  # variance of a block to that of independent errors, before it is measured
 USUAL_BLOCKS = 8  # what that is worth
-# What a detector keeps, for own decisions and then for answers to peers.
+# What a detector keeps: for own decisions, for answers to peers, and for each free function.
 (LARGE, SMALL, COUNT, UNTIL, LIMIT, ERRORS, VARIANCE, FILLED, RATIO, BLOCKS) = range(10)
 WATCHED = 10
 
@@ -86,8 +87,8 @@ class TreeTable(BeliefTable):
         self.share = 1.0  # of the width, for the current decision
         self.offers = array("d", bytes(16 * max(1, self.arms)))
         self.labelled = array("q", [-1] * max(1, self.functions))  # a function's last slot
-        self.watch = array("q", bytes(8 * 2 * WATCHED))
-        self.units = array("d", bytes(8 * (1 + WATCHED)))  # of both tests: at 0 and at `WATCHED`
+        self.watch = array("q", bytes(8 * (2 + self.functions) * WATCHED))
+        self.units = array("d", bytes(8 * (2 + self.functions) * WATCHED))  # at a detector's first
         # Sums of the regression of errors on earlier ones, in own decisions and in answers; then
         # the share of labels that arrive, the rounded slot of that, and, when they are stored, own
         # decisions and the comparison with one cell.
@@ -378,10 +379,35 @@ class TreeTable(BeliefTable):
         BeliefTable._add_label(self, row, function, gain, self.counted != ARRIVED)
 
     def _score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
-        if slot > self.forgotten and self._is_first(function, slot):
-            self.expected = 0.0
-            BeliefTable._add_label(self, row, function, gain, False)
+        if slot <= self.forgotten or not self._is_first(function, slot):
+            return 0
+        if self.alarm and self._is_rise(row, function, gain):
+            self._forget_function(function)
+            self._note_alarm(slot)
+            return 0
+        self.expected = 0.0
+        BeliefTable._add_label(self, row, function, gain, False)
         return 0
+
+    def _is_rise(self, row: int, function: int, gain: int) -> bool:
+        """Test the label of a free function for a higher accuracy: a fall of its errors."""
+        self._try_tree(False)
+        BeliefTable._believe(self, row, function)
+        first = (2 + function) * WATCHED
+        return self._is_fall(1.0 - self.mean, 1.0 - float(gain) / self.unit, first)
+
+    def _forget_function(self, function: int) -> None:
+        """Reset the labels of a function that is better than it was, in every cell."""
+        for row in range(self.used):
+            base = row * self.stride
+            for k in (self.labels + function, self.right + function):
+                self.rows[base + k] = 0
+            for k in range(2):
+                self.rows[base + self.info + 2 * function + k] = 0
+            self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
+        self.versions[function] += 1
+        self.moods[function] = self.moods[self.arms + function] = 0
+        self._restart((2 + function) * WATCHED)
 
     def _is_first(self, function: int, slot: int) -> bool:
         """Return whether a label is the first of its slot, if learners share each instance."""
@@ -463,7 +489,7 @@ class TreeTable(BeliefTable):
 
     def _set_units(self) -> None:
         """Set the fixed-point units of log-likelihood ratios, divided by the dependence."""
-        for first in (0, WATCHED):
+        for first in range(0, (2 + self.functions) * WATCHED, WATCHED):
             weight = float(USUAL_BLOCKS + self.watch[first + BLOCKS])
             measured = USUAL_DEPENDENCE * USUAL_BLOCKS + unfixed(self.watch[first + RATIO])
             self.units[first] = WHOLE_LABEL / max(1.0, measured / weight)
@@ -487,6 +513,8 @@ class TreeTable(BeliefTable):
             self.lead = 0
             self.uses_one_cell = False
         self._restart(WATCHED)
+        for function in range(self.functions):
+            self._restart((2 + function) * WATCHED)
         return 0
 
     def _restart(self, first: int) -> None:
@@ -495,29 +523,39 @@ class TreeTable(BeliefTable):
             self.watch[first + k] = 0
 
     def doubts(self) -> list[int]:
-        """Return the state of the change detection: first how many arms and functions it is of."""
+        """Return the state of the change detection: first how many arms and functions it is of.
+
+        Where the tests of free functions follow, the number of arms is written below 0.
+        """
         self.runs[DECIDED] = self.decided
         self.runs[LEAD], self.runs[COMPARED] = self.lead, self.compared
         self.runs[ONE_CELL] = self.uses_one_cell
-        kept = [self.arms, self.functions]
+        rises = [self.watch[k] for k in range(2 * WATCHED, len(self.watch))]
+        kept = [-1 - self.arms if any(rises) else self.arms, self.functions]
         for part in self._detected():
             kept += [part[k] for k in range(len(part))]
-        return kept + Table.doubts(self)
+        return kept + (rises if any(rises) else []) + Table.doubts(self)
 
     def _detected(self) -> list[Any]:
-        """Return the arrays whose numbers are stored; the last two depend on the arms."""
-        return [self.watch, self.runs, self.moods, self.mood_slots]
+        """Return the arrays whose numbers are always stored; the last two depend on the arms."""
+        return [memoryview(self.watch)[: 2 * WATCHED], self.runs, self.moods, self.mood_slots]
 
     def take_doubts(self, doubts: list[int]) -> None:
         """Restore the result of `doubts`; nothing is known of the latest labels of other arms."""
         at = 2
-        is_same = doubts[:2] == [self.arms, self.functions]
+        has_rises = doubts[0] < 0
+        arms, functions = (-1 - doubts[0] if has_rises else doubts[0]), doubts[1]
+        is_same = [arms, functions] == [self.arms, self.functions]
         for part in self._detected()[: 4 if is_same else 2]:
             for k in range(len(part)):
                 part[k] = doubts[at + k]
             at += len(part)
         if not is_same:
-            at += doubts[0] + doubts[1] + max(1, doubts[0])
+            at += arms + functions + max(1, arms)
+        if has_rises:
+            for k in range(functions * WATCHED if is_same else 0):
+                self.watch[2 * WATCHED + k] = doubts[at + k]
+            at += functions * WATCHED
         self.decided = self.runs[DECIDED]
         self.lead, self.compared = self.runs[LEAD], self.runs[COMPARED]
         self.uses_one_cell = self.runs[ONE_CELL] > 0
