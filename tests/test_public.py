@@ -1,7 +1,7 @@
 """The public names: what `import covey` offers, how it is typed and described, what it costs."""
 
 import ast
-import importlib
+import importlib.util
 import pydoc
 import re
 import subprocess
@@ -24,11 +24,14 @@ ERRORS = [
     if isinstance(value, type) and value.__module__ == "covey.errors"
 ]
 PUBLIC = {
-    *("replay", "Result", "Trace", "simulate", "bound"),
-    *("Network", "Ensemble", "frozen", "untrained"),
-    *("Auto", "CoS", "DCZA", "CustomPolicy", "CellState"),
+    *("replay", "Result", "Summary", "Trace", "compare", "ReplayComparison"),
+    *("simulate", "bound", "Problem"),
+    *("Network", "LocalSite", "Prediction", "Settlement", "Ensemble", "Links"),
+    *("frozen", "untrained", "functions_from"),
+    *("Auto", "CoS", "DCZA", "Settings", "CustomPolicy", "CellState"),
     *ERRORS,
 }
+IMPORTS = re.compile(r"^ *(?:from (covey[\w.]*) import (.+)|import (covey\.[\w.]+))$", re.MULTILINE)
 HEAVY = {"numpy", "msgspec", "asyncio", "matplotlib", "pyarrow", "sklearn", "river"}
 
 
@@ -49,6 +52,29 @@ def test_the_page_on_python_lists_every_public_name() -> None:
     page = PAGE.read_text()
 
     assert {name for name in PUBLIC if not re.search(rf"`(covey\.)?{name}`", page)} == set()
+
+
+def test_documents_use_public_names_and_documented_modules_only() -> None:
+    documented = set(re.findall(r"^\| `(covey\.[\w.]+)` \|", PAGE.read_text(), re.MULTILINE))
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
+    used = {
+        module
+        for page in pages
+        for first, names, whole in IMPORTS.findall(page.read_text())
+        for module in ([whole] if whole else modules_of(first, names))
+    }
+
+    assert len(used) > 15
+    assert {module for module in used if module not in documented} == set()
+
+
+def modules_of(package: str, names: str) -> list[str]:
+    """Return what a statement imports from: modules if all names are modules, else the package."""
+    found = [f"{package}.{name.split()[0]}" for name in names.split(", ")]
+    is_package = hasattr(importlib.import_module(package), "__path__")
+    if is_package and all(importlib.util.find_spec(name) for name in found):
+        return found
+    return [] if package == "covey" else [package]
 
 
 def test_type_checkers_see_the_names_that_are_imported_on_use() -> None:

@@ -1,19 +1,21 @@
 """Independent sites classify their streams together: a cooperative contextual bandit.
 
 Replay and simulate:
-  replay       replay a log of predictions, and return a Result with its Trace
-  compare      replay several policies on one log, and return a ReplayComparison
-  simulate     measure the regret of policies in worlds with known accuracies
-  bound        evaluate a theorem of the paper
+  replay                    replay a log of predictions; returns a Result with Summary and Trace
+  compare                   replay several policies on one log; returns a ReplayComparison
+  simulate                  measure the regret of policies in worlds with known accuracies
+  bound                     evaluate a theorem of the paper for a Problem
 
 Run sites in this process:
-  Network      the learners of a configuration, with real functions
-  Ensemble     a weighted vote of several learners
-  frozen       a model that must not learn
-  untrained    a model that has learnt nothing yet
+  Network                   the learners of a configuration, with real functions
+  LocalSite                 one of them: makes a Prediction; a label makes it a Settlement
+  Ensemble                  a weighted vote of several learners
+  Links                     links between sites, and the prices of peers that follow
+  frozen, untrained         a model that must not learn, or has learnt nothing yet
+  functions_from            the functions of [[function]] tables
 
 Policies:
-  Auto, CoS, DCZA           checked settings of a policy
+  Auto, CoS, DCZA           checked Settings of a policy, for the argument `policy`
   CustomPolicy, CellState   the base of a policy of your own, and what it sees
 
 Errors: every error that covey raises on purpose is a CoveyError.
@@ -30,9 +32,13 @@ from covey._deprecated import register as _register
 if TYPE_CHECKING:
     from covey.bandit.bounds import bound as bound
     from covey.bandit.ensemble import Ensemble as Ensemble
+    from covey.bandit.learner import Settlement as Settlement
+    from covey.bandit.links import Links as Links
     from covey.bandit.policies import DCZA as DCZA
     from covey.bandit.policies import Auto as Auto
     from covey.bandit.policies import CoS as CoS
+    from covey.bandit.settings import Settings as Settings
+    from covey.bandit.theorems import Problem as Problem
     from covey.data.logs import Trace as Trace
     from covey.errors import ConfigError as ConfigError
     from covey.errors import ConflictingLabel as ConflictingLabel
@@ -60,13 +66,17 @@ if TYPE_CHECKING:
     from covey.errors import UnknownTicket as UnknownTicket
     from covey.functions.function import frozen as frozen
     from covey.functions.function import untrained as untrained
+    from covey.functions.registry import functions_from as functions_from
     from covey.kernel.rules import CellState as CellState
     from covey.kernel.rules import CustomPolicy as CustomPolicy
+    from covey.node.local_site import LocalSite as LocalSite
     from covey.node.network import Network as Network
+    from covey.node.requests import Prediction as Prediction
     from covey.report.compare import compare as compare
     from covey.report.comparison import ReplayComparison as ReplayComparison
     from covey.report.results import Result as Result
     from covey.report.results import replay as replay
+    from covey.report.summary import Summary as Summary
     from covey.simulation.runner import simulate as simulate
 
     __version__: str
@@ -74,7 +84,11 @@ if TYPE_CHECKING:
 _NAMES = {  # module below covey -> its public names, which are imported on first use
     "bandit.bounds": ("bound",),
     "bandit.ensemble": ("Ensemble",),
+    "bandit.learner": ("Settlement",),
+    "bandit.links": ("Links",),
     "bandit.policies": ("DCZA", "Auto", "CoS"),
+    "bandit.settings": ("Settings",),
+    "bandit.theorems": ("Problem",),
     "data.logs": ("Trace",),
     "errors": (
         "ConfigError",
@@ -103,11 +117,15 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
         "UnknownTicket",
     ),
     "functions.function": ("frozen", "untrained"),
+    "functions.registry": ("functions_from",),
     "kernel.rules": ("CellState", "CustomPolicy"),
+    "node.local_site": ("LocalSite",),
     "node.network": ("Network",),
+    "node.requests": ("Prediction",),
     "report.compare": ("compare",),
     "report.comparison": ("ReplayComparison",),
     "report.results": ("Result", "replay"),
+    "report.summary": ("Summary",),
     "simulation.runner": ("simulate",),
 }
 _SOURCES = {name: module for module, names in _NAMES.items() for name in names}

@@ -13,7 +13,7 @@ from covey import toml
 from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, parse_links
 from covey.bandit.partitions import Space
-from covey.bandit.policies import Policy, resolve, settings_from, shares_slots, within
+from covey.bandit.policies import Policy, policy_table, resolve, settings_from, shares_slots, within
 from covey.bandit.rewards import AnyReward, check_reward, reward_from
 from covey.bandit.settings import Settings
 from covey.data import contexts
@@ -207,7 +207,18 @@ class Tables(NamedTuple):
 
 def load(source: str | Path | Mapping[str, Any]) -> NetworkConfig:
     """Return the configuration in a TOML file or a mapping."""
-    return assemble(read(source if isinstance(source, Mapping) else read_toml(Path(source))))
+    return assemble(read(tables_in(source)))
+
+
+def tables_in(source: str | Path | Mapping[str, Any], *, policy: Any = None) -> Mapping[str, Any]:
+    """Return the tables of a TOML file or a mapping, with another `[policy]` if one is given.
+
+    A policy is a table, settings such as `CoS(...)`, a preset's name, or a class of one's own.
+    """
+    tables = source if isinstance(source, Mapping) else read_toml(Path(source))
+    if policy is None and isinstance(tables.get("policy"), Settings | type):
+        policy = tables["policy"]
+    return tables if policy is None else {**tables, "policy": policy_table(policy)}
 
 
 def read(table: Mapping[str, Any]) -> Tables:

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     correct: int | None
 
 
-def replay(  # noqa: PLR0913 - each is one column of the recorded stream
+def replay(
     setup: Setup,
     *,
     contexts: Sequence[Context],

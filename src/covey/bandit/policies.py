@@ -134,11 +134,39 @@ def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
     return settings_from({"preset": "auto", **_kebab(settings)})
 
 
+def policy_table(policy: Any) -> Mapping[str, Any]:
+    """Return the `[policy]` table of settings, of a preset's name, or of a class of one's own.
+
+    >>> policy_table(CoS(slices=12))
+    {'preset': 'cos', 'slices': 12}
+    """
+    if isinstance(policy, Mapping):
+        return policy
+    if not isinstance(policy, Settings):
+        return {"preset": policy}
+    usual = Settings(reading=READINGS[policy.mode])
+    changed = _changed(policy, usual)
+    if "reading" in changed:
+        changed["reading"] = _changed(policy.reading, usual.reading)
+    table: dict[str, Any] = msgspec.to_builtins({**changed, "preset": policy.preset})
+    return table
+
+
+def _changed(record: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
+    """Return the keys in which a record differs from another, with their values."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(record)}
+    values = {key: (getattr(record, name), getattr(usual, name)) for name, key in names.items()}
+    return {key: value for key, (value, other) in values.items() if value != other}
+
+
 def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
     """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one.
 
-    Its preset may be a class of one's own, its reward a function.
+    Its preset may be settings or a class of one's own, its reward a function.
     """
+    if isinstance(table, Mapping) and isinstance(table.get("preset"), Settings):
+        others = {key: value for key, value in table.items() if key != "preset"}
+        table = {**policy_table(table["preset"]), **others}
     for key in ("preset", "reward"):
         if isinstance(table, Mapping) and callable(table.get(key)):
             table = {**table, key: toml.named(table[key])}

@@ -17,7 +17,7 @@ from covey.bandit.learner import Learner
 from covey.bandit.links import price_changes
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import Policy
-from covey.config import LearnerSpec, NetworkConfig, load
+from covey.config import LearnerSpec, NetworkConfig, load, tables_in
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
 from covey.node.at_once import Wait
@@ -32,7 +32,7 @@ from covey.node.saving import (
     write,
 )
 from covey.node.voting import LocalEnsemble
-from covey.toml import nearest, read_toml
+from covey.toml import nearest
 
 
 class Network(Mapping[str, LocalSite]):
@@ -40,6 +40,8 @@ class Network(Mapping[str, LocalSite]):
 
     A function may answer later, with a handle such as a `Future`: a site that asked a peer calls
     `wait` with it, and falls back to its own best function if the answer is still not there.
+    `policy` is used in place of the `[policy]` table: settings such as `CoS(slices=4)`, a preset's
+    name, a table, or a class of your own.
 
     >>> config = {
     ...     "policy": {"preset": "cos", "slices": 4},
@@ -65,8 +67,10 @@ class Network(Mapping[str, LocalSite]):
         functions: Mapping[str, Any],
         dimension: int | None = None,
         wait: Wait | None = None,
+        policy: Any = None,
     ) -> None:
-        self._given = _Given(_tables_of(config), dict(functions), dimension, wait)
+        tables = tables_in(config, policy=policy)
+        self._given = _Given(tables, dict(functions), dimension, wait)
         setup = load(self._given.config)
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
@@ -113,7 +117,7 @@ class Network(Mapping[str, LocalSite]):
         `StoreError` for a damaged file, or one of another configuration.
         """
         saved = read(Path(path))
-        tables = saved.config if config is None else _tables_of(config)
+        tables = saved.config if config is None else tables_in(config)
         if tables is None:
             raise StoreError(
                 f"{path} was saved with a configuration that names code, which is not in the file; "
@@ -237,10 +241,6 @@ class _Given(NamedTuple):
     functions: dict[str, Any]
     dimension: int | None
     wait: Wait | None
-
-
-def _tables_of(config: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    return config if isinstance(config, Mapping) else read_toml(Path(config))
 
 
 def _copied(given: _Given, saved: SavedNetwork) -> Network:

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.policies import EXPERIMENTAL, PRESETS, is_importable
-from covey.bandit.settings import Settings
-from covey.config import NetworkConfig, load
+from covey.bandit.policies import EXPERIMENTAL, PRESETS, is_importable, policy_table
+from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
@@ -54,7 +53,7 @@ def compare(
     `workers` is the number of processes; 1 replays in this one. The folder `out` keeps finished
     replays: a repeated call replays only what is missing.
     """
-    table = config if isinstance(config, Mapping) else read_toml(Path(config))
+    table = tables_in(config)
     chosen = _policies(table, presets, slices, policies)
     setups = _setups(table, chosen, is_lenient=not (presets or slices or policies))
     if len(setups) < 2:
@@ -113,10 +112,7 @@ def _own(own: str | Path | Mapping[str, Any] | None) -> Policies:
         own = named_tables(read_toml(Path(own)), "policy")
         own = {name: _without_name(table) for name, table in own.items()}
     named_tables({"policy": [{"name": name} for name in own]}, "policy")  # names of files
-    return {
-        name: msgspec.to_builtins(policy) if isinstance(policy, Settings) else policy
-        for name, policy in own.items()
-    }
+    return {name: policy_table(policy) for name, policy in own.items()}
 
 
 def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from covey.config import tables_in
 from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.replay.outcome import Outcome
@@ -99,6 +100,7 @@ def replay(
     batch: Any = None,
     columns: Mapping[str, Any] | None = None,
     baselines: Sequence[str] = (),
+    policy: Any = None,
 ) -> Result:
     """Replay a log, and return decisions and numbers.
 
@@ -109,13 +111,16 @@ def replay(
     dimensions, scaled to [0, 1]. The optional `at` (names of the receiving learners), `revealed`
     (0 or 1) and `delay` (in slots) have one entry per slot. Consecutive rows with the same value
     of `batch` are a batch. `columns` holds the other columns that the configuration names: costs
-    and answer delays. `baselines` are names of simpler methods to compare with.
+    and answer delays. `baselines` are names of simpler methods to compare with. `policy` is used in
+    place of the `[policy]` table: settings such as `CoS(slices=4)`, a preset's name, a table, or a
+    class of your own.
 
     >>> config = {"learner": [{"name": "north", "functions": ["nb", "tree"]}]}
     >>> result = replay(config, {"label": [1, 1], "nb": [1, 1], "tree": [0, 1]})
     >>> result.trace.columns()["arm"], result.summary().total.error_percent
     (['nb', 'nb'], 0.0)
     """
+    config = tables_in(config, policy=policy)
     given = {"predictions": predictions, "labels": labels, "contexts": contexts}
     optional = {"at": at, "revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
     arrays = [name for name, values in (given | optional).items() if values is not None]

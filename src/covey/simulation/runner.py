@@ -1,7 +1,7 @@
 """Run a scenario in worker processes; interrupted runs resume."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from covey.simulation import run as simulation_run
 from covey.simulation.environment import name_of
 from covey.simulation.jobs import completed, keep, kept, unbroken
 from covey.simulation.run import Run
-from covey.simulation.scenario import Scenario
+from covey.simulation.scenario import Scenario, load
 
 # Called with an environment, settings, and the keywords seed, horizon and checkpoints, and with
 # context if the policy has its own.
@@ -38,18 +38,22 @@ class Task(NamedTuple):
 
 
 def simulate(
-    scenario: Scenario,
-    folder: Path,
+    scenario: Scenario | str | Path | Mapping[str, Any] | None,
+    folder: str | Path,
     *,
     play: Play = simulation_run.play,
     progress: Progress | None = None,
 ) -> list[Run]:
     """Run what is not finished yet in `folder`, and return all runs of the scenario.
 
-    Raises `ConfigError` if the folder belongs to another scenario or version. Interrupted
-    simulations resume.
+    `scenario` is a checked one, a TOML file, its tables, or None for the embedded one. Raises
+    `ConfigError` if the folder belongs to another scenario or version. Interrupted simulations
+    resume.
     """
     parquet_module()  # fail now if it is missing, not after hours
+    folder = Path(folder)
+    if not isinstance(scenario, Scenario):
+        scenario = load(Path(scenario) if isinstance(scenario, str) else scenario)
     claim(folder, scenario)
     tasks = [
         Task(policy, environment, seed)
