@@ -1,5 +1,6 @@
 """Adapt classifiers to one interface: predict one or many instances, and learn."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -44,6 +45,7 @@ class Function(NamedTuple):
     version: str = ""  # another one is another arm
     carry: float = 0.0  # share of what an earlier version has learnt that this one begins with
     table: Any = None  # the `[[function]]` table that it was made from
+    is_async: bool = False  # `predict` is a coroutine function
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.
@@ -59,6 +61,14 @@ class Function(NamedTuple):
             return answer
         if hasattr(answer, "done") and hasattr(answer, "result"):
             return Late(self, cast("Later", answer))
+        return self.label(answer)
+
+    async def ask_async(self, instance: Any) -> Label:
+        """Return the label of `instance`, for a function that is a coroutine."""
+        try:
+            answer = await self.predict(instance)
+        except Exception as error:
+            raise self._failed(error) from error
         return self.label(answer)
 
     def answer(self, instance: Any) -> Label:
@@ -98,6 +108,13 @@ class Function(NamedTuple):
 
     def label(self, answer: Any) -> Label:
         """Return an answer of the function as a label."""
+        if hasattr(answer, "__await__"):
+            if hasattr(answer, "close"):  # else Python warns that it was never awaited
+                answer.close()
+            raise FunctionError(
+                f"{self} returned a {type(answer).__name__}, which must be awaited; define the "
+                "function with async def, and await apredict of a site of a Network"
+            )
         try:
             return as_label(answer)
         except ValueError as error:
@@ -202,6 +219,7 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
         given, classes = given
     is_instant = getattr(given, "is_instant", False) is True
     function = Function(name, owner, *_methods(name, given, classes), is_instant=is_instant)
+    function = _awaited(function)
     if not classes:
         return function
     if function.teach is None:
@@ -210,6 +228,24 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
             "learn_one, partial_fit or learn"
         )
     return _with_default(function, given, classes[0])
+
+
+def _awaited(function: Function) -> Function:
+    """Return a function marked as a coroutine function, if it is one."""
+    if _is_async(function.teach) or _is_async(function.teach_many):
+        raise ConfigError(
+            f"{function} learns with a coroutine (async def), which labels do not await; define "
+            "its learn method with def"
+        )
+    if _is_async(function.predict_many):
+        function = function._replace(predict_many=None)
+    return function._replace(is_async=_is_async(function.predict))
+
+
+def _is_async(call: Any) -> bool:
+    """Return whether a call returns a coroutine."""
+    is_coroutine = inspect.iscoroutinefunction
+    return is_coroutine(call) or is_coroutine(getattr(call, "__call__", None))  # noqa: B004
 
 
 _FRESH = "; if it is untrained, give covey.functions.function.untrained(function, classes=...)"

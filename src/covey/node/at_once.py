@@ -1,6 +1,7 @@
 """The driver of sites in one process: it does at once what the handler awaits."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from covey.errors import FunctionError, PeerError
@@ -17,14 +18,40 @@ Given = TypeVar("Given")
 Wait = Callable[[Later], object]
 
 
+class _NotAwaited(BaseException):
+    """Thrown into a function that suspends a call that nobody awaits."""
+
+
 def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
-    """Run a coroutine of the handler that never suspends, and return its result."""
+    """Run a coroutine of the handler, which only asynchronous functions suspend."""
     try:
         coroutine.send(None)
+        coroutine.throw(_NotAwaited)
     except StopIteration as stop:
         return cast("Given", stop.value)
     coroutine.close()
     raise RuntimeError("the driver of a network suspended a request")
+
+
+class Stepped(Awaitable[Given]):
+    """A coroutine of the handler that has the lock of its network while it runs, not suspended."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Given], lock: Any) -> None:
+        self._coroutine = coroutine
+        self._lock = lock
+
+    def __await__(self) -> Generator[Any, Any, Given]:
+        step: Callable[[], Any] = partial(self._coroutine.send, None)
+        while True:
+            try:
+                with self._lock:
+                    awaited = step()
+            except StopIteration as stop:
+                return cast("Given", stop.value)
+            try:
+                step = partial(self._coroutine.send, (yield awaited))
+            except BaseException as error:
+                step = partial(self._coroutine.throw, error)
 
 
 class LocalDriver:
@@ -55,9 +82,12 @@ class LocalDriver:
     async def run(
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
+        called = self._functions[function]
+        if called.is_async:
+            return await _awaited(called, rows)
         if len(rows) > 1:
-            return self._functions[function].answer_many(rows)
-        label = self._functions[function].ask(rows[0])
+            return called.answer_many(rows)
+        label = called.ask(rows[0])
         if type(label) is Late and not is_served:
             label = label.label()
         return [label]
@@ -144,6 +174,16 @@ class LocalDriver:
         prepared, self._prepared = self._prepared, []
         for other, request, rows in prepared:
             other.state.settle(request, rows)
+
+
+async def _awaited(function: Function, rows: Sequence[Any]) -> list[Label]:
+    """Return the labels of rows, one after the other."""
+    try:
+        return [await function.ask_async(row) for row in rows]
+    except _NotAwaited:
+        raise FunctionError(
+            f"{function} is asynchronous (async def); await apredict instead of predict"
+        ) from None
 
 
 async def _at_once(function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:

@@ -1,7 +1,8 @@
 """One site of a network in one process: predict now, learn when the label comes."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast
 
 from covey.bandit.accounts import Dealings
 from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
@@ -10,7 +11,7 @@ from covey.data.contexts import Contexts
 from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
 from covey.errors import DataError
 from covey.functions.function import Function, Late
-from covey.node.at_once import LocalDriver, Wait, run
+from covey.node.at_once import LocalDriver, Stepped, Wait, run
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
 from covey.node.requests import (
@@ -25,6 +26,14 @@ from covey.types import Context, Label
 KEPT = Settlement(False, False, is_kept=True)
 
 
+class Lock(AbstractContextManager[Any], Protocol):
+    """A lock that a thread can acquire again."""
+
+    def acquire(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+
 class LocalSite:
     """One site of a network: predict, and learn from true labels."""
 
@@ -34,11 +43,17 @@ class LocalSite:
         learner: Learner,
         functions: Sequence[Function],
         others: "Mapping[str, LocalSite]",
-        wait: Wait | None = None,
-        contexts: Contexts | None = None,
+        wait: Wait | None,
+        contexts: Contexts | None,
+        lock: Lock,
     ) -> None:
-        """`contexts` makes the contexts of records; None: they are given."""
+        """`contexts` makes the contexts of records; None: they are given.
+
+        Whoever reads or changes a site holds the `lock` of its network.
+        """
         self.name = site.name
+        self.lock = lock
+        self._acquire, self._release = lock.acquire, lock.release  # `with` takes twice as long
         self.learner = learner
         self._contexts = contexts
         self._is_supervised = learner.is_supervised
@@ -69,15 +84,38 @@ class LocalSite:
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
         """
-        if type(context) is not tuple:
+        self._acquire()
+        try:
             if context is None and self._contexts is not None:
-                return self._answer_records([instance], self._contexts, slot)[0]
-            context = () if context is None else tuple(context)
-        answer = self.rows.predict(instance, context, slot)
-        if type(answer) is Prediction:
-            return answer
-        request = run(self._handler.complete(cast("Draft", answer)))
+                request = run(self._begin(instance, context, slot))
+            else:
+                if type(context) is not tuple:
+                    context = () if context is None else tuple(context)
+                answer = self.rows.predict(instance, context, slot)
+                if type(answer) is Prediction:
+                    return answer
+                request = run(self._handler.complete(cast("Draft", answer)))
+        finally:
+            self._release()
         return prediction_of(request, 0, request.number)
+
+    async def apredict(
+        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+    ) -> Prediction:
+        """Return a label as `predict` does; functions that are coroutines are awaited.
+
+        Other requests are answered in the meantime. Functions that are not coroutines run at once.
+        """
+        request = await Stepped(self._begin(instance, context, slot), self.lock)
+        return prediction_of(request, 0, request.number)
+
+    def _begin(
+        self, instance: Any, context: Context | None, slot: int | None
+    ) -> Coroutine[Any, Any, Request]:
+        if context is None and self._contexts is not None:
+            return self._answer_records([instance], self._contexts, slot)
+        point = () if context is None else tuple(context)
+        return self._handler.answer([instance], [point], slot=slot)
 
     def predict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None
@@ -88,13 +126,33 @@ class LocalSite:
         count from now on, so that a batch spreads its exploration. Raises as `predict` does, and
         `DataError` for rows that do not fit together; then every counter is as before.
         """
-        rows = rows_of(instances)
-        if contexts is None and self._contexts is not None:
+        if not len(rows := rows_of(instances)):
+            contexts_of(contexts, rows)
+            return []
+        with self.lock:
+            begun = self._begin_rows(rows, contexts, slot)
             self._state.count_pending()
+            request = run(begun)
+        return _predictions(request)
+
+    async def apredict_batch(
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+    ) -> list[Prediction]:
+        """Return one answer per row as `predict_batch` does; coroutines are awaited in turn."""
+        if not len(rows := rows_of(instances)):
+            contexts_of(contexts, rows)
+            return []
+        with self.lock:
+            begun = self._begin_rows(rows, contexts, slot)
+            self._state.count_pending()
+        return _predictions(await Stepped(begun, self.lock))
+
+    def _begin_rows(
+        self, rows: Any, contexts: Any, slot: int | None
+    ) -> Coroutine[Any, Any, Request]:
+        if contexts is None and self._contexts is not None:
             return self._answer_records(rows, self._contexts, slot)
         points: Any = contexts_of(contexts, rows)
-        if not len(rows):
-            return []
         wait = self.learner.label_wait
         if len(rows) > wait + 1:
             raise DataError(
@@ -103,17 +161,12 @@ class LocalSite:
             )
         if len(rows) > 1:
             points = points_of(contexts, rows, dimension=self.learner.dimension)
-        self._state.count_pending()
-        request = run(self._handler.answer(rows, points, slot=slot))
-        first = request.number
-        return [prediction_of(request, row, first + row) for row in range(len(request))]
+        return self._handler.answer(rows, points, slot=slot)
 
     def _answer_records(
         self, records: Any, contexts: Contexts, slot: int | None
-    ) -> list[Prediction]:
+    ) -> Coroutine[Any, Any, Request]:
         """Answer records; their contexts are made for the slots that they get."""
-        if not len(records):
-            return []
 
         def points(first: int) -> Any:
             latest = self._state.latest
@@ -132,9 +185,7 @@ class LocalSite:
                     f"learner {self.name!r} makes contexts from records ([data] context); pass a "
                     "mapping from columns to values, or pass the context"
                 )
-        request = run(self._handler.answer(records, points, slot=slot))
-        first = request.number
-        return [prediction_of(request, row, first + row) for row in range(len(request))]
+        return self._handler.answer(records, points, slot=slot)
 
     def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.
@@ -147,18 +198,22 @@ class LocalSite:
         kind = type(label)
         if kind is not str and kind is not int:
             label = _checked(label)
-        if cost is None and self._is_supervised:
-            found = self._tickets.settle(ticket, label)
-            if found >= 0:
-                return SETTLED[found]
-            done = self.rows.learn(ticket, label, found)
-            if done is not None:
-                return done
-        else:
-            self._check_learns(ticket, [cost])
-        request, row = self._state.find_ticket(ticket)
-        costs = None if cost is None else {row: cost}
-        settled = run(self._handler.learn(request, {row: label}, costs))
+        self._acquire()
+        try:
+            if cost is None and self._is_supervised:
+                found = self._tickets.settle(ticket, label)
+                if found >= 0:
+                    return SETTLED[found]
+                done = self.rows.learn(ticket, label, found)
+                if done is not None:
+                    return done
+            else:
+                self._check_learns(ticket, [cost])
+            request, row = self._state.find_ticket(ticket)
+            costs = None if cost is None else {row: cost}
+            settled = run(self._handler.learn(request, {row: label}, costs))
+        finally:
+            self._release()
         if settled.kept:
             return KEPT
         if settled.is_new[0]:
@@ -175,6 +230,12 @@ class LocalSite:
         """
         truths = truths_of(tickets, labels)
         paid = costs_of(tickets, costs)
+        with self.lock:
+            return self._learn_rows(tickets, truths, paid)
+
+    def _learn_rows(
+        self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, float | None]
+    ) -> list[Settlement]:
         for ticket in truths if paid or not self.learner.is_supervised else ():
             self._check_learns(ticket, [paid.get(ticket)])
         parts = self.parts(truths)
@@ -210,16 +271,18 @@ class LocalSite:
         others can be joined again.
         """
         settlements = []
-        for request, row in self._state.pending():
-            late = request.predictions[row]
-            if type(late) is Late and late.truth is not UNKNOWN and late.is_there():
-                label, late.truth = late.truth, UNKNOWN
-                settlements.append(self.learn(request.number + row, label))
+        with self.lock:
+            for request, row in self._state.pending():
+                late = request.predictions[row]
+                if type(late) is Late and late.truth is not UNKNOWN and late.is_there():
+                    label, late.truth = late.truth, UNKNOWN
+                    settlements.append(self.learn(request.number + row, label))
         return settlements
 
     def cell_of(self, ticket: int) -> str:
         """Return the name of the cell that decided on a ticket."""
-        request, row = self._state.find_ticket(ticket)
+        with self.lock:
+            request, row = self._state.find_ticket(ticket)
         return request.group(row).cell
 
     # -- for other sites and drivers ------------------------------------------------------------
@@ -272,34 +335,53 @@ class AccountedSite(LocalSite):
     def predict(
         self, instance: Any, context: Context | None = None, *, slot: int | None = None
     ) -> Prediction:
-        answer = super().predict(instance, context, slot=slot)
+        with self.lock:
+            answer = super().predict(instance, context, slot=slot)
+            self._count([answer])
+        return answer
+
+    async def apredict(
+        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+    ) -> Prediction:
+        answer = await super().apredict(instance, context, slot=slot)
         self._count([answer])
         return answer
 
     def predict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None
     ) -> list[Prediction]:
-        answers = super().predict_batch(instances, contexts, slot=slot)
+        with self.lock:
+            answers = super().predict_batch(instances, contexts, slot=slot)
+            self._count(answers)
+        return answers
+
+    async def apredict_batch(
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+    ) -> list[Prediction]:
+        answers = await super().apredict_batch(instances, contexts, slot=slot)
         self._count(answers)
         return answers
 
     def _count(self, answers: Sequence[Prediction]) -> None:
         peers = {peer for peer, is_by_context in self.learner.behind() if not is_by_context}
-        for answer in answers:
-            self.dealings.paid += answer.price
-            if answer.arm in peers:
-                self.dealings.asked[answer.arm] = self.dealings.asked.get(answer.arm, 0) + 1
+        with self.lock:
+            for answer in answers:
+                self.dealings.paid += answer.price
+                if answer.arm in peers:
+                    self.dealings.asked[answer.arm] = self.dealings.asked.get(answer.arm, 0) + 1
 
     def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
-        settled = super().learn(ticket, label, cost)
-        self._gain([ticket], [settled])
+        with self.lock:
+            settled = super().learn(ticket, label, cost)
+            self._gain([ticket], [settled])
         return settled
 
     def learn_batch(
         self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
     ) -> list[Settlement]:
-        settled = super().learn_batch(tickets, labels, costs)
-        self._gain(tickets, settled)
+        with self.lock:
+            settled = super().learn_batch(tickets, labels, costs)
+            self._gain(tickets, settled)
         return settled
 
     def _gain(self, tickets: Sequence[int], settled: Sequence[Settlement]) -> None:
@@ -309,6 +391,10 @@ class AccountedSite(LocalSite):
                 request, row = self._state.find_ticket(ticket)
                 gain = self.learner.gain_of(request.answers[row], request.truths[row])
                 self.dealings.right += gain / self.learner.unit
+
+
+def _predictions(request: Request) -> list[Prediction]:
+    return [prediction_of(request, row, request.number + row) for row in range(len(request))]
 
 
 def _checked(label: Any) -> Label:

@@ -7,6 +7,7 @@ functions stand for things that classify.
 import copy
 import math
 import pickle
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -38,6 +39,7 @@ from covey.toml import nearest
 class Network(Mapping[str, LocalSite]):
     """The sites of a network by name.
 
+    Threads may share it: one lock is held during each call, while functions run included.
     A function may answer later, with a handle such as a `Future`: a site that asked a peer calls
     `wait` with it, and falls back to its own best function if the answer is still not there.
     `policy` is used in place of the `[policy]` table: settings such as `CoS(slices=4)`, a preset's
@@ -77,6 +79,9 @@ class Network(Mapping[str, LocalSite]):
         self._members: dict[str, LocalSite] = {}
         self._serving_costs = {site.name: site.serving_cost for site in setup.sites}
         self._are_carried = setup.settings.carry_serving_costs
+        # Held by whoever reads or changes a site: sites ask each other.
+        self._lock = threading.RLock()
+        has_async = False
         kind = AccountedSite if any(self._serving_costs.values()) else LocalSite
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
@@ -88,8 +93,14 @@ class Network(Mapping[str, LocalSite]):
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
                 contexts = None  # they are given, and have no coordinates
-            self._members[site.name] = kind(site, learner, own, self._members, wait, contexts)
+            self._members[site.name] = kind(
+                site, learner, own, self._members, wait, contexts, self._lock
+            )
+            has_async |= any(one.is_async for one in own)
         _check_all_used(setup, functions)
+        if has_async:  # while one is awaited, other instances are decided
+            for member in self._members.values():
+                member.state.count_pending()
         self._ensemble = None if setup.ensemble is None else self._voting(setup, functions)
 
     # -- saving and copying ---------------------------------------------------------------------
@@ -128,8 +139,9 @@ class Network(Mapping[str, LocalSite]):
         return network
 
     def _saved(self) -> SavedNetwork:
-        sites = [saved_site(site) for site in self._members.values()]
-        votes = None if self._ensemble is None else self._ensemble.saved()
+        with self._lock:
+            sites = [saved_site(site) for site in self._members.values()]
+            votes = None if self._ensemble is None else self._ensemble.saved()
         return SavedNetwork(plain_config(self._given.config), self._given.dimension, sites, votes)
 
     def _restore(self, saved: SavedNetwork, where: str) -> None:
@@ -174,6 +186,7 @@ class Network(Mapping[str, LocalSite]):
             cast("Weighing", setup.ensemble),
             classes=declared(own),
             label_wait=self._members[voters[0].name].learner.label_wait,
+            lock=self._lock,
         )
 
     @property
@@ -214,8 +227,9 @@ class Network(Mapping[str, LocalSite]):
                 f"the price of {peer!r} for {asker!r} is {price}; it must be 0 or more"
             )
         cost = math.inf if price is None or price > 1 else price
-        self._members[asker].learner.reprice(peer, cost)
-        self._members[asker].state.prices_changed()
+        with self._lock:
+            self._members[asker].learner.reprice(peer, cost)
+            self._members[asker].state.prices_changed()
 
     def __getitem__(self, name: str) -> LocalSite:
         if name not in self._members:

@@ -118,10 +118,15 @@ class TicketState(SiteState):
             self.latest = (slot, label)
 
     def withdraw(self, ticket: int) -> None:
-        """Take back the latest request, which has this ticket; nothing if it is gone already."""
+        """Take back the latest request, which has this ticket; nothing if it is gone already.
+
+        Nothing either if others came since, while a function was awaited: its label never comes.
+        """
         if not self.knows(ticket):
             return
         request, _ = self.find_ticket(ticket)
+        if request.number + len(request) != self.tickets.next:
+            return
         self.tickets.take_back(request.number)
         if request.groups[0].phase != RECALL:
             codes = request.codes_of(range(len(request)))
@@ -166,8 +171,9 @@ class RowHandler:
         self._learner = state.learner
         self._others = others
         self._trainable = trainable
-        self.has_free = bool(state.learner.free)
-        self._needs_handler = has_views or self.has_free
+        has_free = bool(state.learner.free)
+        self.takes_handler = has_free or any(one.is_async for one in functions)  # for peers
+        self._needs_handler = has_views or has_free
         self._cells: dict[int, Cell] = {}  # by decision
         self.report = state.learner.report  # what a peer may know of a cell
         self._peers = [peer for peer, _ in state.learner.behind()]
@@ -175,7 +181,10 @@ class RowHandler:
         # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
         self._at_once = [
             None
-            if self._needs_handler or choice.function < 0 or choice.function in trainable
+            if self._needs_handler
+            or choice.function < 0
+            or choice.function in trainable
+            or functions[choice.function].is_async
             else self._functions[choice.function]
             for choice in state.learner.choices
         ]
@@ -230,7 +239,7 @@ class RowHandler:
         if choice.function >= 0 or choice.is_by_context or self._needs_handler:
             return None
         peer = self._others[choice.peer].rows
-        if peer.has_free:
+        if peer.takes_handler:
             return None
         return peer.assist(instance, self._cell(code), slot, self._learner.name)
 

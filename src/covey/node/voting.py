@@ -1,6 +1,7 @@
 """Ensembles of sites: all learners vote on an instance, and labels change their weights."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -123,8 +124,10 @@ class LocalEnsemble:
         *,
         classes: Sequence[Label] | None = None,
         label_wait: int,
+        lock: AbstractContextManager[Any],
     ) -> None:
-        """`classes` are those that the functions declare, if they do."""
+        """`classes` are those that the functions declare, if they do; `lock` is the network's."""
+        self._lock = lock
         self._sites = dict(sites)
         self._known = ClassCodes(classes_of(settings, classes))
         self._is_local = settings.weights == "cell"
@@ -169,6 +172,12 @@ class LocalEnsemble:
         the record `instance`. A learner whose function
         fails does not vote; `FunctionError` is raised if none is left.
         """
+        with self._lock:
+            return self._predict(instance, context, slot)
+
+    def _predict(
+        self, instance: Any, context: Context | Mapping[str, Context] | None, slot: int | None
+    ) -> Vote:
         tickets: dict[str, int] = {}
         votes: dict[str, Label] = {}
         failure: FunctionError | None = None
@@ -200,6 +209,10 @@ class LocalEnsemble:
 
         The same label again has no effect. Raises as `LocalSite.learn` does.
         """
+        with self._lock:
+            return self._learn(ticket, label)
+
+    def _learn(self, ticket: int, label: Label) -> Settlement:
         ballot = self._ballots.get(ticket)
         if ballot is None:
             raise UnknownTicket(
