@@ -20,7 +20,7 @@ SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MOST_MODULES = 143
-MOST_LINES = 41_000
+MOST_LINES = 41_500
 MOST_LINES_OF_A_FILE = 600
 
 
