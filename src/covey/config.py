@@ -173,7 +173,10 @@ class NetworkConfig(NamedTuple):
         for site in self.sites:
             for space in site.spaces:
                 _check_rewards(site, len(wide[space]))
-        return [self.policy(len(space)) for space in wide]
+        policies = [self.policy(len(space)) for space in wide]
+        for policy, own in zip(policies, wide if self.plan.entries else (), strict=False):
+            self.context.check_categories(own, slices=policy.partition.levels(len(own))[-1].side)
+        return policies
 
     def policy(self, dimension: int) -> Policy:
         """Return the policy for a context space of this dimension."""
@@ -320,8 +323,9 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
     if table.candidates is not None:
         if not table.candidates:
             raise ConfigError(f"{where} candidates is empty; list contexts to choose from")
-        return [entry if isinstance(entry, list) else [entry] for entry in table.candidates]
-    return None if table.context is None else [table.context]
+        listed = [entry if isinstance(entry, list) else [entry] for entry in table.candidates]
+        return [contexts.expanded(entries) for entries in listed]
+    return None if table.context is None else [contexts.expanded(table.context)]
 
 
 def _check_loss(loss: Loss | None) -> None:

@@ -29,7 +29,10 @@ def columns() -> dict[str, list[Any]]:
 
     load = rng.lognormal(3, 2, ROWS).round(3)
     return {
-        "when": [f"2026-03-01T{hour:02}:30:00" for hour in rng.integers(0, 24, ROWS)],
+        "note": [f"row {row}" for row in range(ROWS)],
+        "day": [f"2026-{row % 12 + 1:02}-{row % 28 + 1:02}" for row in range(ROWS)],
+        "short": [f"2026-03-{row % 5 + 1:02}" for row in range(ROWS)],
+        "weather": rng.choice(["dry", "wet", "snow"], ROWS).tolist(),
         "time": [f"2026-03-01T{hour:02}:30:00" for hour in rng.integers(0, 24, ROWS)],
         "truth": truth.tolist(),
         "site": site.tolist(),
@@ -66,13 +69,20 @@ def test_a_guessed_configuration_replays_the_log(
     assert "true labels: truth (2 classes)" in printed
     assert "predictions: east_tree, west_bayes" in printed
     assert "sites: site (2)" in printed
-    assert 'context: { column = "time", scale = "hour" } (hour of the day, in UTC)' in printed
+    assert 'context: { column = "time", scale = "hour" } (in UTC)' in printed
+    assert 'context: { column = "day", scale = "weekday" } (in UTC)' in printed
+    assert 'context: { column = "day", scale = "month" } (in UTC)' in printed
+    assert 'scale = "category", values = ["dry","snow","wet"], other = "own" }' in printed
+    assert (
+        '"pressure", scale = "linear", low = 0, high = 399, clip = true, missing = "own"' in printed
+    )
     assert '"bytes", scale = "log"' in printed
     assert '"temperature", scale = "linear"' in printed
     for sentence in (
         "version is constant in the log; it is left out",
-        "pressure lacks 1 values; it is left out",
-        "when holds text, which cannot be a context",
+        "pressure lacks 1 values; rows without one have cells of their own",
+        "note holds 400 different texts, too many for categories; it is left out",
+        "short holds times of less than two weeks; it is left out",
         "west_proba holds numbers from 0 to 1, not labels",
     ):
         assert sentence in warned

@@ -23,8 +23,8 @@ WRONG_ENTRIES = [
     ),
     (
         {"column": "x", "scale": [3]},
-        "context[1]: unknown scale [3]; known: as-is, hour, linear, log, "
-        "previous-label, rank, slot",
+        "context[1]: unknown scale [3]; known: as-is, category, day-of-year, hour, is-missing, "
+        "linear, log, month, previous-label, rank, slot, weekday",
     ),
     (
         {**LOG, "hihg": 3},
@@ -94,24 +94,25 @@ def test_a_wrong_entry_is_named(entry, sentence):
 
 NOT_A_NUMBER = "which is not a number; correct or remove the row"
 NOT_A_TIME = "which is not a time; write 2024-05-01T13:30:00, or seconds since the epoch"
+OWN = ', or set missing = "own", a cell for such rows'
 UNUSABLE_VALUES = [
     ("x", "abc", f"column 'x' is 'abc', {NOT_A_NUMBER}"),
-    ("x", "", f"column 'x' is '', {NOT_A_NUMBER}"),
-    ("x", "nan", f"column 'x' is 'nan', {NOT_A_NUMBER}"),
-    ("x", None, f"column 'x' is None, {NOT_A_NUMBER}"),
+    ("x", "", f"column 'x' is '', {NOT_A_NUMBER}{OWN}"),
+    ("x", "nan", f"column 'x' is 'nan', {NOT_A_NUMBER}{OWN}"),
+    ("x", None, f"column 'x' is None, {NOT_A_NUMBER}{OWN}"),
     ("x", [1], f"column 'x' is [1], {NOT_A_NUMBER}"),
     ("x", np.datetime64("2024-05-01", "ns"), f"column 'x' is 2024-05-01T00:00:00, {NOT_A_NUMBER}"),
     ("x", "a" * 99, f"column 'x' is 'aaaaaaaaaaaa...aaaaaaaaaaaaa', {NOT_A_NUMBER}"),
-    ({"column": "x", "clip": True}, math.nan, f"column 'x' is nan, {NOT_A_NUMBER}"),
-    ({**LINEAR, "clip": True}, math.nan, f"column 'temp' is nan, {NOT_A_NUMBER}"),
-    ({**LOG, "clip": True}, None, f"column 'bytes' is None, {NOT_A_NUMBER}"),
-    (RANK, math.nan, f"column 'amount' is nan, {NOT_A_NUMBER}"),
+    ({"column": "x", "clip": True}, math.nan, f"column 'x' is nan, {NOT_A_NUMBER}{OWN}"),
+    ({**LINEAR, "clip": True}, math.nan, f"column 'temp' is nan, {NOT_A_NUMBER}{OWN}"),
+    ({**LOG, "clip": True}, None, f"column 'bytes' is None, {NOT_A_NUMBER}{OWN}"),
+    (RANK, math.nan, f"column 'amount' is nan, {NOT_A_NUMBER}{OWN}"),
     (LOG, 10**400, f"column 'bytes' is 100000000000000000...0000000000000000000, {NOT_A_NUMBER}"),
     (HOUR, "now", f"column 'time' is 'now', {NOT_A_TIME}"),
     (HOUR, "2024-13-01", f"column 'time' is '2024-13-01', {NOT_A_TIME}"),
-    (HOUR, None, f"column 'time' is None, {NOT_A_TIME}"),
-    (HOUR, math.nan, f"column 'time' is nan, {NOT_A_TIME}"),
-    (HOUR, np.datetime64("NaT", "s"), f"column 'time' is None, {NOT_A_TIME}"),
+    (HOUR, None, f"column 'time' is None, {NOT_A_TIME}{OWN}"),
+    (HOUR, math.nan, f"column 'time' is nan, {NOT_A_TIME}{OWN}"),
+    (HOUR, np.datetime64("NaT", "s"), f"column 'time' is None, {NOT_A_TIME}{OWN}"),
     (HOUR, 1_714_570_200_000, f"column 'time' is 1714570200000, {NOT_A_TIME}"),
 ]
 

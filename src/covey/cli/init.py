@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,11 @@ LABELS = ("label", "labels", "truth", "true_label", "target", "class", "y", "y_t
 SITES = ("site", "at", "learner", "location", "place", "station", "branch")
 REVEALED = ("revealed", "is_labelled", "labelled")
 DELAYS = ("delay", "label_delay", "delay_slots")
-TIMES = ("time", "timestamp", "date", "datetime")
 PRICE = 0.05  # of a first try; 0.05 is worth 5 right answers in 100
 MOST_ROWS = 100_000  # read to guess; later values may lie outside of low and high
 MOST_SITES = 50
+MOST_CATEGORIES = 12  # different texts of a column that becomes a category
+DAYS_OF_WEEKS, DAYS_OF_MONTHS = 14, 300  # from which weekdays and months are proposed
 HEAVY = 20  # a column is heavy-tailed if its largest value is so many times the median
 
 
@@ -217,42 +219,83 @@ def _looks_like_function(name: str, facts: Mapping[str, ColumnFacts], classes: s
 def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:
     entries, notes, warnings = [], [], []
     for fact in rest:
+        found = [] if fact.is_constant else _scales(fact)
+        for entry, note in found:
+            entries.append(entry)
+            notes.append(f"context: {entry}{note}")
         if fact.is_constant:
             warnings.append(f"{fact.name} is constant in the log; it is left out")
+        elif not found:
+            warnings.append(f"{fact.name} holds {_unfit(fact)}; it is left out")
         elif fact.missing:
-            warnings.append(f"{fact.name} lacks {fact.missing:,} values; it is left out")
-        elif fact.numbers is not None:
-            entry = _scaled(fact.name, fact.numbers)
-            entries.append(entry)
-            notes.append(f"context: {entry}")
-        elif _is_time(fact):
-            entry = f'{{ column = {_toml(fact.name)}, scale = "hour" }}'
-            entries.append(entry)
-            notes.append(f"context: {entry} (hour of the day, in UTC)")
-        else:
-            warnings.append(f"{fact.name} holds text, which cannot be a context; it is left out")
+            warnings.append(
+                f"{fact.name} lacks {fact.missing:,} values; rows without one have cells of their "
+                'own (missing = "own")'
+            )
     return entries, notes, warnings
 
 
-def _scaled(name: str, numbers: Sequence[float]) -> str:
+def _scales(fact: ColumnFacts) -> list[tuple[str, str]]:
+    """Return the entries that a column is proposed for, each with a remark; none if unfit."""
+    more = {"missing": "own"} if fact.missing else {}
+    if fact.numbers is not None:
+        return [(_scaled(fact.name, fact.numbers, more), "")]
+    moments = _moments(fact)
+    if moments is not None:
+        scales = _calendar(moments)
+        return [(_entry(fact.name, scale=scale, **more), " (in UTC)") for scale in scales]
+    if len(fact.values) <= MOST_CATEGORIES:
+        values = sorted(fact.values)
+        return [(_entry(fact.name, scale="category", values=values, other="own", **more), "")]
+    return []
+
+
+def _unfit(fact: ColumnFacts) -> str:
+    if _moments(fact) is not None:
+        return "times of less than two weeks"
+    return f"{len(fact.values):,} different texts, too many for categories"
+
+
+def _entry(name: str, **options: Any) -> str:
+    """Return a context as TOML."""
+    keys = {"column": name, **options}
+    return f"{{ {', '.join(f'{key} = {_toml(value)}' for key, value in keys.items())} }}"
+
+
+def _scaled(name: str, numbers: Sequence[float], more: Mapping[str, str]) -> str:
     low, high, median = numbers[0], numbers[-1], numbers[len(numbers) // 2]
     if low >= 0 and high <= 1:
-        return _toml(name)
-    column = f"column = {_toml(name)}"
-    if low >= 0 and high > HEAVY * max(median, 1e-300):
-        return f'{{ {column}, scale = "log", low = {low:g}, high = {_above(high)}, clip = true }}'
-    return f'{{ {column}, scale = "linear", low = {low:g}, high = {_above(high)}, clip = true }}'
+        return _entry(name, **more) if more else _toml(name)
+    is_heavy = low >= 0 and high > HEAVY * max(median, 1e-300)
+    bounds = {"low": msgspec.Raw(f"{low:g}".encode()), "high": msgspec.Raw(_above(high).encode())}
+    return _entry(name, scale="log" if is_heavy else "linear", **bounds, clip=True, **more)
+
+
+def _moments(fact: ColumnFacts) -> list[datetime] | None:
+    """Return the times that a column holds, sorted; None if it holds anything else."""
+    try:
+        moments = [datetime.fromisoformat(value) for value in fact.values]
+        # Times without an offset are in UTC, as everywhere.
+        return sorted(at if at.tzinfo else at.replace(tzinfo=UTC) for at in moments)
+    except ValueError:
+        return None
+
+
+def _calendar(moments: Sequence[datetime]) -> list[str]:
+    """Return the calendar scales that times are long enough for."""
+    days = (moments[-1] - moments[0]).days
+    proposed = {
+        "hour": len({(at.hour, at.minute) for at in moments}) > 1,
+        "weekday": days >= DAYS_OF_WEEKS,
+        "month": days >= DAYS_OF_MONTHS,
+    }
+    return [scale for scale, is_fit in proposed.items() if is_fit]
 
 
 def _above(value: float) -> str:
     """Return a number of six digits that is not below `value`."""
     shown = f"{value:g}"
     return shown if float(shown) >= value else f"{value:.17g}"
-
-
-def _is_time(fact: ColumnFacts) -> bool:
-    is_named = any(fact.name.lower().endswith(name) for name in TIMES)
-    return is_named and all("T" in value or ":" in value for value in islice(fact.values, 100))
 
 
 def _learners(functions: Sequence[str], sites: Sequence[str]) -> dict[str, list[str]]:

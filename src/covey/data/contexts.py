@@ -1,16 +1,28 @@
-"""Scale raw columns to contexts in the unit cube."""
+"""Contexts in the unit cube from the columns of a log or from live records."""
 
 import heapq
-import math
-import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from covey.data.scales import (
+    SCALES,
+    Category,
+    Column,
+    Floats,
+    IsMissing,
+    Places,
+    PreviousLabelScale,
+    Rank,
+    Rows,
+    Scale,
+    Slot,
+    listed,
+    show,
+)
 from covey.errors import ConfigError, ContextError, DataError
 from covey.toml import nearest
 from covey.types import Context, Label
@@ -67,50 +79,6 @@ class LatestLabels:
             _, row, learner, label = heapq.heappop(self._waiting)
             if row > self._latest.get(learner, NO_LABEL)[0]:
                 self._latest[learner] = (row, label)
-
-
-Floats = npt.NDArray[np.float64]
-Column = npt.NDArray[Any] | Sequence[Any]
-
-DAY_S = 86_400
-YEAR_10000_S = 253_402_300_800  # in seconds since the epoch
-UNUSABLE = (LookupError, OverflowError, TypeError, ValueError)
-
-
-class Rows(msgspec.Struct, frozen=True):
-    """Consecutive rows of a log, or one record of a live service."""
-
-    columns: Mapping[str, Column]
-    first_slot: int
-    count: int
-    previous: Sequence[Label | None] = ()  # per row the latest label that had arrived
-    is_request: bool = False  # messages name rows, not slots
-
-    def at(self, row: int) -> str:
-        """Return the name of a row in messages."""
-        return f"row {row}" if self.is_request else f"slot {self.first_slot + row}"
-
-    def column(self, name: str) -> Column:
-        if name not in self.columns:
-            hint = nearest(name, self.columns)
-            raise DataError(f"{self.at(0)}: there is no column {name!r}{hint}")
-        return self.columns[name]
-
-
-class Scale(Protocol):
-    """One coordinate: maps each row to [0, 1]."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def column(self) -> str | None: ...
-
-    def place(self, rows: Rows) -> Floats: ...
-
-    def value_at(self, coordinate: float) -> float | str:
-        """Return what the coordinate stands for, in the unit of the column."""
-        ...
 
 
 class Contexts:
@@ -192,13 +160,42 @@ class Contexts:
         pairs = zip(self._scales, context, strict=True)
         return [scale.value_at(coordinate) for scale, coordinate in pairs]
 
+    def bounds_at(
+        self, low: Sequence[float], high: Sequence[float]
+    ) -> list[tuple[float | str, float | str]]:
+        """Return what the ends of a cell stand for, in the units of the columns."""
+        return [
+            scale.ends(first, last)
+            if isinstance(scale, Places)
+            else (scale.value_at(first), scale.value_at(last))
+            for scale, first, last in zip(self._scales, low, high, strict=True)
+        ]
+
+    def ticks(self) -> list[list[tuple[float, float | str]]]:
+        """Return places on the axis of each coordinate, with what they stand for."""
+        return [
+            [(scale.middle(place), name) for place, name in enumerate(scale.places)]
+            if isinstance(scale, Places)
+            else [(quarter / 4, scale.value_at(quarter / 4)) for quarter in range(5)]
+            for scale in self._scales
+        ]
+
+    def check_categories(self, coordinates: Sequence[int], *, slices: int) -> None:
+        """Raise `ConfigError` if categories share a cell even of so many slices per dimension."""
+        for scale in (self._scales[k] for k in coordinates):
+            if isinstance(scale, Category | IsMissing) and len(scale.places) > slices:
+                raise ConfigError(
+                    f"[policy] has {slices} slices per dimension, but the context {scale.name!r} "
+                    f"has {len(scale.places)} categories, which need a cell each; raise slices"
+                )
+
     def check_labels(self, labels: Sequence[Label]) -> None:
         """Raise `DataError` for a label that cannot be a previous label."""
         for scale in self._scales:
             if isinstance(scale, PreviousLabelScale):
                 unfit = next((label for label in labels if not scale.has_place_for(label)), None)
                 if unfit is not None:
-                    raise DataError(f"the label {_show(unfit)} is not {scale.wanted}")
+                    raise DataError(f"the label {show(unfit)} is not {scale.wanted}")
 
     def _recall(self, given: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
         if "labels" not in given:
@@ -206,20 +203,38 @@ class Contexts:
                 f"slot {first_slot}: scale 'previous-label' needs the labels; pass them"
             )
         defaults = {"labels": None, "at": 0, "revealed": 1, "delay": 0}
-        rows = (_listed(given.get(name, [value] * count)) for name, value in defaults.items())
+        rows = (listed(given.get(name, [value] * count)) for name, value in defaults.items())
         return self._memory.recall(zip(*rows, strict=True), first_slot=first_slot)
 
     def _place(self, rows: Rows) -> Floats:
         contexts = np.empty((rows.count, self.dimension))
         for coordinate, scale in enumerate(self._scales):
-            contexts[:, coordinate] = scale.place(rows)
+            # A missing value lies in a cell of its own by another coordinate, `is-missing`.
+            places = scale.place(rows)
+            contexts[:, coordinate] = np.where(np.isnan(places), 0.0, places)
         check_unit(contexts, names=self.names, at=rows.at)
         return contexts
 
 
+def expanded(entries: Sequence[Any]) -> list[Any]:
+    """Return the entries, and after them whether a value is missing, where that has own cells.
+
+    Categories have a place for it among their values.
+    """
+    more = [
+        {"column": entry.get("column"), "scale": "is-missing"}
+        for entry in entries
+        if isinstance(entry, Mapping)
+        and entry.get("missing") == "own"
+        and entry.get("scale") != "category"
+    ]
+    return [*entries, *(entry for entry in more if entry not in entries)]
+
+
 def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     """Build the contexts of a configuration; raise `ConfigError` for the first invalid entry."""
-    return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in enumerate(entries)])
+    numbered = enumerate(expanded(entries))
+    return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in numbered])
 
 
 def check_unit(
@@ -236,200 +251,20 @@ def check_unit(
     outside = first_outside(contexts)
     if outside is not None:
         raise ContextError(
-            f"{at(outside[0])}: context {names[outside[1]]!r} is {_show(contexts[outside])}; "
+            f"{at(outside[0])}: context {names[outside[1]]!r} is {show(contexts[outside])}; "
             "contexts must lie in [0, 1] (scale the column, or set clip = true)"
         )
-
-
-class _ColumnScale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
-    column: Annotated[str, msgspec.Meta(min_length=1)]
-    clip: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.column
-
-
-class AsIs(_ColumnScale, frozen=True, kw_only=True):
-    """The column itself."""
-
-    def place(self, rows: Rows) -> Floats:
-        values = _numbers(rows, self.column)
-        return np.clip(values, 0.0, 1.0) if self.clip else values
-
-    def value_at(self, coordinate: float) -> float | str:
-        return coordinate
-
-
-class Linear(_ColumnScale, frozen=True, kw_only=True):
-    """Linear from 0 at `low` to 1 at `high`."""
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
-    def place(self, rows: Rows) -> Floats:
-        return (_bounded(rows, self) - self.low) / (self.high - self.low)
-
-    def value_at(self, coordinate: float) -> float | str:
-        return self.low + coordinate * (self.high - self.low)
-
-
-class LogScale(_ColumnScale, frozen=True, kw_only=True):
-    """Logarithmic from 0 at `low` to 1 at `high`, for heavy-tailed columns."""
-
-    low: float = 0.0
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
-    def place(self, rows: Rows) -> Floats:
-        ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
-        # log1p need not be monotone: just below `high` the ratio can round above 1.
-        return np.clip(ratio, 0.0, 1.0)
-
-    def value_at(self, coordinate: float) -> float | str:
-        return self.low + math.expm1(coordinate * math.log1p(self.high - self.low))
-
-
-class Rank(_ColumnScale, frozen=True, kw_only=True):
-    """The fraction of a sample below the value; equal values count half."""
-
-    sample_rows: Annotated[int, msgspec.Meta(gt=0)] = 0
-    sample: np.ndarray[Any, np.dtype[np.float64]] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.sample_rows == 0) == (self.sample is None):
-            raise ValueError("scale 'rank' needs one of 'sample-rows' and 'sample'")
-
-    def learnt(self, rows: Rows) -> "Rank":
-        sample = _numbers(rows, self.column)[: self.sample_rows]
-        if not sample.size:
-            raise DataError(f"column {self.column!r} has no rows for a sample; pass at least one")
-        return Rank(column=self.column, clip=self.clip, sample=np.sort(sample))
-
-    def place(self, rows: Rows) -> Floats:
-        values = _numbers(rows, self.column)
-        if self.sample is None:
-            raise DataError(
-                f"slot {rows.first_slot}: column {self.column!r} has no sample; "
-                f"pass the first {self.sample_rows} rows to learn_sample, or configure a sample"
-            )
-        below = np.searchsorted(self.sample, values, side="left")
-        not_above = np.searchsorted(self.sample, values, side="right")
-        return np.asarray((below + not_above) / (2 * self.sample.size), dtype=np.float64)
-
-    def value_at(self, coordinate: float) -> float | str:
-        if self.sample is None:
-            return f"{100 * coordinate:.3g} %"
-        return float(np.quantile(self.sample, coordinate))
-
-
-class Hour(_ColumnScale, frozen=True, kw_only=True):
-    """The elapsed fraction of the day, in UTC."""
-
-    def place(self, rows: Rows) -> Floats:
-        wanted = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
-        return _converted(_day_share, rows, self.column, wanted)
-
-    def value_at(self, coordinate: float) -> float | str:
-        minutes = round(coordinate * 24 * 60)
-        return f"{minutes // 60}:{minutes % 60:02}"
-
-
-class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
-    """The position of the latest known label among the classes."""
-
-    column: ClassVar[None] = None
-    name: ClassVar[str] = "previous label"
-    classes: tuple[str | int | float | bool, ...] | None = None
-    initial: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-
-    def __post_init__(self) -> None:
-        if self.classes is not None and not 2 <= len(self.classes) == len(set(self.classes)):
-            raise ValueError("classes must be two or more different labels")
-
-    @property
-    def wanted(self) -> str:
-        """The valid labels, as text."""
-        if self.classes is None:
-            return "a number in [0, 1]; list the labels as classes"
-        return f"one of the classes {list(self.classes)}; write them as in the log"
-
-    def has_place_for(self, label: Label) -> bool:
-        return not math.isnan(_or_nan(self._share(), label))
-
-    def place(self, rows: Rows) -> Floats:
-        share, wanted = self._share(), self.wanted
-        return _each(share, rows.previous, rows, subject="the previous label", wanted=wanted)
-
-    def value_at(self, coordinate: float) -> float | str:
-        if self.classes is None:
-            return coordinate
-        place = coordinate * (len(self.classes) - 1)
-        return str(self.classes[round(place)]) if place == round(place) else ""
-
-    def _share(self) -> Callable[[Any], float]:
-        if self.classes is None:
-            return lambda label: self.initial if label is None else _unit_number(label)
-        last = len(self.classes) - 1
-        shares: dict[Label, float] = {name: place / last for place, name in enumerate(self.classes)}
-        return {**shares, None: self.initial}.__getitem__
-
-
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """The elapsed fraction of the horizon; after it another begins."""
-
-    column: ClassVar[None] = None
-    name: ClassVar[str] = "slot / horizon"
-    horizon: Annotated[int, msgspec.Meta(gt=0)]
-    # What comes after the horizon: epochs of twice the slots each (also None), or the same again.
-    after: Literal["doubling", "wrap"] | None = None
-
-    @property
-    def sequel(self) -> str:
-        """What happens after the horizon, as text."""
-        if self.after == "wrap":
-            return f"after slot {self.horizon} the clock begins again, every {self.horizon} slots"
-        again = f"{2 * self.horizon} slots, then {4 * self.horizon}, and so on"
-        return f"after slot {self.horizon} the clock begins again with epochs of {again}"
-
-    def place(self, rows: Rows) -> Floats:
-        before = np.arange(rows.first_slot, rows.first_slot + rows.count) - 1
-        if self.after == "wrap":
-            return np.asarray((before % self.horizon + 1) / self.horizon)
-        # Epoch k has horizon * 2**k slots and begins after horizon * (2**k - 1) of them.
-        epoch = np.frexp(before // self.horizon + 1.0)[1] - 1
-        length = self.horizon * (1 << epoch.astype(np.int64))
-        return np.asarray((before - (length - self.horizon) + 1) / length)
-
-    def value_at(self, coordinate: float) -> float | str:
-        return coordinate * self.horizon
-
-
-SCALES: dict[str, Any] = {
-    "as-is": AsIs,
-    "linear": Linear,
-    "log": LogScale,
-    "rank": Rank,
-    "hour": Hour,
-    "previous-label": PreviousLabelScale,
-    "slot": Slot,
-}
 
 
 def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     if isinstance(entry, str):
         entry = {"column": entry}
     if not isinstance(entry, Mapping):
-        raise ConfigError(f"{place}: expected a column name or a table, got {_show(entry)}")
+        raise ConfigError(f"{place}: expected a column name or a table, got {show(entry)}")
     options = dict(entry)
     scale = options.pop("scale", "as-is")
     if not isinstance(scale, str) or scale not in SCALES:
-        raise ConfigError(f"{place}: unknown scale {_show(scale)}{nearest(str(scale), SCALES)}")
+        raise ConfigError(f"{place}: unknown scale {show(scale)}{nearest(str(scale), SCALES)}")
     _check_keys(options, scale, place)
     try:
         built: Scale = msgspec.convert(options, SCALES[scale], dec_hook=_sample)
@@ -460,11 +295,6 @@ def _sample(_: type, values: Any) -> Floats:
     return np.sort(sample)
 
 
-def _check_bounds(low: float, high: float) -> None:
-    if not (low < high and math.isfinite(high - low)):
-        raise ValueError(f"low must be less than high, both finite; got {low} and {high}")
-
-
 def _row_count(read: Mapping[str, Column], first_slot: int) -> int:
     counts = {len(values) for values in read.values()}
     if len(counts) != 1:
@@ -473,80 +303,3 @@ def _row_count(read: Mapping[str, Column], first_slot: int) -> int:
             f"slot {first_slot}: columns and labels differ in length; got {held or 'none of them'}"
         )
     return counts.pop()
-
-
-def _numbers(rows: Rows, name: str) -> Floats:
-    return _converted(float, rows, name, "a number; correct or remove the row")
-
-
-def _converted(convert: Callable[[Any], float], rows: Rows, name: str, wanted: str) -> Floats:
-    return _each(convert, rows.column(name), rows, subject=f"column {name!r}", wanted=wanted)
-
-
-def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
-    values = _numbers(rows, scale.column)
-    if scale.clip:
-        return np.clip(values, scale.low, scale.high)
-    outside = np.flatnonzero((values < scale.low) | (values > scale.high))
-    if outside.size:
-        raise ContextError(
-            f"{rows.at(int(outside[0]))}: column {scale.column!r} is "
-            f"{_show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
-            "change low or high, or set clip = true"
-        )
-    return values
-
-
-def _day_share(value: Any) -> float:
-    if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
-        value = datetime.fromisoformat(value)
-    if not isinstance(value, datetime):
-        seconds = float(value)
-        # Timestamps in milliseconds are detected: as seconds they are after the year 9999.
-        return seconds % DAY_S / DAY_S if abs(seconds) < YEAR_10000_S else math.nan
-    moment = value if value.tzinfo is None else value.astimezone(UTC)
-    minutes = moment.hour * 60 + moment.minute
-    return (minutes * 60 + moment.second + moment.microsecond / 1e6) / DAY_S
-
-
-def _unit_number(label: Any) -> float:
-    number = float(label)
-    return number if 0 <= number <= 1 else math.nan
-
-
-def _each(
-    convert: Callable[[Any], float], values: Column, rows: Rows, *, subject: str, wanted: str
-) -> Floats:
-    listed = _listed(values)
-    try:
-        numbers = np.fromiter(map(convert, listed), dtype=np.float64, count=len(listed))
-    except UNUSABLE:
-        numbers = np.array([_or_nan(convert, value) for value in listed], dtype=np.float64)
-    missing = np.isnan(numbers)
-    if missing.any():
-        row = int(missing.argmax())
-        value = _show(listed[row])
-        raise DataError(f"{rows.at(row)}: {subject} is {value}, which is not {wanted}")
-    return numbers
-
-
-def _or_nan(convert: Callable[[Any], float], value: Any) -> float:
-    try:
-        return convert(value)
-    except UNUSABLE:
-        return math.nan
-
-
-def _listed(values: Column) -> Sequence[Any]:
-    if not isinstance(values, np.ndarray):
-        return values
-    if values.dtype.kind in "mM":
-        # `tolist` returns integers for nanoseconds, which would be accepted as numbers.
-        values = values.astype(f"{values.dtype.kind}8[us]")
-    return list(values.tolist())
-
-
-def _show(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return reprlib.repr(value.item() if isinstance(value, np.generic) else value)

@@ -10,7 +10,7 @@ import numpy as np
 from covey.bandit.partitions import Refining, Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
-from covey.data.contexts import SCALES, Scale
+from covey.data.scales import SCALES, Scale
 
 NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
 # Names of presets in a store, if others: in those of version 0.1.0 `auto` is that of two sizes.

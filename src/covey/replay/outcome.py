@@ -102,7 +102,8 @@ class Outcome(msgspec.Struct, frozen=True):
     spaces: int = 1  # number of context spaces
     baselines: dict[str, BaselineOutcome] | None = None  # when requested
     gain: Gain | None = None  # of all learners, each over its best own function, net of costs
-    context_ticks: list[list[float | str]] = []  # per context: its values at 0, 1/4, ..., 1
+    # Per context: places on its axis from 0 to 1, and what they stand for.
+    context_ticks: list[list[tuple[float, float | str]]] = []
 
 
 def accounts_of(

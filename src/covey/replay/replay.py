@@ -39,6 +39,8 @@ from covey.types import Phase
 
 MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart
 EVERYWHERE = "all"
+FEWEST_ROWS = 500  # of a learner, to warn of too many cells
+ROWS_PER_CELL = 32  # that a warning proposes
 
 
 class EnsembleReplay:
@@ -199,6 +201,7 @@ class ReplayRun:
             [_with_units(cell, setup.context) for cell in together.cells(index)]
             for index in range(len(setup.sites))
         ]
+        self._warn_of_thin(views)
         found = (views, together.blind(), together.alarms())
         unnamed = [f"context {k + 1}" for k in range(self._width)]
         names = setup.context.names or unnamed
@@ -209,8 +212,23 @@ class ReplayRun:
             ensemble=None if self._voting is None else self._voting.outcome(outcome.learners),
             spaces=len(setup.plan.of_width(self._width)),
             baselines=None if self._contest is None else self._contest.outcome(),
-            context_ticks=_ticks(setup.context),
+            context_ticks=setup.context.ticks(),
         )
+
+    def _warn_of_thin(self, views: Sequence[Sequence[CellView]]) -> None:
+        """Warn if the cells of a learner have hardly any row each."""
+        for site, cells in zip(self._setup.sites, views, strict=True):
+            rows, used = sum(cell.arrivals for cell in cells), len(cells)
+            if rows < FEWEST_ROWS or 2 * used < rows:
+                continue
+            dimension = max(1, len(cells[0].low))
+            fitting = max(1, int((rows / ROWS_PER_CELL) ** (1 / dimension)))
+            warnings.warn(
+                f"{rows:,} rows of {site.name!r} lie in {used:,} cells, so cells have too few rows "
+                f"to learn from; use fewer contexts, or slices = {fitting} for some "
+                f"{ROWS_PER_CELL} rows in each",
+                stacklevel=4,
+            )
 
 
 class Decided:
@@ -312,14 +330,7 @@ def _with_units(cell: CellView, context: Contexts) -> CellView:
     """Return a cell with its bounds in the units of the columns."""
     if len(cell.low) != context.dimension:
         return cell
-    bounds = zip(context.values_at(cell.low), context.values_at(cell.high), strict=True)
-    return msgspec.structs.replace(cell, bounds=list(bounds))
-
-
-def _ticks(context: Contexts) -> list[list[float | str]]:
-    """Return the values of each context at the quarters of its axis."""
-    rows = [context.values_at([quarter / 4] * context.dimension) for quarter in range(5)]
-    return [list(column) for column in zip(*rows, strict=True)]
+    return msgspec.structs.replace(cell, bounds=context.bounds_at(cell.low, cell.high))
 
 
 def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:

@@ -131,7 +131,9 @@ RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
 _DEEP = "#1b4a73"
 _LETTER = 6.5  # pixels, a generous width of a character
+_LONGEST = 12  # characters of a category on an axis
 _MATRIX_TOP = 44
+Ticks = Sequence[tuple[float, float | str]]  # place on an axis from 0 to 1, what it stands for
 _MANY_CELLS = 400  # above, an image is smaller than vectors
 
 
@@ -304,20 +306,30 @@ def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
     return svg(draw, size=size, label="share of each arm in the choices of each learner")
 
 
+def _shown_ticks(ticks: Ticks, *, most: int) -> tuple[list[float], list[str]]:
+    """Return places and labels of an axis that has room for `most` labels; others are blank."""
+    step = max(1, math.ceil((len(ticks) - 1) / max(1, most - 1)))
+    labels = [
+        shorten(tick(value), _LONGEST) if index % step == 0 else ""
+        for index, (_, value) in enumerate(ticks)
+    ]
+    return [place for place, _ in ticks], labels
+
+
 def draw_map(
     learner: LearnerOutcome,
     *,
     colours: Mapping[str, str],
     contexts: Sequence[str],
     width: int,
-    ticks: Sequence[Sequence[float | str]] = (),
+    ticks: Sequence[Ticks] = (),
 ) -> str:
     """Draw the cells of one or two contexts, coloured by the arm each prefers.
 
-    `ticks` has the values of each context at 0, 1/4, ..., 1 of its axis.
+    `ticks` has places on the axis of each context, and what they stand for.
     """
     is_strip = len(contexts) == 1
-    named = [[*map(tick, values)] for values in ticks] or [["0", "", "0.5", "", "1"]] * 2
+    named = [*ticks] or [[(0.0, "0"), (0.5, "0.5"), (1.0, "1")]] * 2
 
     def draw(figure: "Figure") -> None:
         if is_strip:
@@ -325,17 +337,15 @@ def draw_map(
             axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
             axes.set_yticks([])
         else:
-            letters = max(map(len, named[1][::2]))
+            places, labels = _shown_ticks(named[1], most=max(3, width // 40))
+            letters = max(map(len, labels))
             axes = _unit_axes(figure, left=max(42, 26 + int(letters * _LETTER)), bottom=36)
             axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
             axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
-            axes.set_yticks([0, 0.5, 1], named[1][::2])
-        every = (
-            named[0]
-            if is_strip and width > 600
-            else [named[0][0], "", named[0][2], "", named[0][4]]
-        )
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], every)
+            axes.set_yticks(places, labels)
+        longest = max(len(tick(value)) for _, value in named[0])
+        fitting = int(0.8 * width / (_LETTER * min(_LONGEST, longest) + 12))
+        axes.set_xticks(*_shown_ticks(named[0], most=max(2, fitting)))
         _draw_cells(axes, learner.cells, colours, pixels=width if is_strip else width - 52)
 
     label = f"arms that {learner.name} prefers by {' and '.join(contexts)}"

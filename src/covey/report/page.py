@@ -303,11 +303,15 @@ def _region(cell: CellView, outcome: Outcome) -> str:
     sides = zip(_context_names(outcome), cell.low, cell.high, strict=True)
     shown = cell.bounds or list(zip(cell.low, cell.high, strict=True))
     bounds = [
-        f"{shorten(name, 20)} {figures.tick(first)}{NONE}{figures.tick(last)}"
+        f"{shorten(name, 20)} {_range(figures.tick(first), figures.tick(last))}"
         for (name, low, high), (first, last) in zip(sides, shown, strict=True)
         if high - low < 1
     ]
     return ", ".join(bounds) or "everywhere"
+
+
+def _range(first: str, last: str) -> str:
+    return first if first == last else f"{first}{NONE}{last}"
 
 
 def _context_names(outcome: Outcome) -> list[str]:

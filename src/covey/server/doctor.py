@@ -16,8 +16,8 @@ import msgspec
 
 from covey import config as network_config
 from covey import toml
-from covey.data.contexts import Slot
 from covey.data.inputs import ALL, cut, plain_label, shown
+from covey.data.scales import Slot
 from covey.errors import (
     ConfigError,
     CoveyError,

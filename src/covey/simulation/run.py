@@ -12,8 +12,8 @@ import numpy as np
 from covey.bandit.accounts import Account, system_utility
 from covey.bandit.settings import Settings
 from covey.config import NetworkConfig
-from covey.data.contexts import Slot
 from covey.data.logs import Trace
+from covey.data.scales import Slot
 from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.replay.replay import EnsembleReplay

@@ -1,0 +1,519 @@
+"""Scales: how the values of a column become one coordinate of a context."""
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import ContextError, DataError
+from covey.toml import nearest
+from covey.types import Label
+
+Floats = npt.NDArray[np.float64]
+Column = npt.NDArray[Any] | Sequence[Any]
+
+DAY_S = 86_400
+YEAR_10000_S = 253_402_300_800  # in seconds since the epoch
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+UNUSABLE = (LookupError, OverflowError, TypeError, ValueError)
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Consecutive rows of a log, or one record of a live service."""
+
+    columns: Mapping[str, Column]
+    first_slot: int
+    count: int
+    previous: Sequence[Label | None] = ()  # per row the latest label that had arrived
+    is_request: bool = False  # messages name rows, not slots
+
+    def at(self, row: int) -> str:
+        """Return the name of a row in messages."""
+        return f"row {row}" if self.is_request else f"slot {self.first_slot + row}"
+
+    def column(self, name: str) -> Column:
+        if name not in self.columns:
+            hint = nearest(name, self.columns)
+            raise DataError(f"{self.at(0)}: there is no column {name!r}{hint}")
+        return self.columns[name]
+
+
+class Scale(Protocol):
+    """One coordinate: maps each row to [0, 1]."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def column(self) -> str | None: ...
+
+    def place(self, rows: Rows) -> Floats: ...
+
+    def value_at(self, coordinate: float) -> float | str:
+        """Return what the coordinate stands for, in the unit of the column."""
+        ...
+
+
+Fate = Literal["own", "refuse"]  # of values without a place: a cell of their own, or none
+
+
+class _OfColumn(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
+    column: Annotated[str, msgspec.Meta(min_length=1)]
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+
+class _ColumnScale(_OfColumn, frozen=True, kw_only=True):
+    clip: bool = False
+    missing: Fate | None = None  # None: refuse
+
+
+class AsIs(_ColumnScale, frozen=True, kw_only=True):
+    """The column itself."""
+
+    def place(self, rows: Rows) -> Floats:
+        values = _numbers(rows, self)
+        return np.clip(values, 0.0, 1.0) if self.clip else values
+
+    def value_at(self, coordinate: float) -> float | str:
+        return coordinate
+
+
+class Linear(_ColumnScale, frozen=True, kw_only=True):
+    """Linear from 0 at `low` to 1 at `high`."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def place(self, rows: Rows) -> Floats:
+        return (_bounded(rows, self) - self.low) / (self.high - self.low)
+
+    def value_at(self, coordinate: float) -> float | str:
+        return self.low + coordinate * (self.high - self.low)
+
+
+class LogScale(_ColumnScale, frozen=True, kw_only=True):
+    """Logarithmic from 0 at `low` to 1 at `high`, for heavy-tailed columns."""
+
+    low: float = 0.0
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def place(self, rows: Rows) -> Floats:
+        ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
+        # log1p need not be monotone: just below `high` the ratio can round above 1.
+        return np.clip(ratio, 0.0, 1.0)
+
+    def value_at(self, coordinate: float) -> float | str:
+        return self.low + math.expm1(coordinate * math.log1p(self.high - self.low))
+
+
+class Rank(_ColumnScale, frozen=True, kw_only=True):
+    """The fraction of a sample below the value; equal values count half."""
+
+    sample_rows: Annotated[int, msgspec.Meta(gt=0)] = 0
+    sample: np.ndarray[Any, np.dtype[np.float64]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.sample_rows == 0) == (self.sample is None):
+            raise ValueError("scale 'rank' needs one of 'sample-rows' and 'sample'")
+
+    def learnt(self, rows: Rows) -> "Rank":
+        sample = _numbers(rows, self)[: self.sample_rows]
+        sample = sample[~np.isnan(sample)]
+        if not sample.size:
+            raise DataError(f"column {self.column!r} has no rows for a sample; pass at least one")
+        return msgspec.structs.replace(self, sample_rows=0, sample=np.sort(sample))
+
+    def place(self, rows: Rows) -> Floats:
+        values = _numbers(rows, self)
+        if self.sample is None:
+            raise DataError(
+                f"slot {rows.first_slot}: column {self.column!r} has no sample; "
+                f"pass the first {self.sample_rows} rows to learn_sample, or configure a sample"
+            )
+        below = np.searchsorted(self.sample, values, side="left")
+        not_above = np.searchsorted(self.sample, values, side="right")
+        share = (below + not_above) / (2 * self.sample.size)
+        return np.asarray(np.where(np.isnan(values), np.nan, share), dtype=np.float64)
+
+    def value_at(self, coordinate: float) -> float | str:
+        if self.sample is None:
+            return f"{100 * coordinate:.3g} %"
+        return float(np.quantile(self.sample, coordinate))
+
+
+class Hour(_ColumnScale, frozen=True, kw_only=True):
+    """The elapsed fraction of the day, in UTC."""
+
+    def place(self, rows: Rows) -> Floats:
+        return _converted(_day_share, rows, self, TIME)
+
+    def value_at(self, coordinate: float) -> float | str:
+        minutes = round(coordinate * 24 * 60)
+        return f"{minutes // 60}:{minutes % 60:02}"
+
+
+class DayOfYear(_ColumnScale, frozen=True, kw_only=True):
+    """The elapsed fraction of a year of 366 days, in UTC."""
+
+    def place(self, rows: Rows) -> Floats:
+        return _converted(self._share, rows, self, TIME)
+
+    def value_at(self, coordinate: float) -> float | str:
+        day = datetime(2024, 1, 1) + timedelta(days=min(365.0, 366 * coordinate))
+        return f"{day.day} {MONTHS[day.month - 1]}"
+
+    @staticmethod
+    def _share(value: Any) -> float:
+        moment = _moment(value)
+        return (moment.timetuple().tm_yday - 1 + _day_share(moment)) / 366
+
+
+class Places:
+    """Values that are not numbers: each has an equal share of the axis, and lies in its middle."""
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The names of the values, in order."""
+        raise NotImplementedError
+
+    def middle(self, place: int) -> float:
+        """Return the coordinate of a value."""
+        return (place + 0.5) / len(self.places)
+
+    def value_at(self, coordinate: float) -> float | str:
+        """Return the name of the value to whose share a coordinate belongs."""
+        return self.places[min(int(coordinate * len(self.places)), len(self.places) - 1)]
+
+    def ends(self, low: float, high: float) -> tuple[str, str]:
+        """Return the first and the last value between two coordinates; none: empty text."""
+        found = [name for place, name in enumerate(self.places) if low <= self.middle(place) < high]
+        return (found[0], found[-1]) if found else ("", "")
+
+
+class Weekday(Places, _ColumnScale, frozen=True, kw_only=True):
+    """The day of the week, in UTC; the week begins on Monday."""
+
+    places = DAYS
+
+    def place(self, rows: Rows) -> Floats:
+        share = [self.middle(day) for day in range(7)]
+        return _converted(lambda value: share[_moment(value).weekday()], rows, self, TIME)
+
+
+class MonthOfYear(Places, _ColumnScale, frozen=True, kw_only=True):
+    """The month, in UTC."""
+
+    places = MONTHS
+
+    def place(self, rows: Rows) -> Floats:
+        share = [self.middle(month) for month in range(12)]
+        return _converted(lambda value: share[_moment(value).month - 1], rows, self, TIME)
+
+
+Value = str | int | float | bool
+
+
+class Category(Places, _OfColumn, frozen=True, kw_only=True):
+    """One of several values, each in a cell of its own."""
+
+    values: tuple[Value, ...]
+    other: Fate | None = None  # values that are not listed; None: refuse
+    missing: Fate | None = None
+
+    def __post_init__(self) -> None:
+        keys = [*map(_text, self.values)]
+        if len(set(keys)) < len(keys):
+            raise ValueError("values must differ; remove one that is there twice")
+        if len(self.places) < 2:
+            raise ValueError("scale 'category' needs two or more values, or other = \"own\"")
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The names of the values, then of all others and of none, if they have a cell."""
+        more = [name for name in ("other", "missing") if getattr(self, name) == "own"]
+        return [*map(_text, self.values), *more]
+
+    def place(self, rows: Rows) -> Floats:
+        known = {_text(value): self.middle(place) for place, value in enumerate(self.values)}
+        last = len(self.places) - 1
+        other = self.middle(last - (self.missing == "own")) if self.other == "own" else math.nan
+        missing = self.middle(last) if self.missing == "own" else math.nan
+
+        def share(value: Any) -> float:
+            return missing if lacks(value) else known.get(_text(value), other)
+
+        listed_values = ", ".join(map(_text, self.values))
+        wanted = f'one of its values {listed_values}; add it to values, or set other = "own"'
+        return _converted(share, rows, self, wanted)
+
+
+class IsMissing(Places, _OfColumn, frozen=True, kw_only=True):
+    """Whether the value of a column is missing."""
+
+    places = ("present", "missing")
+
+    @property
+    def name(self) -> str:
+        return f"{self.column} is missing"
+
+    def place(self, rows: Rows) -> Floats:
+        return np.where(missing_in(rows.column(self.column)), self.middle(1), self.middle(0))
+
+
+class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
+    """The position of the latest known label among the classes."""
+
+    column: ClassVar[None] = None
+    name: ClassVar[str] = "previous label"
+    classes: tuple[str | int | float | bool, ...] | None = None
+    initial: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and not 2 <= len(self.classes) == len(set(self.classes)):
+            raise ValueError("classes must be two or more different labels")
+
+    @property
+    def wanted(self) -> str:
+        """The valid labels, as text."""
+        if self.classes is None:
+            return "a number in [0, 1]; list the labels as classes"
+        return f"one of the classes {list(self.classes)}; write them as in the log"
+
+    def has_place_for(self, label: Label) -> bool:
+        return not math.isnan(_or_nan(self._share(), label))
+
+    def place(self, rows: Rows) -> Floats:
+        share, wanted = self._share(), self.wanted
+        return _each(share, rows.previous, rows, subject="the previous label", wanted=wanted)
+
+    def value_at(self, coordinate: float) -> float | str:
+        if self.classes is None:
+            return coordinate
+        place = coordinate * (len(self.classes) - 1)
+        return str(self.classes[round(place)]) if place == round(place) else ""
+
+    def _share(self) -> Callable[[Any], float]:
+        if self.classes is None:
+            return lambda label: self.initial if label is None else _unit_number(label)
+        last = len(self.classes) - 1
+        shares: dict[Label, float] = {name: place / last for place, name in enumerate(self.classes)}
+        return {**shares, None: self.initial}.__getitem__
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """The elapsed fraction of the horizon; after it another begins."""
+
+    column: ClassVar[None] = None
+    name: ClassVar[str] = "slot / horizon"
+    horizon: Annotated[int, msgspec.Meta(gt=0)]
+    # What comes after the horizon: epochs of twice the slots each (also None), or the same again.
+    after: Literal["doubling", "wrap"] | None = None
+
+    @property
+    def sequel(self) -> str:
+        """What happens after the horizon, as text."""
+        if self.after == "wrap":
+            return f"after slot {self.horizon} the clock begins again, every {self.horizon} slots"
+        again = f"{2 * self.horizon} slots, then {4 * self.horizon}, and so on"
+        return f"after slot {self.horizon} the clock begins again with epochs of {again}"
+
+    def place(self, rows: Rows) -> Floats:
+        before = np.arange(rows.first_slot, rows.first_slot + rows.count) - 1
+        if self.after == "wrap":
+            return np.asarray((before % self.horizon + 1) / self.horizon)
+        # Epoch k has horizon * 2**k slots and begins after horizon * (2**k - 1) of them.
+        epoch = np.frexp(before // self.horizon + 1.0)[1] - 1
+        length = self.horizon * (1 << epoch.astype(np.int64))
+        return np.asarray((before - (length - self.horizon) + 1) / length)
+
+    def value_at(self, coordinate: float) -> float | str:
+        return coordinate * self.horizon
+
+
+SCALES: dict[str, Any] = {
+    "as-is": AsIs,
+    "linear": Linear,
+    "log": LogScale,
+    "rank": Rank,
+    "hour": Hour,
+    "weekday": Weekday,
+    "month": MonthOfYear,
+    "day-of-year": DayOfYear,
+    "category": Category,
+    "is-missing": IsMissing,
+    "previous-label": PreviousLabelScale,
+    "slot": Slot,
+}
+
+
+def _check_bounds(low: float, high: float) -> None:
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueError(f"low must be less than high, both finite; got {low} and {high}")
+
+
+def lacks(value: Any) -> bool:
+    """Return whether a value is missing: None, empty text, or not a number."""
+    if isinstance(value, str):
+        return value in ("", "nan", "NaN")
+    return value is None or value != value  # noqa: PLR0124 - only nan differs from itself
+
+
+def missing_in(values: Column) -> npt.NDArray[np.bool_]:
+    """Return which values of a column are missing."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biu":
+        return np.zeros(len(values), np.bool_)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return np.isnan(values)
+    plain = listed(values)
+    return np.fromiter(map(lacks, plain), np.bool_, len(plain))
+
+
+def _numbers(rows: Rows, scale: _ColumnScale) -> Floats:
+    return _converted(float, rows, scale, "a number; correct or remove the row")
+
+
+def _converted(
+    convert: Callable[[Any], float], rows: Rows, scale: _ColumnScale | Category, wanted: str
+) -> Floats:
+    """Return the coordinates of a column; nan where a value is missing and may be."""
+    subject = f"column {scale.column!r}"
+    values = rows.column(scale.column)
+    hint = 'or set missing = "own", a cell for such rows'
+    return _each(
+        convert,
+        values,
+        rows,
+        subject=subject,
+        wanted=wanted,
+        lack=_Lack(scale.missing == "own", hint),
+    )
+
+
+def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
+    values = _numbers(rows, scale)
+    if scale.clip:
+        return np.clip(values, scale.low, scale.high)
+    outside = np.flatnonzero((values < scale.low) | (values > scale.high))
+    if outside.size:
+        raise ContextError(
+            f"{rows.at(int(outside[0]))}: column {scale.column!r} is "
+            f"{show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
+            "change low or high, or set clip = true"
+        )
+    return values
+
+
+def _day_share(value: Any) -> float:
+    if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        seconds = float(value)
+        # Timestamps in milliseconds are detected: as seconds they are after the year 9999.
+        return seconds % DAY_S / DAY_S if abs(seconds) < YEAR_10000_S else math.nan
+    moment = value if value.tzinfo is None else value.astimezone(UTC)
+    minutes = moment.hour * 60 + moment.minute
+    return (minutes * 60 + moment.second + moment.microsecond / 1e6) / DAY_S
+
+
+def _moment(value: Any) -> datetime:
+    """Return a time in UTC."""
+    if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        seconds = float(value)
+        if not abs(seconds) < YEAR_10000_S:
+            raise ValueError("not in seconds")
+        return EPOCH + timedelta(seconds=seconds)
+    return value if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _text(value: Any) -> str:
+    """Return a category as text: 3, 3.0 and "3" are the same one, and true is 1."""
+    if isinstance(value, bool | float) and value == int(value):
+        value = int(value)
+    return str(value)
+
+
+def _unit_number(label: Any) -> float:
+    number = float(label)
+    return number if 0 <= number <= 1 else math.nan
+
+
+class _Lack(msgspec.Struct, frozen=True):
+    """Whether values may be missing, and what a message says if not."""
+
+    is_allowed: bool
+    hint: str
+
+
+def _each(
+    convert: Callable[[Any], float],
+    values: Column,
+    rows: Rows,
+    *,
+    subject: str,
+    wanted: str,
+    lack: _Lack | None = None,
+) -> Floats:
+    if convert is float and isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        numbers = values.astype(np.float64)
+    else:
+        numbers = _numbers_of(convert, listed(values))
+    unusable = np.isnan(numbers)
+    if not unusable.any():
+        return numbers
+    missing = missing_in(values)
+    if lack is not None and lack.is_allowed:
+        unusable &= ~missing
+    if unusable.any():
+        row = int(unusable.argmax())
+        value = show(listed(values[row : row + 1])[0])
+        hint = f", {lack.hint}" if lack is not None and missing[row] else ""
+        raise DataError(f"{rows.at(row)}: {subject} is {value}, which is not {wanted}{hint}")
+    return numbers
+
+
+def _numbers_of(convert: Callable[[Any], float], plain: Sequence[Any]) -> Floats:
+    try:
+        return np.fromiter(map(convert, plain), dtype=np.float64, count=len(plain))
+    except UNUSABLE:
+        return np.array([_or_nan(convert, value) for value in plain], dtype=np.float64)
+
+
+def _or_nan(convert: Callable[[Any], float], value: Any) -> float:
+    try:
+        return convert(value)
+    except UNUSABLE:
+        return math.nan
+
+
+def listed(values: Column) -> Sequence[Any]:
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind in "mM":
+        # `tolist` returns integers for nanoseconds, which would be accepted as numbers.
+        values = values.astype(f"{values.dtype.kind}8[us]")
+    return list(values.tolist())
+
+
+def show(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return reprlib.repr(value.item() if isinstance(value, np.generic) else value)
