@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import covey
 from covey import config
+from covey.bandit.epochs import EpochKey
 from covey.bandit.partitions import Uniform, slices_for
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.smoothness import Epoch, Seen, adapt, epochs, estimate, spreads
@@ -356,13 +357,45 @@ def test_an_estimated_alpha_needs_epochs() -> None:
 
 
 @pytest.mark.parametrize("preset", [CoS, DCZA])
-def test_a_doubling_horizon_is_rejected_outside_a_replay(preset: Any) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve(preset(horizon="doubling"), dimension=1, most_functions=1)
+def test_a_doubling_horizon_has_the_policy_of_each_epoch(preset: Any) -> None:
+    settings = preset(parameters="theorem", horizon="doubling", first_epoch=100)
+    policy = resolve(settings, dimension=1, most_functions=2)
 
-    assert str(caught.value) == (
-        'horizon = "doubling" is for replays only; set the number of slots'
-    )
+    for number in range(3):
+        epoch = Epoch(100 * (2**number - 1) + 1, 100 * 2**number)
+        one = resolve(adapt(settings, epoch, alpha=1.0), dimension=1, most_functions=2)
+        assert policy.partition.policy_of(EpochKey(number)) == one
+    assert policy.title.endswith("; epochs of 100 slots, doubled")
+
+
+def test_learners_of_a_replay_have_their_own_alphas_and_cells() -> None:
+    rng = np.random.default_rng(1)
+    first = 12**4
+    x = rng.random(first + 1)
+    labels = rng.integers(0, 2, first + 1)
+    curves = [curve(rng) for curve in (brownian, wave) for _ in range(6)]
+    accuracy = np.stack([(one - one.min()) / np.ptp(one) for one in curves])
+    is_right = rng.random((12, first + 1)) < accuracy[:, (x * FINE).astype(int)]
+    policy = {"horizon": "doubling", "first-epoch": first, "alpha": "estimated"}
+    trace = covey.replay(
+        {
+            "policy": {**policy, "parameters": "z2"},
+            "learner": [
+                {"name": "rough", "functions": list("abcdef"), "peers": {}},
+                {"name": "smooth", "functions": list("ghijkl"), "peers": {}},
+            ],
+        },
+        predictions=np.where(is_right, labels, 1 - labels),
+        labels=labels,
+        contexts=x[:, None],
+    ).columns()
+    last = dict(zip(trace["learner"][-2:], trace["cell"][-2:], strict=True))
+
+    slices = {name: int(cell.split(":")[0][1:]) for name, cell in last.items()}
+    rounded = {slices_for(2 * first, alpha=k / 20, dimension=1) for k in range(5, 21)}
+    assert set(slices.values()) <= rounded  # alphas are multiples of 0.05
+    assert slices["rough"] > 30
+    assert slices["smooth"] <= 20
 
 
 @pytest.mark.parametrize(

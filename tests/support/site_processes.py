@@ -40,12 +40,21 @@ class Client:
         self._model = f"/{path}"
         self._way = http.client.HTTPConnection(host, timeout=30)
 
-    def infer(self, id_: str, inputs: Inputs, **parameters: Any) -> Any:
-        body = {"id": id_, "inputs": inputs, "parameters": parameters}
+    def infer(
+        self, id_: str, inputs: Inputs, *, outputs: Inputs | None = None, **parameters: Any
+    ) -> Any:
+        body: dict[str, Any] = {"id": id_, "inputs": inputs, "parameters": parameters}
+        if outputs is not None:
+            body["outputs"] = outputs
         return self._send("POST", "/infer", body)
 
     def label(self, id_: str, truth: Any) -> Any:
         return self._send("POST", "/feedback", {"id": id_, "truth": truth})
+
+    def label_rows(self, id_: str, truths: list[Any]) -> Any:
+        return self._send(
+            "POST", "/feedback", {"id": id_, "truth": truths, "rows": list(range(len(truths)))}
+        )
 
     def drain(self) -> None:
         """Return when peers have been told all labels."""

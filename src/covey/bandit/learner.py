@@ -20,14 +20,16 @@ belongs to the table of one context space; methods that take `space` mean the ow
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey.bandit.cell_names import CellNames
+from covey.bandit.epochs import EpochCells, EpochTable
 from covey.bandit.partitions import Candidates
-from covey.bandit.policies import Policy
+from covey.bandit.policies import Policy, shares_slots
 from covey.bandit.rewards import AnyReward
 from covey.errors import DataError
 from covey.kernel import (
@@ -43,7 +45,7 @@ from covey.kernel import (
     phase_of,
     table_of,
 )
-from covey.kernel.rules import Cell, Level, Report
+from covey.kernel.rules import Cell, Level, Report, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
@@ -120,6 +122,7 @@ class Learner:
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
         self.keeps_widths = policy.keeps_widths  # `paid` of a peer's answer is its width
+        self.shares_slots = shares_slots(policy.settings)  # the rows of a request
         self.counts_at_once = policy.settings.reading.count == "arrivals"  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
@@ -281,6 +284,10 @@ class Learner:
         are decided.
         """
         return self.table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
+
+    def count_rows(self, contexts: np.ndarray, codes: np.ndarray) -> None:
+        """Count decisions of one slot, each of which was retracted when it was made."""
+        self.table.count_batch(contexts.reshape(-1).data, codes.data)
 
     def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
@@ -550,16 +557,19 @@ class Learner:
             rule = msgspec.structs.replace(rule, dimension=several.dimension, rewards=())
             return CandidateTable(Clock([], []), rule)
         policy = self.policies[space]
-        rule = self.rule
-        if space != self.space:
-            levels = policy.partition.levels(policy.dimension)
-            rewards = rule.rewards if space in self.own_spaces else ()
-            rule = msgspec.structs.replace(
-                rule, dimension=policy.dimension, levels=levels, rewards=rewards
-            )
-        if other:
-            rule = msgspec.structs.replace(rule, **other)
-        return table_of(Clock(policy.scales(), policy.powers()), rule)
+        rule_of = partial(self._rule, space, other)
+        if isinstance(policy.partition, EpochCells):
+            return EpochTable(policy, rule_of)
+        return table_of(Clock(policy.scales(), policy.powers()), rule_of(policy))
+
+    def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
+        of_policy = {
+            "dimension": policy.dimension,
+            "levels": policy.partition.levels(policy.dimension),
+            "elimination": policy.elimination,
+            "rewards": self.rule.rewards if space in self.own_spaces else (),
+        }
+        return msgspec.structs.replace(self.rule, **(of_policy | dict(other)))
 
     def empty_tables(self, **other: Any) -> dict[str, Table]:
         """Return a table for every context space, those of candidates joined."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from covey import toml
+from covey.bandit.epochs import epoched
 from covey.bandit.partitions import (
     Layered,
     Partition,
@@ -207,6 +208,7 @@ _READINGS_OF_PHASES = (
     *("order", "helper", "count", "level-offset", "ties", "queries", "children", "batch"),
 )
 PHASED = ("cos", "dcza")  # presets that have all readings of the paper
+EPOCHED = (*PHASED, "cos-ce")  # presets that a live network can restart in epochs
 # Readings that others do not have.
 _OF_PAPER = {"queries": "one", "children": "averaged", "batch": "slot"}
 _READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
@@ -256,8 +258,10 @@ def within(
 def resolve(
     settings: Settings, *, dimension: int, most_functions: int, all_functions: int = 0
 ) -> Policy:
-    """Return the policy of `settings` for a network of this size."""
-    _horizon(settings)
+    """Return the policy of `settings` for a network of this size; of several epochs, for all."""
+    if settings.horizon == "doubling":
+        counts = {"most_functions": most_functions, "all_functions": all_functions}
+        return epoched(settings, lambda one: resolve(one, dimension=dimension, **counts))
     most = settings.most_functions or most_functions
     scene = Scene(dimension, most, all_functions or most_functions)
     policy = PRESETS.get(settings.preset, _custom)(settings, scene)
@@ -467,20 +471,12 @@ def _slices(settings: Settings, dimension: int) -> int:
         return settings.slices
     if dimension == 0:
         return 1
-    horizon = _horizon(settings)
-    if horizon is not None:
-        return checked_slices(slices_for(horizon, alpha=_alpha(settings), dimension=dimension))
+    if isinstance(settings.horizon, int):
+        alpha = _alpha(settings)
+        return checked_slices(slices_for(settings.horizon, alpha=alpha, dimension=dimension))
     if settings.parameters == "theorem":
         raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
     return 12
-
-
-def _horizon(settings: Settings) -> int | None:
-    if isinstance(settings.horizon, str):
-        raise ConfigError(
-            f'horizon = "{settings.horizon}" is for replays only; set the number of slots'
-        )
-    return settings.horizon
 
 
 def _alpha(settings: Settings) -> float:

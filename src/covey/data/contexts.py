@@ -148,12 +148,15 @@ class Contexts:
         slot: int,
         count: int,
         previous_label: Label | None = None,
+        is_one_slot: bool = False,
     ) -> Floats:
         """Return the contexts of a batch of live records, in consecutive slots from `slot`.
 
-        Raises as `extract` does; does not change the state of `extract`.
+        Or all in that slot. Raises as `extract` does; does not change the state of `extract`.
         """
-        return self._place(Rows(columns, slot, count, [previous_label] * count, is_request=True))
+        previous = [previous_label] * count
+        rows = Rows(columns, slot, count, previous, is_request=True, is_one_slot=is_one_slot)
+        return self._place(rows)
 
     def values_at(self, context: Sequence[float]) -> list[float | str]:
         """Return what a context stands for, in the units of the columns."""

@@ -34,6 +34,7 @@ class Rows(msgspec.Struct, frozen=True):
     count: int
     previous: Sequence[Label | None] = ()  # per row the latest label that had arrived
     is_request: bool = False  # messages name rows, not slots
+    is_one_slot: bool = False  # all rows are in `first_slot`
 
     def at(self, row: int) -> str:
         """Return the name of a row in messages."""
@@ -335,7 +336,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         return f"after slot {self.horizon} the clock begins again with epochs of {again}"
 
     def place(self, rows: Rows) -> Floats:
-        before = np.arange(rows.first_slot, rows.first_slot + rows.count) - 1
+        before = rows.first_slot - 1 + np.arange(rows.count) * (not rows.is_one_slot)
         if self.after == "wrap":
             return np.asarray((before % self.horizon + 1) / self.horizon)
         # Epoch k has horizon * 2**k slots and begins after horizon * (2**k - 1) of them.

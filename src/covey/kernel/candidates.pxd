@@ -27,9 +27,8 @@ cdef class CandidateTable(Table):
     @cython.locals(choice=cython.longlong, row=cython.longlong)
     cdef long long _pick(self, long long slot, long long fresh, bytes closed) except? -4611686018427387904
     cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, bytes closed=*)
-    cpdef choose_batch(self, double[::1] contexts, long long slot, long long[::1] decisions, bytes closed=*)
     @cython.locals(table=Table)
-    cpdef begin_batch(self, double[::1] contexts, long long[::1] decisions)
+    cpdef count_batch(self, double[::1] contexts, long long[::1] decisions)
     @cython.locals(table=Table)
     cpdef serve(self, long long row, long long slot, long long function=*)
     cpdef combine(self, long long row, CellCounters other, long long by)

@@ -232,19 +232,8 @@ class CandidateTable(Table):
         self.ledger.chosen = 0
         return self._row_now()
 
-    def choose_batch(
-        self, contexts: memoryview, slot: int, decisions: memoryview, closed: bytes | None = None
-    ) -> int:
-        """Decide rows of one slot and count nothing, as `Table.choose_batch`."""
-        for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            decisions[k] = self._pick(slot, -1, closed)
-            if decisions[k] < 0:
-                return k
-        return len(decisions)
-
-    def begin_batch(self, contexts: memoryview, decisions: memoryview) -> None:
-        """Count decisions that were made without being counted."""
+    def count_batch(self, contexts: memoryview, decisions: memoryview) -> None:
+        """Count decisions of one slot that were retracted when they were made."""
         for n in range(len(decisions)):
             self._take_context(contexts, n)
             rows = self._rows(decisions[n] >> 20)

@@ -43,9 +43,7 @@ cdef class Table(PendingCounters):
     cpdef decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions, bytes closed=*)
     @cython.final
     cdef int _decide_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions) except -1
-    @cython.locals(row=cython.longlong, choice=cython.longlong)
-    cpdef choose_batch(self, double[::1] contexts, long long slot, long long[::1] decisions, bytes closed=*)
-    cpdef begin_batch(self, double[::1] contexts, long long[::1] decisions)
+    cpdef count_batch(self, double[::1] contexts, long long[::1] decisions)
     cpdef retract_batch(self, double[::1] contexts, long long first_slot, long long[::1] decisions)
     @cython.locals(row=cython.longlong, arm=cython.longlong, phase=cython.longlong)
     cpdef settle_batch(self, double[::1] contexts, long long[::1] slots, long long[::1] decisions, long long[::1] gains, long long[::1] paid)

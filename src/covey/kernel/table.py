@@ -233,6 +233,7 @@ class Table(PendingCounters):
                 self._count_own(row, -1)
             else:
                 self.rows[row * self.stride + OWN] -= 1
+                self.waits[0] -= self.weighs
             if self.counted == ARRIVED and not self.has_tree:
                 self._follow()
                 for k in range(self.found):
@@ -386,27 +387,8 @@ class Table(PendingCounters):
             decisions[k] = self._begin(row, choice)
         return len(decisions)
 
-    def choose_batch(
-        self, contexts: memoryview, slot: int, decisions: memoryview, closed: bytes | None = None
-    ) -> int:
-        """Decide rows of one slot as `decide_batch`, but count nothing: see `begin_batch`."""
-        for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            row = self._locate(slot)
-            choice = -1
-            if self.is_supervised:
-                if closed is None:
-                    choice = self._choose(row, slot, False)
-                else:
-                    choice = self._choose_open(row, slot, False, closed)
-            if choice < 0:
-                decisions[k] = -1 - row
-                return k
-            decisions[k] = row << 20 | choice
-        return len(decisions)
-
-    def begin_batch(self, contexts: memoryview, decisions: memoryview) -> None:
-        """Count decisions that were made without being counted."""
+    def count_batch(self, contexts: memoryview, decisions: memoryview) -> None:
+        """Count decisions of one slot that were retracted when they were made."""
         for k in range(len(decisions)):
             self._take_context(contexts, k)
             self._follow()

@@ -100,7 +100,7 @@ class LocalDriver:
         instances = None
         if rows[0].instance is not NO_INSTANCE:
             instances = [row.instance for row in rows]
-            if len(rows) > 1:
+            if len(rows) > 1 and not self._site.learner.shares_slots:
                 other.state.count_pending()
         request = await other.handler.assist(instances, cells, slots, source=self._site.name)
         return [

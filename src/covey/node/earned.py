@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from covey.bandit.epochs import EpochCells
 from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
@@ -54,11 +55,16 @@ class Regions:
 
     def __init__(self, policy: Policy) -> None:
         dimension = policy.dimension
+        self._partition = policy.partition
         self._sides = [level.side for level in policy.partition.levels(dimension)]
         self._finest = 2 ** ((MOST_REGIONS.bit_length() - 1) // dimension) if dimension else 1
+        if len(self._sides) == 1:  # the grids of later epochs are finer
+            self._finest = min(self._finest, self._sides[0])
 
     def of_cell(self, cell: Cell) -> str:
         """Return the region of a cell that a peer names."""
+        if isinstance(self._partition, EpochCells):
+            return self._name(self._partition.side(cell), cell.coordinates)
         return self._name(self._sides[cell.level], cell.coordinates)
 
     def around(self, context: Context) -> list[str]:

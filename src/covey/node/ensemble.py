@@ -211,7 +211,7 @@ class VotingHandler(Handler):
         rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
         asked = [
             AskRow(*row)
-            for row in zip(ids, cells, range(draft.slot, draft.slot + count), rows, strict=True)
+            for row in zip(ids, cells, map(draft.slot_of, range(count)), rows, strict=True)
         ]
         voters = self._ensemble.voters
         own, *answers = await driver.gather(

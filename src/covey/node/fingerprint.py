@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey.bandit.epochs import EpochCells
 from covey.bandit.partitions import Refining, Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.bandit.settings import Forget
@@ -47,6 +48,13 @@ def differences(old: str, new: str) -> list[str]:
 def describe_cells(policy: Policy) -> str:
     """Return how a policy divides contexts into cells."""
     partition = policy.partition
+    if isinstance(partition, EpochCells):
+        settings = policy.settings
+        slices = settings.slices or f"those of {settings.parameters} parameters"
+        return (
+            f"in epochs of {partition.first_epoch} slots and twice as many each, alpha "
+            f"{settings.alpha}, slices {slices}"
+        )
     if isinstance(partition, Uniform):
         return f"{partition.slices} slices per dimension"
     if isinstance(partition, Zooming):

@@ -13,8 +13,9 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionBusy, FunctionError, PeerError
 from covey.functions.function import Late
-from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of, undecided_row
-from covey.kernel.rules import Cell, Report
+from covey.kernel import arm_of, code_of, row_of
+from covey.kernel.rules import Cell
+from covey.node.decisions import Asker, Decisions, DecisionsInOneSlot
 from covey.node.free import FreeFunctions, Group
 from covey.node.requests import (
     NO_INSTANCE,
@@ -34,7 +35,7 @@ NOT_ASKED = PeerAnswer("", "")
 Failed = dict[int, FunctionError]  # own functions that failed in a request
 
 
-class Driver(Protocol):
+class Driver(Asker, Protocol):
     """What the handler has done for it."""
 
     @property
@@ -43,9 +44,6 @@ class Driver(Protocol):
 
     def closed(self) -> bytes | None:
         """Return the arms that are not available now, one byte each; None: all are."""
-
-    def cell(self, space: str, row: int) -> str | Cell:
-        """Return the name of a known cell in messages to peers."""
 
     def new_id(self) -> str:
         """Return an id for rows that a peer is asked to label."""
@@ -60,25 +58,11 @@ class Driver(Protocol):
     ) -> list[Assistance]:
         """Ask a peer for labels, some of them `Late` if they may be; raise `PeerError`."""
 
-    async def report(self, peer: str, cell: Any, slot: int) -> Report:
-        """Ask a peer for its arrivals in a cell; raise `PeerError`."""
-
-    async def estimate(
-        self, peer: str, cell: Any, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        """Ask a peer for the accuracy of its answers in a cell; raise `PeerError`."""
-
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Return the results of calls to peers, a `PeerError` in the place of those that failed."""
-
     async def has_come(self, late: Late) -> bool:
         """Wait for the answer of a busy peer as long as is allowed; return whether it arrived."""
 
     def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
         """Take back the answer of a peer to a row that failed, where that is possible."""
-
-    def note_alone(self, rows: int, reason: PeerError) -> None:
-        """Note that rows are decided without peers."""
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train own functions with the labels of rows; raise `FunctionError`."""
@@ -96,11 +80,11 @@ class Handler:
     def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
         self._state = state
         self._learner = state.learner
-        self._judge = state.judge
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._views = views
         self._driver = driver
-        self._own = len(state.learner.arms) - len(self._peers)
+        kind = DecisionsInOneSlot if state.learner.shares_slots else Decisions
+        self._decisions = kind(state, driver)
         self._free = FreeFunctions(state.learner, state.arm_ids, views, self._share, driver)
 
     # -- own requests ---------------------------------------------------------------------------
@@ -115,12 +99,11 @@ class Handler:
         id: str = "",  # noqa: A002 - the field of the protocol
         digest: str = "",
     ) -> Request:
-        """Answer rows in consecutive slots; a failure takes back everything.
+        """Answer rows in consecutive slots, or in one; a failure takes back everything.
 
         `contexts` has one context per row, or is a function of the first slot that returns them.
         """
-        first = self._state.take_slots(slot, len(rows))
-        draft = Draft(rows, contexts, first, self._driver.closed())
+        draft = self._decisions.begin(rows, contexts, slot, self._driver.closed())
         return await self.complete(draft, source=source, id=id, digest=digest)
 
     async def complete(
@@ -136,10 +119,7 @@ class Handler:
         try:
             if callable(draft.contexts):
                 draft.contexts = draft.contexts(draft.slot)
-            row = draft.row if draft.row >= 0 else self._decide(draft)
-            while row >= 0:
-                await self._query_peers(draft, row)
-                row = self._decide(draft)
+            await self._decisions.decide(draft)
             if draft.helped:  # a peer answers later
                 answers = await self._fall_back(draft, {})
             elif self._learner.free:
@@ -148,12 +128,12 @@ class Handler:
                 answers = await self._call_arms(draft)
         except BaseException:
             self._retract(draft)
-            state.return_slots(draft.slot, len(draft.codes))
             raise
         return state.accept(
             draft.codes,
             space=self._learner.space,
             slot=draft.slot,
+            slots=draft.slots,
             source=source,
             id=id,
             digest=digest,
@@ -165,114 +145,13 @@ class Handler:
             scored=draft.scored or NONE,
         )
 
-    def _decide(self, draft: Draft) -> int:
-        """Decide rows up to one that needs reports of peers; return its cell, -1 if all are."""
-        begin, count = draft.done, len(draft.codes)
-        if begin == count:
-            return -1
-        judge = self._judge
-        if count == 1:
-            code = judge.decide(draft.context(0), draft.slot, draft.closed)
-            if code < 0:
-                return -1 - code
-            draft.codes[0] = code
-            draft.done = 1
-            return -1
-        codes = draft.codes[begin:]
-        try:
-            draft.done += judge.decide_rows(
-                draft.contexts[begin:], draft.slot + begin, codes, draft.closed
-            )
-        except BaseException:
-            draft.done += int(np.argmax(codes == NOT_DECIDED))
-            raise
-        return -1 if draft.done == count else -1 - int(draft.codes[draft.done])
-
-    async def _query_peers(self, draft: Draft, row: int) -> None:
-        """Decide the next row, which lies in the cell of `row`, with reports of peers."""
-        try:
-            if self._learner.is_supervised:
-                code = await self._decide_with_reports(draft, row)
-            else:
-                code = await self._decide_with_estimates(draft, row)
-        except PeerError as error:
-            self._driver.note_alone(len(draft.codes) - draft.done, error)
-            draft.closed = self._alone(draft.closed)
-            return
-        draft.codes[draft.done] = code
-        draft.done += 1
-
-    async def _decide_with_reports(self, draft: Draft, row: int) -> int:
-        learner = self._learner
-        slot, context = draft.slot + draft.done, draft.context(draft.done)
-        undo: list[tuple[int, int, int]] = []
-        try:
-            while True:
-                peers = self._judge.peers_to_query(row, slot, draft.closed)
-                reports = await self._reports(draft, row, slot, peers)
-                for peer, report in zip(peers, reports, strict=True):
-                    undo.append((row, peer, learner.receive_report(row, peer, report, slot)))
-                code = self._judge.resume(row, context, slot, draft.closed)
-                if code >= 0:
-                    break
-                row = undecided_row(code)
-        except BaseException:
-            self._state.undo_reports(undo)
-            raise
-        draft.undo += undo
-        return code
-
-    async def _reports(
-        self, draft: Draft, row: int, slot: int, peers: Sequence[int]
-    ) -> list[Report]:
-        driver, cell = self._driver, self._driver.cell(self._learner.space, row)
-        calls = [driver.report(self._peers[k], cell, slot) for k in peers]
-        reports = []
-        for k, (arrivals, low, high) in zip(peers, await self._each(calls), strict=True):
-            # A peer has seen what it answered, whatever it reports.
-            known = max(arrivals, self._state.answered(cell, self._peers[k]))
-            reports.append((known + self._about_to_ask(draft, row, k), low, high))
-        return reports
-
-    def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
-        """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
-        learner = self._learner
-        if not draft.done or not learner.counts_at_once or learner.behind()[peer][1]:
-            return 0
-        codes, arm = draft.codes[: draft.done], len(learner.arms) - len(self._peers) + peer
-        rows = row_of(codes[arm_of(codes) == arm])
-        return int(np.count_nonzero(np.isin(rows, learner.same_cell(row, rows))))
-
-    async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
-        learner, driver = self._learner, self._driver
-        slot, context = draft.slot + draft.done, draft.context(draft.done)
-        peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
-        cell = driver.cell(learner.space, row)
-        calls = [
-            driver.estimate(behind[k][0], cell, slot, is_by_context=behind[k][1]) for k in peers
-        ]
-        found = zip(peers, await driver.gather(calls), strict=True)
-        estimates = {k: one for k, one in found if not isinstance(one, PeerError)}
-        return self._judge.consult(row, context, estimates, draft.closed)
-
-    async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Return the results of calls to peers; raise the first failure."""
-        if len(calls) == 1:
-            return [await calls[0]]
-        results = await self._driver.gather(calls)
-        for one in results:
-            if isinstance(one, PeerError):
-                raise one
-        return results
-
     def _retract(self, draft: Draft) -> None:
         """Take back every decision of a request that failed."""
         for row, answer in reversed(draft.helped.items()):
             if answer.id:
                 peer = self._learner.choice(int(draft.codes[row])).peer
                 self._driver.withdraw(peer, answer.id)
-        self._state.retract(draft.contexts, draft.slot, draft.codes, draft.done)
-        self._state.undo_reports(draft.undo)
+        self._decisions.retract(draft)
 
     # -- arms -----------------------------------------------------------------------------------
 
@@ -342,29 +221,10 @@ class Handler:
         self, draft: Draft, places: Sequence[int], busy: Mapping[int, FunctionBusy]
     ) -> None:
         """Decide rows whose arm failed without peers, and without functions that are busy."""
-        learner, closed = self._learner, self._alone(draft.closed, busy)
+        closed = self._decisions.alone(draft.closed, busy)
         if 0 not in closed:
             raise next(iter(busy.values()))
-        for place in places:
-            context, slot = draft.context(place), draft.slot + place
-            learner.retract(int(draft.codes[place]), context, slot)
-            draft.codes[place] = NOT_DECIDED  # should the next decision fail
-            code = learner.decide(context, slot, closed)
-            while code < 0:
-                row = -1 - code
-                if learner.is_supervised:
-                    code = self._judge.resume(row, context, slot, closed)
-                else:
-                    code = learner.consult(row, context, {}, closed)
-            draft.codes[place] = code
-
-    def _alone(self, closed: bytes | None, busy: Collection[int] = ()) -> bytes:
-        """Return the arms that are not available to rows that are decided without peers."""
-        own = bytes(self._own) if closed is None else closed[: self._own]
-        if 0 not in own:  # no arm is: these are the ones to wait for
-            own = bytes(self._own)
-        own = bytes([shut or arm in busy for arm, shut in enumerate(own)])
-        return own + b"\1" * len(self._peers)
+        self._decisions.decide_again(draft, places, closed)
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
         """Run own functions; return those that failed."""
@@ -387,7 +247,7 @@ class Handler:
             AskRow(
                 f"{id_}:{place}" if len(draft.codes) > 1 else id_,
                 self._driver.cell(learner.space, row_of(int(draft.codes[place]))),
-                draft.slot + place,
+                draft.slot_of(place),
                 instance,
             )
             for place, instance in zip(places, shared, strict=True)

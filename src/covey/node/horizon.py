@@ -26,3 +26,11 @@ def after_horizon(slots: int) -> str:
         f"[policy] horizon is {slots} slots; after them cells and thresholds stay as they are, and "
         "the bounds no longer hold; raise it (what is stored is counted again)"
     )
+
+
+def in_epochs(first: int) -> str:
+    """Return what holds where the horizon is not known."""
+    return (
+        f"epochs of {first} slots, then {2 * first}, {4 * first} and so on; cells and thresholds "
+        "begin anew in each"
+    )

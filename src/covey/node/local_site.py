@@ -123,15 +123,16 @@ class LocalSite:
         """Return one answer per row, as `predict` would one by one with the labels still pending.
 
         Every function is called once with its rows, every peer once with its share. Pending labels
-        count from now on, so that a batch spreads its exploration. Raises as `predict` does, and
-        `DataError` for rows that do not fit together; then every counter is as before.
+        count from now on, so that a batch spreads its exploration; not so where its rows share one
+        slot (`batch = "slot"`). Raises as `predict` does, and `DataError` for rows that do not fit
+        together; then every counter is as before.
         """
         if not len(rows := rows_of(instances)):
             contexts_of(contexts, rows)
             return []
         with self.lock:
             begun = self._begin_rows(rows, contexts, slot)
-            self._state.count_pending()
+            self._count_pending()
             request = run(begun)
         return _predictions(request)
 
@@ -144,7 +145,7 @@ class LocalSite:
             return []
         with self.lock:
             begun = self._begin_rows(rows, contexts, slot)
-            self._state.count_pending()
+            self._count_pending()
         return _predictions(await Stepped(begun, self.lock))
 
     def _begin_rows(
@@ -154,7 +155,7 @@ class LocalSite:
             return self._answer_records(rows, self._contexts, slot)
         points: Any = contexts_of(contexts, rows)
         wait = self.learner.label_wait
-        if len(rows) > wait + 1:
+        if len(rows) > wait + 1 and not self.learner.shares_slots:
             raise DataError(
                 f"the batch has {len(rows)} rows, but label-wait of learner {self.name!r} is "
                 f"{wait} slots; raise label-wait, or send fewer rows at once"
@@ -162,6 +163,11 @@ class LocalSite:
         if len(rows) > 1:
             points = points_of(contexts, rows, dimension=self.learner.dimension)
         return self._handler.answer(rows, points, slot=slot)
+
+    def _count_pending(self) -> None:
+        """Count pending labels, without which the rows of a batch would all explore one arm."""
+        if not self.learner.shares_slots:
+            self._state.count_pending()
 
     def _answer_records(
         self, records: Any, contexts: Contexts, slot: int | None
@@ -176,7 +182,11 @@ class LocalSite:
                 return [contexts.extract_one(record, slot=first, previous_label=previous)]
             columns = {name: [record.get(name) for record in records] for name in contexts.columns}
             return contexts.extract_rows(
-                columns, slot=first, count=len(records), previous_label=previous
+                columns,
+                slot=first,
+                count=len(records),
+                previous_label=previous,
+                is_one_slot=self.learner.shares_slots,
             )
 
         for record in records:

@@ -17,7 +17,7 @@ from covey.bandit.ensemble import Weighing
 from covey.bandit.learner import Learner
 from covey.bandit.links import price_changes
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
-from covey.bandit.policies import Policy
+from covey.bandit.policies import EPOCHED, Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
@@ -346,6 +346,7 @@ def check_can_run(setup: NetworkConfig) -> None:
             raise ConfigError(
                 f"the configuration has {what}, which only a replay supports; remove it"
             )
+    _check_epochs(setup)
     for site in setup.sites:
         if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
             key = "context-peers" if site.context_peers else "supervised = false"
@@ -353,6 +354,22 @@ def check_can_run(setup: NetworkConfig) -> None:
                 f"learner {site.name!r} has {key} and several candidates, which only a replay "
                 "supports together; remove one of them"
             )
+
+
+def _check_epochs(setup: NetworkConfig) -> None:
+    if setup.settings.horizon != "doubling":
+        return
+    if setup.settings.preset not in EPOCHED:
+        raise ConfigError(
+            f'[policy] horizon = "doubling" and preset {setup.settings.preset!r} only work '
+            f"together in a replay; use {', '.join(EPOCHED[:-1])} or {EPOCHED[-1]}, or remove "
+            "horizon"
+        )
+    if any(len(site.spaces) > 1 for site in setup.sites):
+        raise ConfigError(
+            '[policy] horizon = "doubling" and several candidates only work together in a replay; '
+            "remove one of them"
+        )
 
 
 def functions_of(site: LearnerSpec, given: Mapping[str, Any]) -> list[Function]:

@@ -249,9 +249,9 @@ class RecordedState(SiteState):
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
         return self._answered.get((cell, peer), 0)
 
-    def _serve(self, source: str, cell: Cell, slot: int) -> int:
+    def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
         self._has_changed = True
-        (code,) = self.sources.serve(source, [cell], [slot])
+        (code,) = self.sources.serve(source, [cell], [slot], function)
         return code
 
     def _width(self, source: str, space: str, code: int) -> int:

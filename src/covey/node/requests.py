@@ -174,29 +174,45 @@ class Draft:
         "contexts",
         "done",
         "helped",
+        "is_counted",
         "predictions",
         "row",
         "rows",
         "scored",
         "slot",
+        "step",
         "training",
         "undo",
     )
 
-    def __init__(self, rows: Rows, contexts: Any, slot: int, closed: bytes | None) -> None:
+    def __init__(
+        self, rows: Rows, contexts: Any, slot: int, closed: bytes | None, *, step: int = 1
+    ) -> None:
+        """`step` is how many slots lie between two rows."""
         count = len(rows)
         self.rows = rows
         self.contexts = contexts
         self.slot = slot
+        self.step = step
         self.closed = closed
         self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
         self.done = 0  # rows before this one are decided
+        self.is_counted = False  # where rows are counted together: they are
         self.row = -1  # the cell of the next one, if peers must be queried about it
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
         self.training: dict[int, tuple[int, Any]] = {}
         self.scored: dict[int, dict[str, Label]] = {}
         self.undo: list[tuple[int, int, int]] = []  # training counters before the reports
+
+    @property
+    def slots(self) -> list[int] | None:
+        """The slots of the rows; None: they are consecutive."""
+        return None if self.step or len(self.codes) == 1 else [self.slot] * len(self.codes)
+
+    def slot_of(self, row: int) -> int:
+        """Return the slot of a row."""
+        return self.slot + row * self.step
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""

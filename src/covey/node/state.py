@@ -8,7 +8,7 @@ import numpy as np
 
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import ConflictingLabel, LateLabel
-from covey.kernel import UNPAID, row_of
+from covey.kernel import UNPAID, arm_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.free import scored_gains
 from covey.node.pool import PoolingLearner
@@ -221,9 +221,12 @@ class SiteState:
         """
         learner, codes = self.learner, list[int]()
         widths: dict[int, PeerAnswer] = {}
+        functions = [-1] * len(cells)
+        if learner.shares_slots and len(cells) > 1:
+            functions = self._chosen(source, cells, slots)
         try:
             for row, (cell, slot) in enumerate(zip(cells, slots, strict=True)):
-                code = self._serve(source, cell, slot)
+                code = self._serve(source, cell, slot, functions[row])
                 codes.append(code)
                 if learner.keeps_widths:  # at once, as it depends on the rows and labels so far
                     width = self._width(source, cell.space, code)
@@ -233,9 +236,19 @@ class SiteState:
             raise
         return codes, widths or NONE
 
-    def _serve(self, source: str, cell: Cell, slot: int) -> int:
+    def _chosen(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
+        """Choose functions for rows that share a slot: none of them counts for another."""
+        functions = []
+        for cell, slot in zip(cells, slots, strict=True):
+            code = self._serve(source, cell, slot)
+            self.retract_served(source, cell.space, [code])
+            functions.append(arm_of(code))
+        return functions
+
+    def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
+        """Count a row of a peer; -1: the learner chooses the function."""
         learner = self.learner
-        return learner.serve(learner.open(cell, slot), slot, cell.space)
+        return learner.serve(learner.open(cell, slot), slot, cell.space, function)
 
     def _width(self, source: str, space: str, code: int) -> int:
         return self.learner.width(code, space)

@@ -234,25 +234,27 @@ class SourceStatistics:
 
     # -- answers --------------------------------------------------------------------------------
 
-    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
+    def serve(
+        self, source: str, cells: Sequence[Cell], slots: Sequence[int], function: int = -1
+    ) -> list[int]:
         """Choose own functions for rows of a peer, all of one space, and count them.
 
-        Raises `LimitError` if the source may open no more cells; then nothing is counted.
+        `function` is the one that answers them, if that is decided. Raises `LimitError` if the
+        source may open no more cells; then nothing is counted.
         """
         codes: list[int] = []
         try:
             for cell, slot in zip(cells, slots, strict=True):
-                codes.append(self._serve(source, cell, slot))
+                codes.append(self._serve(source, cell, slot, function))
         except BaseException:
             self.retract(source, cells[0].space, codes)
             raise
         return codes
 
-    def _serve(self, source: str, cell: Cell, slot: int) -> int:
-        function = None
-        if self._medians is not None and self._trust.get(source) == "robust":
+    def _serve(self, source: str, cell: Cell, slot: int, choice: int) -> int:
+        if choice < 0 and self._medians is not None and self._trust.get(source) == "robust":
             function = self._medians.best(self._learner.names.of(cell))
-        choice = -1 if function is None else function
+            choice = -1 if function is None else function
         overlay, row = self._meet(source, cell, slot)
         if overlay is not None:
             overlay.note(cell.space, code_of(row, 0, SERVE))

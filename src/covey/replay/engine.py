@@ -2,15 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from covey.bandit.epochs import percent_of, seen_in
 from covey.bandit.links import Pair, Prices
 from covey.bandit.partitions import cell_name
-from covey.bandit.smoothness import Seen, adapt, epochs, estimate
+from covey.bandit.smoothness import Smoothness, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import (
     DecisionColumns,
@@ -138,15 +139,23 @@ class ReplayEngine:
         sites: Sequence[LearnerSpec],
         width: int,
         labels: Sequence[Label],
+        alphas: Sequence[float] | None = None,
     ) -> None:
-        """Create empty tables; contexts have `width` coordinates."""
+        """Create empty tables; contexts have `width` coordinates.
+
+        `alphas` are those of the learners, where they differ: each has cells of its own then.
+        """
         self.sites = sites
         self.slots = 0
         self._unit = setup.unit
         self._width = width
         self._coordinates = setup.context.names
         self._spaces = setup.plan.of_width(width)
+        self._names_spaces = len(self._spaces) > 1
+        self._own = [site.spaces for site in sites]
         self._policies = setup.policies(width)
+        if alphas is not None and len(set(alphas)) > 1:
+            self._divide(setup, alphas)
         self.ledgers = self._empty_ledgers()
         reading = self._policies[0].settings.reading
         hidden_from = 1 if reading.hidden_from == "first" else len(sites)
@@ -169,16 +178,31 @@ class ReplayEngine:
             "label": labels,
         }
 
+    def _divide(self, setup: NetworkConfig, alphas: Sequence[float]) -> None:
+        """Give every alpha spaces of its own, in which learners with this alpha decide."""
+        found, count = sorted(set(alphas), reverse=True), len(self._spaces)
+        settings = [msgspec.structs.replace(setup.settings, alpha=alpha) for alpha in found]
+        self._policies = [
+            policy
+            for one in settings
+            for policy in setup._replace(settings=one).policies(self._width)
+        ]
+        self._spaces = tuple(self._spaces) * len(found)
+        self._own = [
+            tuple(found.index(alpha) * count + space for space in site.spaces)
+            for site, alpha in zip(self.sites, alphas, strict=True)
+        ]
+
     @property
     def title(self) -> str:
         """One line for reports: the policy in the first space."""
-        several = f"; {len(self._spaces)} context spaces" if len(self._spaces) > 1 else ""
+        several = f"; {len(self._spaces)} context spaces" if self._names_spaces else ""
         return self._policies[0].title + several
 
     def cell_name(self, space: int, cell: Cell) -> str:
         """Return the cell's name, the same for all learners."""
         own = self._policies[space].partition.name(cell)
-        if len(self._spaces) == 1:
+        if not self._names_spaces:
             return own
         return cell_name(self._spaces[space], self._coordinates, own)
 
@@ -194,7 +218,7 @@ class ReplayEngine:
                     name=site.name,
                     position=index,
                     unit=self._unit,
-                    rewards=site.rewards if space in site.spaces else (),
+                    rewards=site.rewards if space in self._own[index] else (),
                     is_supervised=site.is_supervised,
                     context_peers=len(site.context_peers),
                     learns_costs=any(site.cost_columns) or policy.keeps_widths,
@@ -203,7 +227,7 @@ class ReplayEngine:
                 for space, policy in enumerate(self._policies)
             ]
             tables = [table_of(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
-            ledgers.append(Ledger(tables, site.spaces, self._spaces))
+            ledgers.append(Ledger(tables, self._own[index], self._spaces))
         return ledgers
 
     def play(self, log: EncodedLog) -> Trace:
@@ -264,29 +288,27 @@ class ReplayEngine:
         site = self.sites[place]
         arms = site.arms([other.name for other in self.sites])
         views = []
-        for space in site.spaces:
+        for space in self._own[place]:
             table = self.ledgers[place].tables[space]
             used = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
             views += [self._view(space, table, row, arms) for row in used]
         return views
 
-    def seen(self) -> Iterator[list[Seen]]:
-        """Yield, for every function, its owner's statistics per cell."""
-        for ledger, site in zip(self.ledgers, self.sites, strict=True):
-            for policy, table in zip(self._policies, ledger.tables, strict=True):
-                sides = [level.side for level in policy.partition.levels(policy.dimension)]
-                cells = [table.cell(row) for row in range(len(table))]
-                for function in range(len(site.functions)):
-                    yield [
-                        Seen(sides[cell.level], cell.coordinates, *table.record(row, function))
-                        for row, cell in enumerate(cells)
-                    ]
+    def smoothness(self, place: int) -> Smoothness | None:
+        """Return what a learner's labels say of its functions, in the spaces it decides in."""
+        ledger, functions = self.ledgers[place], len(self.sites[place].functions)
+        return estimate(
+            itertools.chain.from_iterable(
+                seen_in(ledger.tables[space], self._policies[space], functions)
+                for space in self._own[place]
+            )
+        )
 
     def blind(self) -> list[int]:
         """Return, per learner, the number of decisions without any label to learn from."""
         return [
-            ledger.tables[site.spaces[0]].blind_decisions()
-            for ledger, site in zip(self.ledgers, self.sites, strict=True)
+            ledger.tables[own[0]].blind_decisions()
+            for ledger, own in zip(self.ledgers, self._own, strict=True)
         ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
@@ -317,7 +339,7 @@ class ReplayEngine:
             arrivals=table.own(row),
             arm=arms[best] if labels else None,
             estimate=right / (labels * self._unit) if labels else None,
-            space=self._spaces[space] if len(self._spaces) > 1 else None,
+            space=self._spaces[space] if self._names_spaces else None,
         )
 
 
@@ -325,7 +347,7 @@ class EpochedReplay:
     """A replay restarted in epochs of doubling length, with changing link prices.
 
     An epoch starts with empty tables and its own clock at slot 1; pending labels of the previous
-    epoch are dropped. Only prices and the estimated alpha carry over.
+    epoch are dropped. Only prices and the estimated alphas carry over, one per learner.
     """
 
     def __init__(
@@ -344,7 +366,7 @@ class EpochedReplay:
         self._has_memory = any(site.context_peers for site in sites)
         alpha = setup.settings.alpha
         self._is_estimated = isinstance(alpha, str)
-        self._alpha = 1.0 if isinstance(alpha, str) else alpha
+        self._alphas = [1.0 if isinstance(alpha, str) else alpha for _ in sites]
         self._is_doubling = setup.settings.horizon == "doubling"
         self._epochs = epochs(setup.settings.first_epoch if self._is_doubling else 2**60)
         self._blind: list[list[int]] = []
@@ -357,7 +379,8 @@ class EpochedReplay:
         title = self._engine.title
         if not self._is_doubling:
             return title
-        alpha = f", alpha {self._alpha:.3g}" if self._is_estimated else ""
+        found = " and ".join(f"{alpha:.3g}" for alpha in sorted(set(self._alphas)))
+        alpha = f", alpha {found}" if self._is_estimated else ""
         epoch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
         return f"{title}; {epoch}{alpha}"
 
@@ -407,18 +430,19 @@ class EpochedReplay:
     def _restart(self) -> None:
         self._blind.append(self._engine.blind())
         self._alarms = self.alarms()
-        seen = estimate(self._engine.seen()) if self._is_estimated else None
-        if seen is not None:
-            self._alpha = seen.safe_alpha
+        for place in range(len(self._alphas)) if self._is_estimated else ():
+            seen = self._engine.smoothness(place)
+            if seen is not None:
+                self._alphas[place] = percent_of(seen.safe_alpha) / 100
         self._start(self._engine.sites)
 
     def _start(self, sites: Sequence[LearnerSpec]) -> None:
         self._epoch = next(self._epochs)
         settings = self._setup.settings
         if self._is_doubling:
-            settings = adapt(settings, self._epoch, alpha=self._alpha)
+            settings = adapt(settings, self._epoch, alpha=max(self._alphas))
         setup = self._setup._replace(settings=settings)
-        self._engine = ReplayEngine(setup, sites, self._width, self._labels)
+        self._engine = ReplayEngine(setup, sites, self._width, self._labels, self._alphas)
 
 
 def start(

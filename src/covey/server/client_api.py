@@ -383,7 +383,11 @@ class ClientApi:
             if rows.count == 1:
                 return [self._contexts.extract_one(row.record, slot=first, previous_label=previous)]
             return self._contexts.extract_rows(
-                rows.columns, slot=first, count=rows.count, previous_label=previous
+                rows.columns,
+                slot=first,
+                count=rows.count,
+                previous_label=previous,
+                is_one_slot=self._node.learner.shares_slots,
             )
 
         return await self._node.answer(instances, contexts, question=question, slot=slot)

@@ -29,7 +29,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
-from covey.node.horizon import after_horizon
+from covey.node.horizon import after_horizon, in_epochs
 from covey.server import config, keys, peer_client, planning, tokens
 from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig
 from covey.server.http import Address, SiteLimits
@@ -341,6 +341,8 @@ def _clock_of_contexts(site: SiteConfig) -> Iterator[Finding]:
     horizon = site.setup.settings.horizon
     if isinstance(horizon, int):
         yield Finding("horizon", OK, after_horizon(horizon))
+    elif horizon == "doubling":
+        yield Finding("horizon", OK, in_epochs(site.setup.settings.first_epoch))
 
 
 def _late_answers(site: SiteConfig) -> Iterator[Finding]:
